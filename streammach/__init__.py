@@ -1,0 +1,52 @@
+"""Train classifiers with 100,000 classes on one machine, inside a memory budget you name.
+
+Public names load on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streammach.data.convert import convert
+    from streammach.data.store.dataset import Dataset
+    from streammach.model.model import Model
+    from streammach.planning.choose import plan
+    from streammach.prediction.predictor import Predictor
+    from streammach.spec import Plan
+    from streammach.training import callbacks
+    from streammach.training.run import Run
+    from streammach.training.trainer import Trainer
+
+__version__ = "0.1.0"
+__all__ = [
+    "Dataset",
+    "Model",
+    "Plan",
+    "Predictor",
+    "Run",
+    "Trainer",
+    "callbacks",
+    "convert",
+    "plan",
+]
+
+_HOMES = {
+    "Dataset": "streammach.data.store.dataset",
+    "Model": "streammach.model.model",
+    "Plan": "streammach.spec",
+    "Predictor": "streammach.prediction.predictor",
+    "Run": "streammach.training.run",
+    "Trainer": "streammach.training.trainer",
+    "convert": "streammach.data.convert",
+    "plan": "streammach.planning.choose",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "callbacks":
+        return import_module("streammach.training.callbacks")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streammach' has no attribute {name!r}")

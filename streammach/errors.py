@@ -1,0 +1,153 @@
+"""The exceptions that users meet, each with the exit code of the command line.
+
+A message has the pattern ``what: where: what to do``. The level that knows the place (file, line,
+option) puts it into the message; only :mod:`streammach.cli` turns an exception into an exit code.
+"""
+
+from __future__ import annotations
+
+
+class StreammachError(Exception):
+    """What was wrong, where, and what to do about it.
+
+    Parameters
+    ----------
+    message : str
+        One line for people.
+    path : str, optional
+        The file or folder concerned, as the user typed it.
+    line : int, optional
+        Line of a text file, counted from 1.
+    byte : int, optional
+        Byte inside that line, counted from 1.
+    hint : str, optional
+        What to do; appended to the message.
+    """
+
+    exit_code = 1
+    kind = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        byte: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.line = line
+        self.byte = byte
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = " ".join(
+            part
+            for part in (
+                self.path,
+                f"line {self.line:,}" if self.line is not None else None,
+                f"byte {self.byte:,}" if self.byte is not None else None,
+            )
+            if part
+        )
+        text = f"{self.message}: {where}" if where else self.message
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class UsageError(StreammachError, ValueError):
+    """The call itself is wrong: an option, a path that is not there, an output that exists."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class DataError(StreammachError, ValueError):
+    """Source data are malformed or cut short."""
+
+    exit_code = 3
+    kind = "bad-data"
+
+
+class StoreError(StreammachError, ValueError):
+    """A store is damaged, unfinished, foreign, or of a version that this release cannot read."""
+
+    exit_code = 4
+    kind = "damaged"
+
+
+class ModelError(StreammachError, ValueError):
+    """A model, checkpoint or run is damaged or does not belong to what it is used with."""
+
+    exit_code = 4
+    kind = "damaged"
+
+
+class MismatchError(ModelError):
+    """A checkpoint or model belongs to another store, plan or training."""
+
+    kind = "mismatch"
+
+
+class DeviceError(StreammachError, RuntimeError):
+    """The device that was asked for cannot be used."""
+
+    exit_code = 5
+    kind = "no-device"
+
+
+class BudgetError(StreammachError, MemoryError):
+    """The job does not fit the memory that it may use."""
+
+    exit_code = 6
+    kind = "does-not-fit"
+
+
+class DiskError(StreammachError, OSError):
+    """A file could not be written or read: disk full, I/O error, permission."""
+
+    exit_code = 7
+    kind = "disk"
+
+
+class LockedError(StreammachError, OSError):
+    """Another live process owns the store or run."""
+
+    exit_code = 8
+    kind = "locked"
+
+
+class DivergedError(StreammachError, ArithmeticError):
+    """Training left the finite numbers."""
+
+    exit_code = 9
+    kind = "diverged"
+
+
+class Interrupted(StreammachError):
+    """A signal stopped the work; what was done so far is saved."""
+
+    exit_code = 130
+    kind = "interrupted"
+
+
+def clean(text: object, limit: int = 80) -> str:
+    """Return text that is safe on a terminal: one line, printable characters, at most `limit`.
+
+    Parameters
+    ----------
+    text : object
+        Anything from a file, a path or a label; bytes are read as UTF-8.
+    limit : int
+        The most characters kept.
+
+    Returns
+    -------
+    str
+        Characters that are not printable stand as their escapes.
+    """
+    raw = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
+    short = raw if len(raw) <= limit else raw[: limit - 3] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)

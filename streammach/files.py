@@ -1,0 +1,332 @@
+"""Files that are either whole or absent: atomic writes, folders committed at once, locks, digests.
+
+Every file that the package leaves behind is written here. The order is always: data, fsync,
+rename, fsync of the folder. An fsync that failed is never repeated, because a second one can
+succeed although the data are gone; the file is removed and the error raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import filelock
+import google_crc32c
+
+from streammach.errors import DiskError, LockedError, UsageError, clean
+
+Buffer = bytes | bytearray | memoryview
+PIECE = 4 << 20  # bytes handed to one read or write call
+
+
+def disk_error(error: OSError, path: object) -> DiskError:
+    """Return the error of a file operation as one line with the file and the free space."""
+    reason = error.strerror or str(error)
+    hint = None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "Free some space and run the same command again."
+    return DiskError(reason, path=clean(path, 300), hint=hint)
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the names in a folder durable.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be synced, except where its file system has no such operation.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+class Writer:
+    """A new file that appears under its name only when it is whole and durable.
+
+    Bytes go to a temporary name in the same folder; :meth:`commit` syncs and renames. Leaving the
+    ``with`` block without a commit removes the temporary file.
+
+    Parameters
+    ----------
+    path : Path
+        The final name; an existing file is replaced at the commit.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self.crc = google_crc32c.Checksum()
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            self._handle: int | None = os.open(
+                self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666
+            )
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes; all of them are written or DiskError is raised."""
+        view = memoryview(data).cast("B")
+        try:
+            for start in range(0, len(view), PIECE):
+                piece = view[start : start + PIECE]
+                self.crc.update(bytes(piece))
+                while len(piece):
+                    piece = piece[os.write(self._open_handle(), piece) :]
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+        self.size += len(view)
+
+    def commit(self) -> None:
+        """Sync the file and give it its name; the folder is synced too."""
+        try:
+            os.fsync(self._open_handle())
+            self._close()
+            os.replace(self._temporary, self.path)
+            fsync_folder(self.path.parent)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def _open_handle(self) -> int:
+        assert self._handle is not None, "the file is closed"
+        return self._handle
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            os.close(handle)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(OSError):
+            self._close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+
+def write_atomic(path: Path, *pieces: Buffer) -> None:
+    """Write a file whole: after a crash it holds the old bytes or the new ones.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    *pieces : bytes
+        Its content, in order.
+
+    Raises
+    ------
+    DiskError
+        If any step fails; the old file, if there was one, is untouched.
+    """
+    with Writer(path) as out:
+        for piece in pieces:
+            out.write(piece)
+        out.commit()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, or raise DiskError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder; it is renamed first, so that a half-removed one never looks whole."""
+    trash = path.with_name(f".trash-{os.getpid()}-{path.name}")
+    try:
+        os.rename(path, trash)
+        fsync_folder(path.parent)
+        shutil.rmtree(trash)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two names in one step where the system can (Linux renameat2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    at_cwd, swap = -100, 2
+    return bool(libc.renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), swap) == 0)
+
+
+def commit_folder(partial: Path, final: Path) -> None:
+    """Give a finished folder its name; an existing one is replaced in one step.
+
+    Parameters
+    ----------
+    partial : Path
+        The new folder, beside `final`; its files are durable already.
+    final : Path
+        The name to take.
+
+    Raises
+    ------
+    DiskError
+        If the rename fails; an existing `final` is then unchanged.
+    """
+    try:
+        for folder, _, _ in os.walk(partial):
+            fsync_folder(Path(folder))
+        if final.exists():
+            if _exchange(partial, final):
+                fsync_folder(final.parent)
+                remove_folder(partial)
+                return
+            remove_folder(final)
+        os.rename(partial, final)
+        fsync_folder(final.parent)
+    except OSError as error:
+        raise disk_error(error, final) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file while a block runs; a lock whose owner died is free.
+
+    Parameters
+    ----------
+    path : Path
+        The lock file; it is removed at the end (a contender notices that and looks again).
+    what : str
+        What is locked, for the message.
+
+    Raises
+    ------
+    LockedError
+        If another live process holds it.
+    """
+    lock = filelock.FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        hint = "Wait for it, or stop it, and run the same command again."
+        raise LockedError(
+            f"another process is writing {what}", path=clean(path), hint=hint
+        ) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists, unless it may be replaced.
+
+    Raises
+    ------
+    UsageError
+        If `path` exists and `force` is False, or if its parent is no folder.
+    """
+    if path.exists() and not force:
+        raise UsageError("it exists already", path=clean(path), hint="Use --force to replace it.")
+    if not path.parent.is_dir():
+        raise UsageError(
+            "its folder does not exist", path=clean(path), hint="Make the folder first."
+        )
+
+
+def check_free(path: Path, needed: int, what: str) -> None:
+    """Refuse work whose result would not fit the disk.
+
+    Parameters
+    ----------
+    path : Path
+        A folder on that disk.
+    needed : int
+        Bytes that will be written.
+    what : str
+        What needs them.
+
+    Raises
+    ------
+    DiskError
+        If fewer bytes are free.
+    """
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise DiskError(
+            f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
+            path=clean(path),
+            hint="Free some space or choose another disk.",
+        )
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """Read a small regular file.
+
+    Parameters
+    ----------
+    path : Path
+        The file; links and devices are refused.
+    limit : int
+        The most bytes it may have.
+
+    Raises
+    ------
+    DiskError
+        If it cannot be read, is no regular file, or is larger than `limit`.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise DiskError("not a regular file", path=clean(path))
+        if facts.st_size > limit:
+            raise DiskError(
+                f"{facts.st_size:,} bytes, at most {limit:,} expected", path=clean(path)
+            )
+        return file.read()
+
+
+def sha256(pieces: Iterable[Buffer]) -> str:
+    """Return the SHA-256 of the pieces in order, in hexadecimal."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def file_pieces(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, or raise DiskError."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(PIECE):
+                yield piece
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def crc32c(pieces: Iterable[bytes]) -> int:
+    """Return the crc32c of the pieces in order."""
+    total = google_crc32c.Checksum()
+    for piece in pieces:
+        total.update(piece)
+    return int.from_bytes(total.digest(), "big")

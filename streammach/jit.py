@@ -1,0 +1,105 @@
+"""The one decorator that compiles kernels.
+
+Numba's own ``cache=True`` stamps only the file of the function that is called: when a function in
+another file changes, the old body is served. Here the compiled code lies in a folder named by the
+digest of every source file of the package, so any edit or upgrade starts a new folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import platformdirs
+from numba.extending import intrinsic as numba_intrinsic
+from numpy.typing import NDArray
+
+F = TypeVar("F", bound=Callable[..., Any])
+Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
+# Instructions of the machine: a kernel calls such a function without its first argument.
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
+Number = Any  # a scalar argument of a kernel that is no Python int or bool, float32 for example
+
+# Sums may be reordered and multiplications fused, so that loops vectorise; without "nnan" and "nsz"
+# the search for a maximum stays scalar (measured: twice the time). A run that diverges is therefore
+# detected outside compiled code, by losses and weights that are not finite.
+FASTMATH = {"contract", "reassoc", "nsz", "nnan", "arcp"}
+KEPT_FOLDERS = 4
+
+
+def _sources_digest() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    root = Path(__file__).parent
+    for source in sorted(root.rglob("*.py")):
+        digest.update(str(source.relative_to(root)).encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _private(folder: Path) -> bool:
+    """Return whether only we can write `folder`: compiled code is loaded from it unchecked."""
+    if not hasattr(os, "getuid"):
+        return os.access(folder, os.W_OK)
+    facts = folder.stat()
+    return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+
+
+def _drop_old(base: Path) -> None:
+    folders = sorted(base.glob("kernels-*"), key=lambda f: f.stat().st_mtime, reverse=True)
+    for folder in folders[KEPT_FOLDERS:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cache_dir() -> str | None:
+    base = Path(numba.config.CACHE_DIR or platformdirs.user_cache_dir("streammach"))
+    path = base / f"kernels-{_sources_digest()}"
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True, mode=0o700)
+            _drop_old(base)
+        return str(path) if _private(path) and os.access(path, os.W_OK) else None
+    except OSError:
+        return None
+
+
+CACHE_DIR = _cache_dir()
+
+
+def kernel(*, fastmath: bool = True, inline: bool = False) -> Callable[[F], F]:
+    """Compile a function at its first call, without the GIL, cached between processes.
+
+    Parameters
+    ----------
+    fastmath : bool
+        Whether sums may be reordered. Exact scores need False: the order of their additions is
+        part of their definition.
+    inline : bool
+        Whether callers take in the body as if it stood there; for small functions with array
+        arguments, whose calls would cost more than they do.
+
+    Returns
+    -------
+    callable
+        A decorator that keeps the function's type.
+    """
+
+    def compile_lazily(function: F) -> F:
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
+        try:
+            compiled: F = numba.njit(
+                function,
+                cache=CACHE_DIR is not None,
+                nogil=True,
+                error_model="numpy",  # a division by zero gives infinity, it raises nothing
+                fastmath=FASTMATH if fastmath else False,
+                inline="always" if inline else "never",
+            )
+        finally:
+            numba.config.CACHE_DIR = before
+        return compiled
+
+    return compile_lazily

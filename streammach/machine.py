@@ -1,0 +1,162 @@
+"""What this machine offers, and how sizes and times are read and printed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from streammach.errors import UsageError, clean
+
+UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", 1):
+    UNITS[_letter] = UNITS[f"{_letter}b"] = 1000**_power
+    UNITS[f"{_letter}ib"] = 1024**_power
+SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+CGROUPS = Path("/sys/fs/cgroup")
+UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
+
+
+def parse_size(value: str | int | float) -> int:
+    """Return a size in bytes.
+
+    Parameters
+    ----------
+    value : str or number
+        A number of bytes, or text such as ``12GB`` (12 * 10**9) or ``12GiB`` (12 * 2**30).
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    UsageError
+        If the text is no positive size.
+    """
+    return int(_quantity(value, UNITS, "a size such as 12GB, 500MB or 2GiB"))
+
+
+def parse_seconds(value: str | int | float) -> float:
+    """Return a duration in seconds from a number or text such as ``90s``, ``15min`` or ``2h``.
+
+    Raises
+    ------
+    UsageError
+        If the text is no positive duration.
+    """
+    return _quantity(value, SECONDS, "a time such as 90s, 15min or 2h")
+
+
+def _quantity(value: str | float, units: dict[str, float] | dict[str, int], wanted: str) -> float:
+    match = QUANTITY.fullmatch(str(value))
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None or float(match[1]) * factor <= 0:
+        raise UsageError(f"'{clean(value, 60)}' is not {wanted}")
+    return float(match[1]) * factor
+
+
+def size_text(n_bytes: float) -> str:
+    """Return a size for people, in decimal units: ``1.34 GB``."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return (
+                f"{n_bytes / factor:.3g} {unit}"
+                if n_bytes < 100 * factor
+                else (f"{n_bytes / factor:,.0f} {unit}")
+            )
+    return f"{n_bytes:.0f} bytes"
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration for people: ``0.42 s``, ``58 s``, ``4 min 10 s``, ``2 h 05 min``."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The most memory this process may take: bytes, and who says so."""
+
+    n_bytes: int
+    source: str
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """Yield the memory limits of this process's control groups, version 2 and version 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        folder, name = root, "memory.max"
+        if "memory" in controllers.split(","):
+            folder, name = root / "memory", "memory.limit_in_bytes"
+        elif controllers:
+            continue
+        relative = Path(path.lstrip("/"))
+        for part in (relative, *relative.parents):
+            try:
+                text = (folder / part / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit() and int(text) < UNLIMITED:
+                yield int(text)
+
+
+def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
+    """Return the memory that this process may still take and where the limit comes from.
+
+    Parameters
+    ----------
+    cgroups : Path
+        Where control groups are mounted.
+
+    Returns
+    -------
+    MemoryLimit
+        The smallest of: free memory of the machine plus what this process holds, the limit of its
+        control group, and its resource limits on data and address space.
+    """
+    held = psutil.Process().memory_info().rss
+    limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
+    limits += [MemoryLimit(n, "cgroup") for n in _cgroup_limits(cgroups)]
+    try:
+        import resource  # absent on Windows
+    except ImportError:
+        return min(limits, key=lambda limit: limit.n_bytes)
+    for name in ("RLIMIT_DATA", "RLIMIT_AS"):
+        soft, _ = resource.getrlimit(getattr(resource, name))
+        if soft != resource.RLIM_INFINITY:
+            limits.append(MemoryLimit(soft, name))
+    return min(limits, key=lambda limit: limit.n_bytes)
+
+
+def cores() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def peak_bytes() -> int:
+    """Return the largest resident memory that this process has had, in bytes."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return int(psutil.Process().memory_info().rss)
+    match = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return int(match[1]) * 1024 if match else int(psutil.Process().memory_info().rss)

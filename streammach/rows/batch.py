@@ -1,0 +1,344 @@
+"""Batches: rows in the order of training, transformed, row by row and feature by feature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log1p, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+from streammach.rows.block import RowBlock
+from streammach.spec import Transform
+
+RAW, BINARY, LOG1P, L2 = range(4)
+TRANSFORMS: dict[Transform, int] = {"raw": RAW, "binary": BINARY, "log1p": LOG1P, "l2": L2}
+RADIX_BITS = 11
+
+
+@dataclass(frozen=True)
+class ByFeature:
+    """The values of a batch feature by feature, features rising, rows rising within each.
+
+    Attributes
+    ----------
+    ids : int32 (u,)
+        The features that occur.
+    starts : int64 (u + 1,)
+        Where each one's values lie.
+    rows : int32 (nnz,)
+        Row of the batch.
+    values : float32 (nnz,)
+        The values.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows for one training step, as the reader gives them to a backend.
+
+    Attributes
+    ----------
+    indptr : int64 (n + 1,)
+        Row pointers, from 0.
+    features : int32 (nnz,)
+        Feature ids.
+    values : float32 (nnz,)
+        Transformed values.
+    labels : int32 (n,)
+        Class ids.
+    weights : float32 (n,)
+        Importance of each row.
+    by_feature : ByFeature or None
+        The same values feature by feature, where the backend wants them.
+    """
+
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    by_feature: ByFeature | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.labels)
+
+
+class BatchSlot:
+    """Fixed room for one batch, filled again and again.
+
+    Parameters
+    ----------
+    n_rows, nnz : int
+        Most rows and values of a batch.
+    n_features : int
+        Number of features of the data.
+    by_feature : bool
+        Whether batches also come feature by feature.
+    """
+
+    def __init__(self, n_rows: int, nnz: int, n_features: int, *, by_feature: bool) -> None:
+        self.n_rows = 0
+        self._n_features = n_features
+        self._by_feature = by_feature
+        self._rows = {
+            name: np.zeros(count, dtype)
+            for name, (count, dtype) in _row_arrays(n_rows, nnz).items()
+        }
+        arrays = _feature_arrays(nnz) if by_feature else {}
+        self._features = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
+
+    @staticmethod
+    def footprint(n_rows: int, nnz: int, *, by_feature: bool) -> int:
+        """Return the bytes that such a slot takes."""
+        arrays = [*_row_arrays(n_rows, nnz).values()]
+        arrays += _feature_arrays(nnz).values() if by_feature else []
+        return sum(count * np.dtype(dtype).itemsize for count, dtype in arrays)
+
+    def add(self, block: RowBlock, chosen: NDArray[np.int64], transform: Transform) -> int:
+        """Append rows of a block until the slot is full.
+
+        Parameters
+        ----------
+        block : RowBlock
+            Where the rows lie.
+        chosen : int64 (m,)
+            The rows to append, in order.
+        transform : str
+            What to do with their values.
+
+        Returns
+        -------
+        int
+            How many were appended.
+        """
+        rows = self._rows
+        room = len(rows["labels"]) - self.n_rows
+        weights = block.weights if block.weights is not None else np.ones(1, np.float32)
+        added = gather_rows(
+            block.indptr,
+            block.features,
+            block.values,
+            block.labels,
+            weights,
+            chosen[:room],
+            TRANSFORMS[transform],
+            self.n_rows,
+            rows["indptr"],
+            rows["features"],
+            rows["values"],
+            rows["labels"],
+            rows["weights"],
+        )
+        self.n_rows += added
+        return int(added)
+
+    def batch(self) -> Batch:
+        """Return what was added as views of the slot."""
+        n, rows = self.n_rows, self._rows
+        nnz = int(rows["indptr"][n])
+        by_feature = None
+        if self._by_feature:
+            f = self._features
+            used = transpose(
+                rows["indptr"][: n + 1],
+                rows["features"],
+                rows["values"],
+                self._n_features,
+                f["order"],
+                f["spare"],
+                f["ids"],
+                f["starts"],
+                f["rows"],
+                f["values"],
+            )
+            by_feature = ByFeature(
+                f["ids"][:used], f["starts"][: used + 1], f["rows"][:nnz], f["values"][:nnz]
+            )
+        return Batch(
+            rows["indptr"][: n + 1],
+            rows["features"][:nnz],
+            rows["values"][:nnz],
+            rows["labels"][:n],
+            rows["weights"][:n],
+            by_feature,
+        )
+
+    def clear(self) -> None:
+        """Forget the rows."""
+        self.n_rows = 0
+
+
+def _row_arrays(n_rows: int, nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
+    return {
+        "indptr": (n_rows + 1, np.int64),
+        "features": (nnz, np.int32),
+        "values": (nnz, np.float32),
+        "labels": (n_rows, np.int32),
+        "weights": (n_rows, np.float32),
+    }
+
+
+def _feature_arrays(nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
+    return {
+        "order": (nnz, np.int64),
+        "spare": (nnz, np.int64),
+        "ids": (nnz, np.int32),
+        "starts": (nnz + 1, np.int64),
+        "rows": (nnz, np.int32),
+        "values": (nnz, np.float32),
+    }
+
+
+def transformed(block: RowBlock, transform: Transform) -> RowBlock:
+    """Return the same rows with float32 values after the transform."""
+    values = np.empty(block.nnz, np.float32)
+    transform_rows(block.indptr, block.values, TRANSFORMS[transform], values)
+    return RowBlock(block.indptr, block.features, values, block.labels, block.weights, block.places)
+
+
+@kernel()
+def transform_row(
+    values: Array, start: int, stop: int, transform: int, out: Array, at: int
+) -> None:
+    """Write the transformed values ``start:stop`` to ``out`` float32 from `at` on.
+
+    ``raw`` leaves them, ``binary`` makes each 1, ``log1p`` is sign(x) ln(1 + abs x), ``l2`` scales
+    the row to length 1 (a row of zeros stays).
+    """
+    scale = np.float32(1)
+    if transform == L2:
+        total = 0.0
+        for p in range(start, stop):
+            total += np.float64(values[p]) * np.float64(values[p])
+        scale = np.float32(1 / sqrt(total)) if total > 0 else np.float32(1)
+    for p in range(start, stop):
+        x = np.float32(values[p])
+        if transform == BINARY:
+            x = np.float32(1)
+        elif transform == LOG1P:
+            x = np.float32(log1p(x)) if x >= 0 else -np.float32(log1p(-x))
+        out[at + p - start] = x * scale
+
+
+@kernel()
+def transform_rows(indptr: Array, values: Array, transform: int, out: Array) -> None:
+    """Write the transformed values of all rows: `indptr` int64 (n + 1,), `out` float32 (nnz,)."""
+    for i in range(indptr.shape[0] - 1):
+        transform_row(values, indptr[i], indptr[i + 1], transform, out, indptr[i])
+
+
+@kernel()
+def gather_rows(
+    indptr: Array,
+    features: Array,
+    values: Array,
+    labels: Array,
+    weights: Array,
+    chosen: Array,
+    transform: int,
+    first: int,
+    out_indptr: Array,
+    out_features: Array,
+    out_values: Array,
+    out_labels: Array,
+    out_weights: Array,
+) -> Any:
+    """Copy chosen rows behind the first rows of the output; return how many found room.
+
+    Parameters
+    ----------
+    indptr, features, values, labels : arrays
+        The rows: int64 (n + 1,), int32 (nnz,), uint8 or float32 (nnz,), int32 (n,).
+    weights : float32 (n,) or (1,)
+        Weights; one for all when there is one.
+    chosen : int64 (m,)
+        Rows to copy.
+    transform : int
+        Number of the transform.
+    first : int
+        Rows that the output holds.
+    out_indptr, out_features, out_values, out_labels, out_weights : arrays
+        The output, of fixed room.
+    """
+    q = out_indptr[first]
+    for k in range(chosen.shape[0]):
+        row = chosen[k]
+        start, stop = indptr[row], indptr[row + 1]
+        if q + stop - start > out_features.shape[0]:
+            return k
+        for p in range(start, stop):
+            out_features[q + p - start] = features[p]
+        transform_row(values, start, stop, transform, out_values, q)
+        q += stop - start
+        out_indptr[first + k + 1] = q
+        out_labels[first + k] = labels[row]
+        out_weights[first + k] = weights[row] if weights.shape[0] > 1 else weights[0]
+    return chosen.shape[0]
+
+
+@kernel()
+def transpose(
+    indptr: Array,
+    features: Array,
+    values: Array,
+    n_features: int,
+    order: Array,
+    spare: Array,
+    ids: Array,
+    starts: Array,
+    rows: Array,
+    out_values: Array,
+) -> Any:
+    """Bring a batch into the order of its features, stably; return how many features occur.
+
+    Parameters
+    ----------
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
+        The batch by rows.
+    n_features : int
+        Feature ids are below it.
+    order, spare : int64 (nnz,)
+        Scratch.
+    ids, starts, rows, out_values : int32, int64, int32, float32
+        Receive the batch by features; see :class:`ByFeature`.
+    """
+    n, nnz = indptr.shape[0] - 1, indptr[indptr.shape[0] - 1]
+    for p in range(nnz):  # feature above, place below
+        order[p] = (np.int64(features[p]) << 32) | p
+    count = np.empty(1 << RADIX_BITS, np.int64)
+    shift = 32
+    while (n_features - 1) >> (shift - 32) > 0:
+        count[:] = 0
+        for p in range(nnz):
+            count[(order[p] >> shift) & ((1 << RADIX_BITS) - 1)] += 1
+        total = 0
+        for c in range(count.shape[0]):
+            total, count[c] = total + count[c], total
+        for p in range(nnz):
+            digit = (order[p] >> shift) & ((1 << RADIX_BITS) - 1)
+            spare[count[digit]] = order[p]
+            count[digit] += 1
+        order, spare = spare, order
+        shift += RADIX_BITS
+    for i in range(n):  # the other array now maps places to rows
+        for p in range(indptr[i], indptr[i + 1]):
+            spare[p] = i
+    used, last = 0, np.int64(-1)
+    for q in range(nnz):
+        feature, p = order[q] >> 32, order[q] & 0xFFFFFFFF
+        if feature != last:
+            ids[used], starts[used], last = feature, q, feature
+            used += 1
+        rows[q], out_values[q] = spare[p], values[p]
+    starts[used] = nnz
+    return used

@@ -1,0 +1,40 @@
+"""Random orders that are pure functions of integers, the same in every version of every library."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the splitmix64 hash of each number: uint64 (n,) in and out."""
+    with np.errstate(over="ignore"):
+        z = x + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return random keys that depend on all parts: integers of 0 or more, or arrays of them.
+
+    Parameters
+    ----------
+    *parts : int or integer array (n,)
+        For example a seed, an epoch and the numbers of the rows; the last one is an array.
+
+    Returns
+    -------
+    uint64 (n,)
+        The keys.
+    """
+    state = np.zeros(1, np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            state = splitmix(state + np.asarray(part).astype(np.uint64))
+    return state
+
+
+def permutation(n: int, *parts: int) -> NDArray[np.int64]:
+    """Return a random order of ``range(n)`` that depends on the parts: int64 (n,)."""
+    return np.argsort(keys(*parts, np.arange(n)), kind="stable")

@@ -1,0 +1,203 @@
+"""The tables of labels, namespaces and features that a reader of text fills or looks up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+from streammach.rows.names import (
+    MAX_NAME,
+    SEPARATOR,
+    Names,
+    NameTable,
+    add_all,
+    find_or_add,
+    grown,
+    hash_name,
+    kind_of,
+    new_table,
+    padded,
+)
+
+
+class Vocabulary:
+    """Labels, namespaces and features by name, numbered in the order in which they were met.
+
+    Parameters
+    ----------
+    labels, features : Names, optional
+        What is known from the start, numbered as there.
+    add_labels, add_features : bool
+        Whether names that are not known get the next ids; else they stay unknown.
+    """
+
+    def __init__(
+        self,
+        labels: Names | None = None,
+        features: Names | None = None,
+        *,
+        add_labels: bool = True,
+        add_features: bool = True,
+    ) -> None:
+        self.add_labels = add_labels
+        self.add_features = add_features
+        self.labels, self.spaces, self.features = new_table(), new_table(64, 1024), new_table()
+        if labels is not None:
+            self.labels = grown(self.labels, len(labels), len(labels.data))
+            add_all(self.labels, labels.offsets, padded(labels.data))
+        if features is not None:
+            self.features = grown(self.features, len(features), len(features.data))
+            data = padded(features.data)
+            done = 0
+            while done < len(features):  # stops where the table of namespaces is full
+                done = _add_composed(self.features, self.spaces, features.offsets, data, done)
+                self.grow()
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return int(self.labels.used[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.features.used[0])
+
+    def grow(self) -> None:
+        """Enlarge every table that has no room for one more name."""
+        self.labels = grown(self.labels, 1, MAX_NAME)
+        self.spaces = grown(self.spaces, 1, MAX_NAME)
+        self.features = grown(self.features, 1, MAX_NAME)
+
+    def label_names(self) -> Names:
+        """Return the labels in the order of their ids."""
+        return _listed(self.labels, self.spaces)
+
+    def feature_names(self) -> Names:
+        """Return the features as ``namespace^name`` in the order of their ids."""
+        return _listed(self.features, self.spaces)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the tables take."""
+        return sum(a.nbytes for t in (self.labels, self.spaces, self.features) for a in t)
+
+
+@kernel()
+def _add_composed(
+    table: NameTable, spaces: NameTable, offsets: Array, data: Array, first_name: int
+) -> Any:
+    """Add names ``namespace^name`` to a table that has room; return how far it came."""
+    for i in range(first_name, offsets.shape[0] - 1):
+        start, end = offsets[i], offsets[i + 1]
+        cut = start
+        while cut < end and data[cut] != SEPARATOR:
+            cut += 1
+        space = 0
+        if cut < end:
+            if cut > start:
+                state, first, second = hash_name(data, start, cut - start, 0)
+                space = find_or_add(spaces, data, start, cut - start, 0, state, first, second) + 1
+                if space == 0:
+                    return i
+            start = cut + 1
+        state, first, second = hash_name(data, start, end - start, space)
+        find_or_add(table, data, start, end - start, space, state, first, second)
+    return offsets.shape[0] - 1
+
+
+@kernel()
+def _composed_sizes(table: NameTable, spaces: NameTable, offsets: Array) -> None:
+    """Write where each composed name starts into `offsets` int64 (n + 1,)."""
+    for i in range(table.used[0]):
+        size = np.int64(table.sizes[i])
+        if table.spaces[i] > 0:
+            size += spaces.sizes[table.spaces[i] - 1] + 1
+        else:
+            for q in range(table.starts[i], table.starts[i] + table.sizes[i]):
+                if table.arena[q] == SEPARATOR:
+                    size += 1
+                    break
+        offsets[i + 1] = offsets[i] + size
+
+
+@kernel()
+def _compose(table: NameTable, spaces: NameTable, offsets: Array, data: Array) -> None:
+    """Write the composed names into `data` uint8."""
+    for i in range(table.used[0]):
+        p = offsets[i]
+        if table.spaces[i] > 0:
+            s = table.spaces[i] - 1
+            for q in range(spaces.sizes[s]):
+                data[p + q] = spaces.arena[spaces.starts[s] + q]
+            p += spaces.sizes[s]
+        if offsets[i + 1] - p > table.sizes[i]:
+            data[p] = SEPARATOR
+            p += 1
+        for q in range(table.sizes[i]):
+            data[p + q] = table.arena[table.starts[i] + q]
+
+
+def _listed(table: NameTable, spaces: NameTable) -> Names:
+    offsets = np.zeros(int(table.used[0]) + 1, np.int64)
+    _composed_sizes(table, spaces, offsets)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _compose(table, spaces, offsets, data)
+    return Names(offsets, data, kind_of(offsets, data))
+
+
+def by_frequency(names: Names, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of names by falling count, ties by their bytes.
+
+    Parameters
+    ----------
+    names : Names
+        The names.
+    counts : int64 (n,)
+        How often each occurs.
+
+    Returns
+    -------
+    int64 (n,)
+        ``order[new] = old``.
+    """
+    heads = np.zeros((len(names), 2), np.uint64)
+    _heads(names.offsets, names.data, heads)
+    order = np.lexsort((heads[:, 1], heads[:, 0], -counts))
+    same = (np.diff(counts[order]) == 0) & (np.diff(heads[order], axis=0) == 0).all(axis=1)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
+    for a, b in edges.reshape(-1, 2).tolist():  # names alike in their first 16 bytes
+        order[a : b + 1] = sorted(order[a : b + 1].tolist(), key=names.raw)
+    return order
+
+
+@kernel()
+def _heads(offsets: Array, data: Array, heads: Array) -> None:
+    """Write the first 16 bytes of each name as two big-endian words: `heads` uint64 (n, 2)."""
+    for i in range(offsets.shape[0] - 1):
+        for q in range(min(offsets[i + 1] - offsets[i], 16)):
+            byte = np.uint64(data[offsets[i] + q])
+            heads[i, q // 8] |= byte << np.uint64(56 - 8 * (q % 8))
+
+
+def permuted(names: Names, order: NDArray[np.int64]) -> Names:
+    """Return the list whose name `new` is ``names[order[new]]``."""
+    offsets = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(np.diff(names.offsets)[order], out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _permute(names.offsets, names.data, order, offsets, data)
+    return Names(offsets, data, names.kind)
+
+
+@kernel()
+def _permute(
+    offsets: Array, data: Array, order: Array, new_offsets: Array, new_data: Array
+) -> None:
+    """Copy the bytes of every name to its new place."""
+    for i in range(order.shape[0]):
+        start = offsets[order[i]]
+        for q in range(new_offsets[i + 1] - new_offsets[i]):
+            new_data[new_offsets[i] + q] = data[start + q]

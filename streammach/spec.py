@@ -1,0 +1,251 @@
+"""What is decided once and saved with a run: facts of the data, the model, the training, the plan.
+
+The classes are frozen and hold no behaviour beyond sizes that follow from their fields. JSON goes
+out through :func:`to_json` and comes in through :func:`from_json`, which refuses what is not
+exactly of the type.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+Transform = Literal["raw", "binary", "log1p", "l2"]
+Optimizer = Literal["adagrad", "adam", "sgd"]
+Estimator = Literal["mean", "min", "median", "logsum"]
+T = TypeVar("T")
+MAX_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a plan needs to know of a store.
+
+    Attributes
+    ----------
+    path : str
+        The store, as the user named it.
+    digest : str
+        SHA-256 of its manifest: its content.
+    n_rows, n_classes, n_features, nnz : int
+        Its shape.
+    max_row_nnz : int
+        Values of its longest row.
+    block_rows, max_block_nnz : int
+        Rows of a block, the unit of reading, and the most values that one has.
+    value_bytes : int
+        Bytes of a stored value: 1 or 4.
+    weighted : bool
+        Whether rows have importance weights.
+    names_bytes : int
+        Bytes of all label and feature names with their offsets.
+    """
+
+    path: str
+    digest: str
+    n_rows: int
+    n_classes: int
+    n_features: int
+    nnz: int
+    max_row_nnz: int
+    block_rows: int
+    max_block_nnz: int
+    value_bytes: int
+    weighted: bool
+    names_bytes: int
+
+    @property
+    def density(self) -> float:
+        """Share of the features that a row holds on average."""
+        return self.nnz / (self.n_rows * self.n_features)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Shape and hashes of a model: R softmax models of B buckets over d features.
+
+    Attributes
+    ----------
+    n_classes, n_features, n_buckets, n_repetitions : int
+        K, d, B and R; with B = K and R = 1 the classes are their own buckets.
+    hash_a, hash_b : tuple of int
+        The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
+    """
+
+    n_classes: int
+    n_features: int
+    n_buckets: int
+    n_repetitions: int
+    hash_a: tuple[int, ...]
+    hash_b: tuple[int, ...]
+
+    @property
+    def n_columns(self) -> int:
+        """R * B, the width of the weight table."""
+        return self.n_repetitions * self.n_buckets
+
+    @property
+    def exact(self) -> bool:
+        """Whether every class has a bucket of its own."""
+        return not self.hash_a
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    epochs, batch_size : int
+        Passes over the rows; rows of a batch at most.
+    learning_rate : float
+        Rate at the start; it falls linearly to 0.
+    transform : str
+        What happens to a row's values before they are used.
+    label_smoothing : float
+        Share of the target that is spread evenly over the buckets.
+    optimizer : str
+        ``adagrad`` (row-wise), ``adam`` or ``sgd``.
+    epsilon : float
+        What the optimiser adds below its fraction bar: to the sum of squares (Adagrad) or to the
+        root of the second moment (Adam).
+    seed : int
+        Decides the order of the rows.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    transform: Transform
+    label_smoothing: float
+    optimizer: Optimizer
+    epsilon: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a ledger: what takes how many bytes where (``host`` or ``disk``)."""
+
+    name: str
+    where: Literal["host", "disk"]
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fits a budget and was chosen: model, batch, residence, and every byte of it.
+
+    Attributes
+    ----------
+    facts : DataFacts
+        The store that it was made for.
+    model : ModelSpec
+        The model.
+    batch_size : int
+        Rows of a batch at most.
+    batch_nnz : int
+        Values of a batch at most.
+    optimizer : str
+        The optimiser whose state the ledger counts.
+    dense : bool
+        Whether batches are expanded to dense rows and go through matrix products.
+    pool_blocks : int
+        Blocks of the store whose rows are shuffled together.
+    validation_rows, validation_nnz : int
+        Most held-out rows and their values that are kept in memory.
+    device : str
+        ``cpu``.
+    threads : int
+        Threads that compute.
+    allowed_bytes : int
+        The budget.
+    limit_source : str
+        Who set it.
+    ledger : tuple of Line
+        Every byte count, by name.
+    reasons : tuple of str
+        Why this plan, in sentences.
+    """
+
+    facts: DataFacts
+    model: ModelSpec
+    batch_size: int
+    batch_nnz: int
+    optimizer: Optimizer
+    dense: bool
+    pool_blocks: int
+    validation_rows: int
+    validation_nnz: int
+    device: str
+    threads: int
+    allowed_bytes: int
+    limit_source: str
+    ledger: tuple[Line, ...]
+    reasons: tuple[str, ...] = field(default=())
+
+    @property
+    def n_buckets(self) -> int:
+        """B."""
+        return self.model.n_buckets
+
+    @property
+    def n_repetitions(self) -> int:
+        """R."""
+        return self.model.n_repetitions
+
+    @property
+    def projected_bytes(self) -> int:
+        """Bytes of memory that the run will take at most."""
+        return sum(line.n_bytes for line in self.ledger if line.where == "host")
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of disk that the run will take at most."""
+        return sum(line.n_bytes for line in self.ledger if line.where == "disk")
+
+
+def to_json(value: Any) -> bytes:
+    """Return the value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def from_json(text: bytes, kind: type[T]) -> T:
+    """Return the value of a JSON document.
+
+    Parameters
+    ----------
+    text : bytes
+        The document.
+    kind : type
+        The type that it must have: a frozen dataclass or struct, or any type hint.
+
+    Raises
+    ------
+    ValueError
+        If the document is not strict JSON (repeated keys, NaN, too deep) or not of the type.
+    """
+    depth = 0
+    for byte in text:
+        depth += (byte in b"{[") - (byte in b"}]")
+        if depth > MAX_DEPTH:
+            raise ValueError("the JSON is nested too deeply")
+    try:
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        return msgspec.convert(document, kind)
+    except (UnicodeDecodeError, json.JSONDecodeError, msgspec.ValidationError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("the JSON repeats a key")
+    return out
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"the JSON holds {constant}")

@@ -1,0 +1,94 @@
+"""Small data: rows with a structure that can be learnt, as text and as stores."""
+
+import gzip
+
+import numpy as np
+
+from streammach.data.convert import convert
+from streammach.data.store.dataset import Dataset
+from streammach.rows.block import RowBlock
+from streammach.spec import ModelSpec, TrainSpec
+
+
+def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
+    """CSR of random rows, an empty one among them where there is room for it."""
+    lengths = rng.integers(1, most + 1, n_rows)
+    lengths[n_rows // 2] = 0 if n_rows > 2 else lengths[n_rows // 2]
+    rows = [
+        np.sort(rng.choice(n_features, k, replace=False)) for k in np.minimum(lengths, n_features)
+    ]
+    indptr = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
+    features = np.concatenate([*rows, []]).astype(np.int32)
+    drawn = (
+        rng.integers(1, 5, len(features)) if values == "counts" else rng.normal(size=len(features))
+    )
+    return indptr, features, drawn.astype(np.float32)
+
+
+def block_of(rng, n_rows, n_features, n_classes, **options):
+    """A RowBlock of random rows and labels."""
+    indptr, features, values = random_rows(rng, n_rows, n_features, **options)
+    return RowBlock(indptr, features, values, rng.integers(0, n_classes, n_rows).astype(np.int32))
+
+
+def spec_of(n_classes, n_features, n_buckets, n_repetitions, seed=0):
+    """A model's shape with drawn hashes."""
+    from streammach import hashing
+
+    a, b = hashing.draw(seed, n_classes, n_buckets, n_repetitions)
+    if not a:
+        n_buckets, n_repetitions = n_classes, 1
+    return ModelSpec(n_classes, n_features, n_buckets, n_repetitions, a, b)
+
+
+def training(**changes):
+    """A TrainSpec for tests."""
+    values = {
+        "epochs": 1, "batch_size": 8, "learning_rate": 0.5, "transform": "raw",
+        "label_smoothing": 0.0, "optimizer": "adagrad", "epsilon": 1e-8, "seed": 0,
+    }  # fmt: skip
+    return TrainSpec(**{**values, **changes})
+
+
+def dense_block(x, labels=None):
+    """A RowBlock of all non-zeros of a matrix."""
+    rows, columns = np.nonzero(x)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
+    labels = np.zeros(len(x), np.int32) if labels is None else np.asarray(labels, np.int32)
+    return RowBlock(indptr, columns.astype(np.int32), x[rows, columns].astype(np.float32), labels)
+
+
+class TinyData:
+    """Makes VW text and stores whose classes can be told from their features."""
+
+    def __init__(self, folder, rng):
+        self.folder = folder
+        self.rng = rng
+
+    def lines(self, n_rows, n_classes, *, n_noise=40, namespace=False):
+        """Rows: label ``class-i``, two features of its own, three of all classes."""
+        out = []
+        for row in range(n_rows):
+            y = int(self.rng.integers(n_classes)) if row >= n_classes else row
+            own = [f"own{y}_{self.rng.integers(3)}", f"pair{y // 2}"]
+            noise = [f"noise{j}:{1 + j % 3}" for j in self.rng.choice(n_noise, 3, replace=False)]
+            group = f" |g group{self.rng.integers(12)}" if namespace else ""
+            out.append(f"class-{y} |w {' '.join(dict.fromkeys(own))} |x {' '.join(noise)}{group}")
+        return out
+
+    def text(self, name, lines, *, zipped=False):
+        """Write lines to a file; return its path."""
+        path = self.folder / name
+        data = ("\n".join(lines) + "\n").encode()
+        path.write_bytes(gzip.compress(data) if zipped else data)
+        return path
+
+    def store(self, name="train.zarr", *, n_rows=600, n_classes=30, like=None, seed=0, **options):
+        """Convert such rows; return the store's path."""
+        source = self.text(f"{name}.vw", self.lines(n_rows, n_classes, **options))
+        convert(source, self.folder / name, like=like, seed=seed)
+        return self.folder / name
+
+    def dataset(self, name="train.zarr", **options):
+        """Convert such rows and open the store."""
+        return Dataset.open(self.store(name, **options))

@@ -1,0 +1,36 @@
+"""Fixtures for all tests: seeded randomness and small data made on the spot."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.builders import TinyData
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--require-backend",
+        action="append",
+        default=[],
+        help="fail, do not skip, where this backend cannot be opened",
+    )
+
+
+@pytest.fixture
+def rng(request):
+    """A generator seeded by the test's own name."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def tiny(tmp_path, rng):
+    """A builder of small stores in the test's folder."""
+    return TinyData(tmp_path, rng)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread():
+    """Tests use small matrices: more threads would only cost."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,0 +1,113 @@
+"""The training step in plain NumPy, float64: the equations, loop by loop."""
+
+import itertools
+
+import numpy as np
+
+
+def softmax(z):
+    e = np.exp(z - z.max())
+    return e / e.sum()
+
+
+class ReferenceMach:
+    """R softmax models of B buckets; weights (d, R*B) in float64."""
+
+    def __init__(self, d, codes, n_buckets, optimizer="adagrad", epsilon=1e-8, smoothing=0.0):
+        self.codes, self.B, self.R = codes, n_buckets, codes.shape[1]
+        columns = self.B * self.R
+        self.W, self.b = np.zeros((d, columns)), np.zeros(columns)
+        self.optimizer, self.epsilon, self.smoothing = optimizer, epsilon, smoothing
+        per_model, per_weight = (d + 1, self.R), (d + 1, columns)
+        self.first = np.zeros(per_model if optimizer == "adagrad" else per_weight)
+        self.second = np.zeros(per_weight)
+        self.t = 0
+
+    def rows(self, indptr, features, values):
+        for a, b in itertools.pairwise(indptr):
+            yield features[a:b], values[a:b].astype(np.float64)
+
+    def logits(self, ids, x):
+        return self.b + x @ self.W[ids] if len(ids) else self.b.copy()
+
+    def loss_of_row(self, ids, x, label):
+        """Mean over nothing: the sum over models of -ln p of the true bucket."""
+        z = self.logits(ids, x)
+        total = 0.0
+        for r in range(self.R):
+            p = softmax(z[r * self.B : (r + 1) * self.B])
+            total -= np.log(p[self.codes[label, r]])
+        return total
+
+    def objective(self, indptr, features, values, labels, weights):
+        """What the step descends: cross entropy against the smoothed target, summed."""
+        total = 0.0
+        for (ids, x), y, w in zip(
+            self.rows(indptr, features, values), labels, weights, strict=True
+        ):
+            z = self.logits(ids, x)
+            for r in range(self.R):
+                logs = np.log(softmax(z[r * self.B : (r + 1) * self.B]))
+                target = np.full(self.B, self.smoothing / self.B)
+                target[self.codes[y, r]] += 1 - self.smoothing
+                total -= w * (target * logs).sum()
+        return total
+
+    def gradient(self, indptr, features, values, labels, weights):
+        """Gradient of the objective for weights and bias (the last row), from frozen weights."""
+        out = np.zeros((len(self.W) + 1, self.W.shape[1]))
+        for (ids, x), y, w in zip(
+            self.rows(indptr, features, values), labels, weights, strict=True
+        ):
+            z, g = self.logits(ids, x), np.empty(self.W.shape[1])
+            for r in range(self.R):
+                part = slice(r * self.B, (r + 1) * self.B)
+                g[part] = softmax(z[part]) - self.smoothing / self.B
+                g[r * self.B + self.codes[y, r]] -= 1 - self.smoothing
+            for f, value in zip(ids, x, strict=True):
+                out[f] += w * value * g
+            out[-1] += w * g
+        return out
+
+    def step(self, indptr, features, values, labels, weights, rate):
+        loss = sum(
+            w * self.loss_of_row(ids, x, y)
+            for (ids, x), y, w in zip(
+                self.rows(indptr, features, values), labels, weights, strict=True
+            )
+        )
+        gradient = self.gradient(indptr, features, values, labels, weights)
+        self.t += 1
+        touched = [*np.unique(features), len(self.W)]
+        for f in touched:
+            update = self.update(f, gradient[f], rate)
+            if f == len(self.W):
+                self.b -= update
+            else:
+                self.W[f] -= update
+        return loss
+
+    def update(self, f, g, rate):
+        if self.optimizer == "sgd":
+            return rate * g
+        if self.optimizer == "adagrad":
+            out = np.empty_like(g)
+            for r in range(self.R):
+                part = slice(r * self.B, (r + 1) * self.B)
+                self.first[f, r] += (g[part] ** 2).sum()
+                out[part] = rate / np.sqrt(self.first[f, r] + self.epsilon) * g[part]
+            return out
+        b1, b2 = 0.9, 0.99
+        self.first[f] = b1 * self.first[f] + (1 - b1) * g
+        self.second[f] = b2 * self.second[f] + (1 - b2) * g * g
+        m, v = self.first[f] / (1 - b1**self.t), self.second[f] / (1 - b2**self.t)
+        return rate * m / (np.sqrt(v) + self.epsilon)
+
+    def probabilities(self, indptr, features, values):
+        out = []
+        for ids, x in self.rows(indptr, features, values):
+            z = self.logits(ids, x)
+            out.append(
+                np.concatenate([softmax(z[r * self.B : (r + 1) * self.B]) for r in range(self.R)])
+            )
+        return np.array(out)

@@ -1,0 +1,68 @@
+"""Name lists and the hash table that finds names exactly."""
+
+import numpy as np
+import pytest
+
+from streammach.rows.names import Names
+from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
+
+
+def test_names_come_back_in_the_type_that_went_in():
+    assert [Names.of(["7", "0", "-12"]).label(i) for i in range(3)] == [7, 0, -12]
+    assert Names.of(["a", "é", ""]).label(1) == "é"
+    assert Names.of([b"\xff", b"a"]).label(0) == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["1", "22"], "integer"),
+        (["1", "01"], "utf8"),
+        (["1", "1.0"], "utf8"),
+        (["-0"], "utf8"),
+        ([b"\xc3", b"\xa9"], "bytes"),  # together valid UTF-8, each alone not
+        ([b"ok", b"\xff"], "bytes"),
+    ],
+)
+def test_kind_is_that_of_all_names(names, kind):
+    assert Names.of(names).kind == kind
+
+
+def test_ids_of_another_list_are_found_by_name(rng):
+    words = [f"{'x' * int(rng.integers(1, 30))}{i}" for i in range(500)]
+    shuffled = [words[i] for i in rng.permutation(500)]
+    found = Names.of(words).ids_of(Names.of([*shuffled, "unknown", ""]))
+    assert found.tolist() == [words.index(w) for w in shuffled] + [-1, -1]
+
+
+def test_names_that_share_their_first_16_bytes_are_told_apart():
+    words = [f"{'s' * 16}{tail}" for tail in ("", "a", "b", "ab", "ba", "aa" * 40)]
+    assert Names.of(words).ids_of(Names.of(words[::-1])).tolist() == [5, 4, 3, 2, 1, 0]
+
+
+def test_equal_lists_are_seen_as_equal():
+    a = Names.of(["x", "yz"])
+    assert a.same_as(Names.of(["x", "yz"]))
+    assert not a.same_as(Names.of(["xy", "z"]))
+
+
+def test_order_is_by_falling_count_then_by_bytes():
+    names = Names.of(["b", "a", "long-name-number-2", "long-name-number-1", "rare"])
+    order = by_frequency(names, np.array([5, 5, 7, 7, 1]))
+    listed = permuted(names, order)
+    expected = [b"long-name-number-1", b"long-name-number-2", b"a", b"b", b"rare"]
+    assert [listed.raw(i) for i in range(5)] == expected
+
+
+def test_a_vocabulary_is_built_again_from_its_own_names():
+    composed = Names.of(["w^a", "x^a", "a", "^a^b", "w^a^b", "w^" + "long" * 9])
+    vocabulary = Vocabulary(features=composed)
+    assert vocabulary.n_features == 6
+    again = vocabulary.feature_names()
+    assert [again.raw(i) for i in range(6)] == [composed.raw(i) for i in range(6)]
+
+
+def test_a_vocabulary_of_many_namespaces_is_built_whole():
+    composed = Names.of([f"space{i}^name" for i in range(3000)])
+    vocabulary = Vocabulary(features=composed)
+    assert vocabulary.feature_names().same_as(composed)

@@ -1,0 +1,306 @@
+"""Streams a store's rows as batches, in an order that is a pure function of the seed and the epoch.
+
+Epoch e: the store's blocks (row ranges of about 2^20 values) are permuted, `pool_blocks` of them at
+a time are decoded, and the rows of such a pool are permuted and cut into batches; batches run on
+across pools. One thread decodes the next pool while another makes batches of the present one, into
+a few slots of fixed size. Memory does not depend on the size of the store: see
+:meth:`Reader.footprint`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.rows.batch import Batch, BatchSlot
+from streammach.rows.block import RowBlock
+from streammach.rows.order import permutation
+from streammach.spec import DataFacts, Transform
+
+N_SLOTS = 3
+BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
+PATIENCE_SECONDS = 1.0
+
+
+def n_blocks(facts: DataFacts) -> int:
+    """Return how many blocks the rows of a store form."""
+    return -(-facts.n_rows // facts.block_rows)
+
+
+class _Pool:
+    """Room for the decoded rows of some blocks."""
+
+    def __init__(
+        self, facts: DataFacts, blocks: int, value_type: np.dtype[Any], *, weighted: bool
+    ) -> None:
+        arrays = _pool_arrays(facts, blocks, value_type, weighted=weighted)
+        self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
+        self._block_rows = facts.block_rows
+        self.rows = np.empty(0, np.int64)
+
+    def fill(self, dataset: Dataset, blocks: NDArray[np.int64]) -> None:
+        """Decode blocks, in rising order; ``rows`` then says which rows of the store these are."""
+        arrays, n, nnz = self._arrays, 0, 0
+        numbers = []
+        for block in np.sort(blocks).tolist():
+            start = block * self._block_rows
+            stop = min(start + self._block_rows, dataset.n_rows)
+            indptr = arrays["indptr"][n : n + stop - start + 1]
+            before = int(indptr[0]) if n else 0
+            dataset.read_into("X/indptr", start, stop + 1, indptr)
+            a, b = int(indptr[0]), int(indptr[-1])
+            indptr += before - a
+            dataset.read_into("X/indices", a, b, arrays["features"][nnz : nnz + b - a])
+            dataset.read_into("X/data", a, b, arrays["values"][nnz : nnz + b - a])
+            dataset.read_into("y", start, stop, arrays["labels"][n : n + stop - start])
+            if "weights" in arrays:
+                dataset.read_into("weight", start, stop, arrays["weights"][n : n + stop - start])
+            numbers.append(np.arange(start, stop))
+            n, nnz = n + stop - start, nnz + b - a
+        self.rows = np.concatenate(numbers)
+
+    @property
+    def block(self) -> RowBlock:
+        """The decoded rows."""
+        arrays, n = self._arrays, len(self.rows)
+        return RowBlock(
+            arrays["indptr"][: n + 1],
+            arrays["features"],
+            arrays["values"],
+            arrays["labels"][:n],
+            arrays["weights"][:n] if "weights" in arrays else None,
+        )
+
+
+def _pool_arrays(
+    facts: DataFacts, blocks: int, value_type: np.dtype[Any], *, weighted: bool
+) -> dict[str, tuple[int, Any]]:
+    rows = min(blocks * facts.block_rows, facts.n_rows)
+    nnz = min(blocks * facts.max_block_nnz, facts.nnz)
+    arrays: dict[str, tuple[int, Any]] = {
+        "indptr": (rows + 1, np.int64),
+        "features": (nnz, np.int32),
+        "values": (nnz, value_type),
+        "labels": (rows, np.int32),
+    }
+    if weighted:
+        arrays["weights"] = (rows, np.float32)
+    return arrays
+
+
+class Reader:
+    """Batches of a store's rows, prefetched by threads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The store.
+    seed : int
+        Decides the order together with the epoch.
+    batch_size, batch_nnz : int
+        Most rows and values of a batch; a batch ends before the row that would pass one of them.
+    pool_blocks : int
+        Blocks that are shuffled together.
+    transform : str
+        What is done to a row's values.
+    by_feature : bool
+        Whether batches also come feature by feature.
+    held : bool (n_rows,) or None
+        Rows that are left out.
+    rows : int, optional
+        Read only so many of the store's first rows: a random sample, since the store is shuffled.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of an epoch.
+    waited_seconds : float
+        How long the caller waited for batches.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        seed: int,
+        batch_size: int,
+        batch_nnz: int,
+        pool_blocks: int,
+        transform: Transform,
+        by_feature: bool,
+        held: NDArray[np.bool_] | None = None,
+        rows: int | None = None,
+    ) -> None:
+        facts = dataset.facts
+        self._dataset, self._seed, self._held, self.transform = dataset, seed, held, transform
+        self._end = facts.n_rows if rows is None else min(rows, facts.n_rows)
+        self._blocks = -(-self._end // facts.block_rows)
+        self._block_rows = facts.block_rows
+        self._pool_blocks = min(pool_blocks, self._blocks)
+        self._pools = [
+            _Pool(facts, self._pool_blocks, dataset.value_type, weighted=dataset.weighted)
+            for _ in range(1 if self._pool_blocks == self._blocks else 2)
+        ]
+        self._kept = False  # whether a single pool is filled already
+        self._slots = [
+            BatchSlot(batch_size, batch_nnz, facts.n_features, by_feature=by_feature)
+            for _ in range(N_SLOTS)
+        ]
+        self._batch_size = batch_size
+        self._free_rows = [self._rows_of_block(b) for b in range(self._blocks)]
+        self.n_rows = sum(self._free_rows)
+        self.waited_seconds = 0.0
+
+    @staticmethod
+    def footprint(
+        facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool
+    ) -> dict[str, int]:
+        """Return the bytes of the buffers of such a reader, by name."""
+        value_type = np.dtype(np.uint8 if facts.value_bytes == 1 else np.float32)
+        pool_blocks = min(pool_blocks, n_blocks(facts))
+        arrays = _pool_arrays(facts, pool_blocks, value_type, weighted=facts.weighted)
+        pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
+        orders = 4 * 8 * arrays["labels"][0]  # row numbers, their keys and their order
+        slot = BatchSlot.footprint(batch_size, batch_nnz, by_feature=by_feature)
+        pools = 1 if pool_blocks == n_blocks(facts) else 2
+        return {"decoded rows": pools * pool + orders, "batches": N_SLOTS * slot}
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch; each is valid until the next one is asked for.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch.
+        start : int
+            Rows of the epoch to leave out: those of the batches done before.
+
+        Raises
+        ------
+        StoreError, DiskError
+            If the store is damaged or cannot be read; raised here, from the thread that met it.
+        """
+        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None] = queue.Queue()
+        free: queue.Queue[BatchSlot | None] = queue.Queue()
+        for slot in self._slots:
+            free.put(slot)
+        thread = threading.Thread(
+            target=self._produce, args=(epoch, start, ready, free), name="reader", daemon=True
+        )
+        thread.start()
+        try:
+            while (item := self._next(ready, thread)) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                slot, batch = item
+                yield batch
+                free.put(slot)
+        finally:
+            free.put(None)
+            thread.join()
+
+    def _next(
+        self,
+        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None],
+        thread: threading.Thread,
+    ) -> tuple[BatchSlot, Batch] | BaseException | None:
+        began = time.monotonic()
+        try:
+            while True:
+                try:
+                    return ready.get(timeout=PATIENCE_SECONDS)
+                except queue.Empty:
+                    if not thread.is_alive() and ready.empty():
+                        raise RuntimeError("the reader's thread ended without a word") from None
+        finally:
+            self.waited_seconds += time.monotonic() - began
+
+    def _produce(
+        self,
+        epoch: int,
+        start: int,
+        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None],
+        free: queue.Queue[BatchSlot | None],
+    ) -> None:
+        try:
+            slot = _take(free)
+            for block, chosen in self._chosen(epoch, start):
+                done = 0
+                while done < len(chosen):
+                    wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
+                    added = slot.add(block, chosen[done : done + wanted], self.transform)
+                    done += added
+                    if added < wanted or slot.n_rows == self._batch_size:
+                        ready.put((slot, slot.batch()))
+                        slot = _take(free)
+            if slot.n_rows:
+                ready.put((slot, slot.batch()))
+            ready.put(None)
+        except _Stopped:
+            return
+        except BaseException as error:  # whatever it is, the caller must see it
+            ready.put(error)
+
+    def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+        """Yield each pool's rows and the order in which they are used, from row `skip` on."""
+        blocks = permutation(self._blocks, self._seed, epoch, BLOCKS_STREAM)
+        size = self._pool_blocks
+        groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+        first = 0
+        while first < len(groups) and skip >= (
+            rows := sum(self._free_rows[b] for b in groups[first])
+        ):
+            skip, first = skip - rows, first + 1
+        with ThreadPoolExecutor(1, "decoder") as decoder:
+            coming = self._decode(decoder, groups, first)
+            for number in range(first, len(groups)):
+                pool = coming.result() if coming is not None else self._pools[0]
+                coming = self._decode(decoder, groups, number + 1)
+                order = permutation(len(pool.rows), self._seed, epoch, ROWS_STREAM, number)
+                rows = pool.rows[order]
+                order = order[rows < self._end]
+                if self._held is not None:
+                    order = order[~self._held[pool.rows[order]]]
+                yield pool.block, order[skip:]
+                skip = 0
+
+    def _decode(
+        self, decoder: ThreadPoolExecutor, groups: list[NDArray[np.int64]], number: int
+    ) -> Future[_Pool] | None:
+        """Start to decode a group of blocks; None if there is none or it is decoded already."""
+        if number >= len(groups) or (len(self._pools) == 1 and self._kept):
+            return None
+        pool = self._pools[number % len(self._pools)]
+
+        def fill() -> _Pool:
+            pool.fill(self._dataset, groups[number])
+            self._kept = True
+            return pool
+
+        return decoder.submit(fill)
+
+    def _rows_of_block(self, block: int) -> int:
+        start = block * self._block_rows
+        stop = min(start + self._block_rows, self._end)
+        held = int(self._held[start:stop].sum()) if self._held is not None else 0
+        return stop - start - held
+
+
+class _Stopped(Exception):
+    """The caller wants no more batches."""
+
+
+def _take(free: queue.Queue[BatchSlot | None]) -> BatchSlot:
+    slot = free.get()
+    if slot is None:
+        raise _Stopped
+    slot.clear()
+    return slot

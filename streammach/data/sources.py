@@ -1,0 +1,103 @@
+"""Sources of rows: what they offer, and which one a file is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from isal import igzip
+
+from streammach.data.text import GZIP_ERRORS, GZIP_MAGIC, BadRows, TextSource, gzip_error
+from streammach.errors import DataError, UsageError, clean
+from streammach.files import disk_error
+from streammach.rows.block import RowBlock
+from streammach.rows.vocabulary import Vocabulary
+
+FORMATS = ("vw", "svmlight")
+SAMPLE_BYTES = 1 << 16
+
+
+class Source(Protocol):
+    """Something that yields rows in a fixed order."""
+
+    path: Path
+    form: str
+
+    @property
+    def fingerprint(self) -> dict[str, str | int]:
+        """What identifies the content that was read."""
+        ...
+
+    def blocks(
+        self,
+        vocabulary: Vocabulary,
+        bad_rows: BadRows,
+        *,
+        label_needed: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[RowBlock]:
+        """Yield the rows; a block is valid until the next one."""
+        ...
+
+
+def open_source(path: Path, form: str | None = None) -> Source:
+    """Return the source that a file is.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : str, optional
+        ``vw`` or ``svmlight``; guessed from the first row otherwise.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or the format is not known.
+    DataError
+        If the file is empty or its format cannot be guessed.
+    DiskError
+        If it cannot be read.
+    """
+    if form is not None and form not in FORMATS:
+        raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
+    if not path.is_file():
+        raise UsageError("there is no such file", path=clean(path, 300))
+    line = _first_line(path)
+    if form is None:
+        form = guess_format(line)
+    if form is None:
+        raise DataError(
+            f"the format cannot be guessed from '{clean(line, 60)}'",
+            path=clean(path, 300),
+            hint="Name it with --format.",
+        )
+    return TextSource(path, form)
+
+
+def guess_format(line: bytes) -> str | None:
+    """Return the format that a first row looks like, or None."""
+    if b"|" in line:
+        return "vw"
+    fields = line.split(b"#")[0].split()
+    if len(fields) > 1 and all(b":" in field for field in fields[1:]) and b":" not in fields[0]:
+        return "svmlight"
+    return None
+
+
+def _first_line(path: Path) -> bytes:
+    """Return the first line of the text that is not blank and not a comment."""
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == GZIP_MAGIC
+        with igzip.open(path, "rb") if packed else open(path, "rb") as text:
+            sample: bytes = text.read(SAMPLE_BYTES)
+    except GZIP_ERRORS as error:
+        raise gzip_error(error, path, 0) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+    for line in sample.split(b"\n"):
+        if line.strip() and not line.lstrip().startswith(b"#"):
+            return line
+    raise DataError("it holds no rows", path=clean(path, 300))

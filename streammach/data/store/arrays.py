@@ -1,0 +1,263 @@
+"""One-dimensional Zarr format 3 arrays, written and read chunk by chunk.
+
+The bytes equal those that zarr-python writes and are read by it. Writing and reading them here
+takes one checksum and one call of the codec per chunk, straight from and into the caller's buffers,
+and a chunk that is missing is an error, not zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import google_crc32c
+import msgspec
+import numpy as np
+from numcodecs import Blosc, blosc
+from numpy.typing import NDArray
+
+from streammach.errors import StoreError, clean
+from streammach.files import Writer, disk_error, file_pieces, make_folder, sha256
+
+CHUNK = 1 << 16  # values
+SHARD_CHUNKS = 256
+ABSENT = 2**64 - 1
+CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
+INDEX_BYTES = 16 * SHARD_CHUNKS + 4
+DTYPES = ("int64", "int32", "uint8", "float32")
+
+blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
+
+
+class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of a shard: its bytes, their SHA-256, and its last four bytes.
+
+    A crc32c of the whole file would say nothing: the parts end with their own crc32c, and that
+    makes the crc32c of the whole the same whatever they hold.
+    """
+
+    size: int
+    sha256: str
+    tail: int
+
+
+def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
+    """Return the shuffle that lz4 does best with: bytes of wide integers, bits of the rest."""
+    return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
+
+
+def _codec(dtype: np.dtype[np.generic]) -> Blosc:
+    mode = Blosc.SHUFFLE if shuffle_of(dtype) == "shuffle" else Blosc.BITSHUFFLE
+    return Blosc("lz4", 5, mode)
+
+
+def sealed(body: bytes) -> bytes:
+    """Return the bytes followed by their crc32c."""
+    return body + struct.pack("<I", google_crc32c.value(body))
+
+
+class ArrayWriter:
+    """Writes an array of unknown length, one shard file after another.
+
+    Parameters
+    ----------
+    folder : Path
+        The array's folder.
+    dtype : dtype
+        Type of the values, one of :data:`DTYPES`.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> None:
+        self.dtype = np.dtype(dtype)
+        self.n_values = 0
+        self.files: dict[str, FileFacts] = {}
+        self._folder = folder
+        self._codec = _codec(self.dtype)
+        self._chunk = np.zeros(CHUNK, self.dtype)
+        self._index = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64)
+        self._shard: Writer | None = None
+        self._sha256 = hashlib.sha256()
+        make_folder(folder / "c")
+
+    def append(self, values: NDArray[np.generic]) -> None:
+        """Append values, which are cast to the array's type.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        done = 0
+        while done < len(values):
+            at = self.n_values % CHUNK
+            take = min(CHUNK - at, len(values) - done)
+            self._chunk[at : at + take] = values[done : done + take]
+            done += take
+            self.n_values += take
+            if self.n_values % CHUNK == 0:
+                self._write_chunk()
+
+    def close(self) -> None:
+        """Write what is left; the last chunk is filled up with zeros."""
+        rest = self.n_values % CHUNK
+        if rest:
+            self._chunk[rest:] = 0
+            self._write_chunk()
+        self._end_shard()
+
+    def _write_chunk(self) -> None:
+        chunk = (self.n_values - 1) // CHUNK
+        if self._shard is None:
+            self._shard = Writer(self._folder / "c" / str(chunk // SHARD_CHUNKS))
+            self._sha256 = hashlib.sha256()
+        body = sealed(bytes(self._codec.encode(self._chunk)))
+        self._index[chunk % SHARD_CHUNKS] = self._shard.size, len(body)
+        self._write(self._shard, body)
+        if chunk % SHARD_CHUNKS == SHARD_CHUNKS - 1:
+            self._end_shard()
+
+    def _end_shard(self) -> None:
+        if self._shard is None:
+            return
+        index = sealed(self._index.astype("<u8").tobytes())
+        self._write(self._shard, index)
+        self._shard.commit()
+        tail = int.from_bytes(index[-4:], "little")
+        facts = FileFacts(self._shard.size, self._sha256.hexdigest(), tail)
+        self.files[f"c/{self._shard.path.name}"] = facts
+        self._shard = None
+        self._index[:] = ABSENT
+
+    def _write(self, shard: Writer, part: bytes) -> None:
+        shard.write(part)
+        self._sha256.update(part)
+
+
+class ArrayReader:
+    """Reads ranges of an array; safe to use from several threads.
+
+    Parameters
+    ----------
+    folder : Path
+        The array's folder.
+    dtype : dtype
+        Type of the values.
+    n_values : int
+        Length of the array.
+    files : dict of str to FileFacts
+        The array's shard files as the manifest has them, by their name in the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: np.dtype[np.generic],
+        n_values: int,
+        files: dict[str, FileFacts],
+    ) -> None:
+        self.dtype = dtype
+        self.n_values = n_values
+        self._folder = folder
+        self._files = files
+        self._open: dict[int, tuple[int, NDArray[np.uint64]]] = {}
+
+    def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return values ``start:stop``.
+
+        Parameters
+        ----------
+        start, stop : int
+            The range, within the array.
+        out : array (stop - start,), optional
+            Receives them; of the array's type and C-contiguous.
+
+        Raises
+        ------
+        StoreError
+            If a chunk is missing, cut short or damaged.
+        DiskError
+            If a file cannot be read.
+        """
+        if out is None:
+            out = np.empty(stop - start, self.dtype)
+        whole = np.empty(0, self.dtype)
+        for chunk in range(start // CHUNK, -(-stop // CHUNK)):
+            first = chunk * CHUNK
+            a, b = max(start, first), min(stop, first + CHUNK)
+            if b - a == CHUNK:
+                self._decode(chunk, out[a - start : b - start])
+                continue
+            whole = whole if len(whole) else np.empty(CHUNK, self.dtype)
+            self._decode(chunk, whole)
+            out[a - start : b - start] = whole[a - first : b - first]
+        return out
+
+    def verify(self) -> Iterator[str]:
+        """Read every file and decode every chunk; yield a line for each that is damaged."""
+        for name, facts in self._files.items():
+            if sha256(file_pieces(self._folder / name)) != facts.sha256:
+                yield f"damaged: {clean(self._folder / name, 300)}: its digest is wrong"
+        whole = np.empty(CHUNK, self.dtype)
+        for chunk in range(-(-self.n_values // CHUNK)):
+            try:
+                self._decode(chunk, whole)
+            except StoreError as error:
+                yield str(error)
+
+    def close(self) -> None:
+        """Close the files."""
+        for handle, _ in self._open.values():
+            os.close(handle)
+        self._open.clear()
+
+    def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
+        handle, index = self._shard(chunk // SHARD_CHUNKS)
+        name = self._folder / "c" / str(chunk // SHARD_CHUNKS)
+        offset, size = (int(x) for x in index[chunk % SHARD_CHUNKS])
+        if offset == ABSENT:
+            raise StoreError("a chunk is missing", path=clean(name, 300))
+        try:
+            body = os.pread(handle, size, offset)
+        except OSError as error:
+            raise disk_error(error, name) from error
+        if len(body) != size or google_crc32c.value(body) != CRC_OF_SEALED:
+            raise StoreError(
+                f"damaged: the checksum of chunk {chunk % SHARD_CHUNKS} is wrong",
+                path=clean(name, 300),
+                hint="Copy or convert the store again.",
+            )
+        blosc.decompress(body, out)  # its own header says where its bytes end
+
+    def _shard(self, number: int) -> tuple[int, NDArray[np.uint64]]:
+        if number in self._open:
+            return self._open[number]
+        name = self._folder / "c" / str(number)
+        facts = self._files.get(f"c/{number}")
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            size = os.fstat(handle).st_size
+            table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
+        except OSError as error:
+            raise disk_error(error, name) from error
+        tail = int.from_bytes(table[-4:], "little")
+        whole = len(table) == INDEX_BYTES and google_crc32c.value(table) == CRC_OF_SEALED
+        if facts is None or not whole or size != facts.size or tail != facts.tail:
+            os.close(handle)
+            raise StoreError(
+                "damaged: it is cut short or is not the file of the manifest",
+                path=clean(name, 300),
+                hint="Copy or convert the store again.",
+            )
+        index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
+        handle = self._keep(number, handle, index)
+        return handle, index
+
+    def _keep(self, number: int, handle: int, index: NDArray[np.uint64]) -> int:
+        kept, _ = self._open.setdefault(number, (handle, index))
+        if kept != handle:  # another thread was first
+            os.close(handle)
+        return kept

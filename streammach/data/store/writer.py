@@ -1,0 +1,183 @@
+"""Writes a store: arrays, then metadata, the manifest, and last the root: it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import zarr
+import zarr.codecs
+from numpy.typing import NDArray
+from zarr.storage import MemoryStore
+
+from streammach.data.store.arrays import (
+    CHUNK,
+    SHARD_CHUNKS,
+    ArrayWriter,
+    FileFacts,
+    shuffle_of,
+)
+from streammach.files import make_folder, sha256, write_atomic
+from streammach.rows.names import Names
+
+FORMAT = 1
+ARRAY_ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The files of a store: shards by size and digest, metadata documents by SHA-256."""
+
+    files: dict[str, FileFacts]
+    metadata: dict[str, str]
+
+
+class StoreWriter:
+    """Writes the arrays of a store into a folder, then what makes it a store.
+
+    Parameters
+    ----------
+    folder : Path
+        A new, empty folder.
+    value_type : dtype
+        uint8 or float32.
+    weighted : bool
+        Whether rows have weights.
+    """
+
+    def __init__(self, folder: Path, value_type: type[np.generic], *, weighted: bool) -> None:
+        self._folder = folder
+        make_folder(folder)
+        types: dict[str, type[np.generic]] = {
+            "X/indptr": np.int64,
+            "X/indices": np.int32,
+            "X/data": value_type,
+            "y": np.int32,
+        }
+        if weighted:
+            types["weight"] = np.float32
+        self._arrays = {name: ArrayWriter(folder / name, t) for name, t in types.items()}
+        self._attributes: dict[str, Mapping[str, Any]] = {}
+        self._arrays["X/indptr"].append(np.zeros(1, np.int64))
+
+    def append_rows(
+        self,
+        indptr: NDArray[np.int64],
+        features: NDArray[np.int32],
+        values: NDArray[np.generic],
+        labels: NDArray[np.int32],
+        weights: NDArray[np.float32] | None,
+    ) -> None:
+        """Append rows in their final order.
+
+        Parameters
+        ----------
+        indptr : int64 (n + 1,)
+            Row pointers into `features`, from 0.
+        features : int32 (nnz,)
+            Feature ids, rising within a row.
+        values : array (nnz,)
+            Values that fit the store's value type.
+        labels : int32 (n,)
+            Class ids.
+        weights : float32 (n,) or None
+            Importance weights, where the store has them.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        first = self._arrays["X/indices"].n_values
+        self._arrays["X/indptr"].append(indptr[1:] + first)
+        self._arrays["X/indices"].append(features)
+        self._arrays["X/data"].append(values)
+        self._arrays["y"].append(labels)
+        if "weight" in self._arrays and weights is not None:
+            self._arrays["weight"].append(weights)
+
+    def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
+        """Write the names of ``labels`` or ``features`` and how often each occurs.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        parts: dict[str, NDArray[np.generic]] = {
+            "offsets": names.offsets,
+            "bytes": names.data,
+            "count": counts,
+        }
+        for name, values in parts.items():
+            path = f"{group}/{name}"
+            self._arrays[path] = ArrayWriter(self._folder / path, values.dtype)
+            self._arrays[path].append(values)
+        self._attributes[group] = {"kind": names.kind}
+
+    def finish(self, facts: dict[str, Any]) -> str:
+        """Write metadata, manifest and, last, the root document that says the store is complete.
+
+        Parameters
+        ----------
+        facts : dict
+            What the root says of the store beside its format and the manifest's digest; with the
+            keys ``rows`` and ``features``.
+
+        Returns
+        -------
+        str
+            The manifest's SHA-256, which identifies the content.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        files: dict[str, FileFacts] = {}
+        for name, array in self._arrays.items():
+            array.close()
+            files.update({f"{name}/{file}": f for file, f in array.files.items()})
+        documents = self._documents({**facts, "format": FORMAT, "complete": True, "manifest": ""})
+        del documents["zarr.json"]
+        for name, document in documents.items():
+            write_atomic(self._folder / name, document)
+        digests = {name: sha256([document]) for name, document in sorted(documents.items())}
+        manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
+        write_atomic(self._folder / "manifest.json", manifest)
+        digest = sha256([manifest])
+        root = {**facts, "format": FORMAT, "complete": True, "manifest": digest}
+        write_atomic(self._folder / "zarr.json", self._documents(root)["zarr.json"])
+        return digest
+
+    def _documents(self, root: dict[str, Any]) -> dict[str, bytes]:
+        """Return every ``zarr.json`` of the hierarchy, as zarr-python writes it."""
+        content: dict[str, Any] = {}
+        store = MemoryStore(content)
+        zarr.create_group(store, attributes={"streammach": root})
+        matrix = {
+            "encoding-type": "csr_matrix",
+            "encoding-version": "0.1.0",
+            "shape": [root["rows"], root["features"]],
+        }
+        for group in ("X", "labels", "features"):
+            attributes = matrix if group == "X" else dict(self._attributes[group])
+            zarr.create_group(store, path=group, attributes=attributes)
+        for name, array in self._arrays.items():
+            zarr.create_array(
+                store,
+                name=name,
+                shape=(array.n_values,),
+                dtype=array.dtype,
+                chunks=(CHUNK,),
+                shards=(CHUNK * SHARD_CHUNKS,),
+                fill_value=0,
+                compressors=[
+                    zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle=shuffle_of(array.dtype)),
+                    zarr.codecs.Crc32cCodec(),
+                ],
+                attributes=ARRAY_ENCODING,
+            )
+        return {name: document.to_bytes() for name, document in content.items()}

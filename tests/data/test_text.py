@@ -1,0 +1,300 @@
+"""Parsing VW and svmlight text: held to a plain parser, line by line."""
+
+import gzip
+import random
+
+import numpy as np
+import pytest
+
+from streammach.data.text import BLOCK_BYTES, BadRows, TextSource
+from streammach.errors import DataError
+from streammach.rows.vocabulary import Vocabulary
+from tests.reference import text as plain
+
+
+def parse_lines(tmp_path, data, form="vw", *, skip=True, **options):
+    """Rows by line-start byte: {place: (label, weight, [(namespace^name, value)])}, bad counts."""
+    path = tmp_path / "rows.txt"
+    path.write_bytes(data)
+    vocabulary, bad = Vocabulary(), BadRows(skip=skip)
+    rows = {}
+    for block in TextSource(path, form).blocks(vocabulary, bad, **options):
+        for i in range(block.n_rows):
+            part = slice(block.indptr[i], block.indptr[i + 1])
+            rows[int(block.places[i])] = (
+                int(block.labels[i]), float(block.weights[i]),
+                block.features[part].tolist(), block.values[part].tolist(),
+            )  # fmt: skip
+    labels, features = vocabulary.label_names(), vocabulary.feature_names()
+    return {
+        place: (labels.raw(y), w, [features.raw(f) for f in ids], values)
+        for place, (y, w, ids, values) in rows.items()
+    }, bad
+
+
+def spelled(space, name):
+    if space:
+        return space + b"^" + name
+    return b"^" + name if b"^" in name else name
+
+
+def assert_like_plain(tmp_path, lines, form):
+    data = b"\n".join(lines)
+    found, bad = parse_lines(tmp_path, data, form)
+    place, n_bad = 0, 0
+    for line in lines:
+        blank = not line.strip() or (form == "svmlight" and line.lstrip().startswith(b"#"))
+        try:
+            wanted = None if blank else getattr(plain, form)(line)
+        except plain.BadLine:
+            n_bad += 1
+            assert place not in found, line
+        else:
+            if wanted is None:
+                assert place not in found, line
+            else:
+                label, weight, features = wanted
+                assert place in found, line
+                assert found[place][0] == label, line
+                assert found[place][1] == np.float32(weight), line
+                assert found[place][2] == [spelled(s, n) for s, n, _ in features], line
+                assert found[place][3] == [np.float32(v) for _, _, v in features], line
+        place += len(line) + 1
+    assert sum(bad.reasons.values()) == n_bad
+
+
+def random_number(r):
+    return r.choice([
+        b"1", b"2.5", b"0.125", b"-1e-3", b"12345678.5", b"3E+2", b".5", b"7.", b"+3", b"0", b"-0",
+        b"1e39", b"nan", b"-inf", b"1e", b"x", b"0.00001234567", b"99999999", b"1.17549435e-38",
+        b"1e-45", b"16777217", b"16777217.0000000000000000001",
+        b"340282346638528859811704183484516925440",
+        b"3.4028235677973366e38", b"0.1000000000000000055511151231257827", b"1:2", b"--1",
+    ])  # fmt: skip
+
+
+def random_name(r):
+    return r.choice([
+        b"a", b"foo", b"foo_bar_baz_quux_long_name_%d" % r.randrange(5), b"7", b"07", b"x^y",
+        b"123456789", b"x%d" % r.randrange(99), b"\xc3\xa9t", b"\xff\xfe", b"12345678",
+        b"exactly_sixteen_", b"%d" % r.randrange(10**15),
+    ])  # fmt: skip
+
+
+def random_line(r, form):
+    label = r.choice([b"1", b"22", b"dev_err", b"-3", b"0", b"00"] + [b""] * (r.random() < 0.05))
+    if form == "svmlight":
+        features = [
+            b"%d:%s" % (r.randrange(9999), random_number(r) if r.random() < 0.05 else b"2.5")
+            if r.random() < 0.97
+            else r.choice([b"a:1", b"5", b":1", b"qid:3", b"07:1", b"1" * 19 + b":1", b"-1:1"])
+            for _ in range(r.randrange(6))
+        ]
+        end = r.choice([b"", b"", b" # note 1:x", b" ", b"\r"])
+        label = r.choice([label] * 20 + [b"1,2"])
+        return label + b"".join(b" " + f for f in features) + end
+    usual = [b" ", b" ", b" 2.5 ", b" 'tag ", b" 1 'tag ", b" tag", b" 0.5 0.25 tag", b"\t"]
+    odd = [b"", b" -1 ", b" x ", b":1 ", b" 1 2 3 ", b" 1e39 "]
+    head = label + r.choice(usual + odd * (r.random() < 0.1))
+    parts = [b""]
+    for _ in range(r.randrange(1, 4)):
+        space = r.choice(
+            [b" ", b"w ", b"ns ", b"w:2 ", b"w:0.5 ", b"7 "]
+            + [b"w:x ", b"a^b "] * (r.random() < 0.1)
+        )
+        names = [
+            random_name(r) + (b":" + random_number(r) if r.random() < 0.3 else b"")
+            for _ in range(r.randrange(5))
+        ]
+        parts.append(space + b" ".join(names) + r.choice([b"", b" "]))
+    if r.random() < 0.02:
+        return head
+    return head + b"|".join(parts) + r.choice([b"", b"\r"])
+
+
+@pytest.mark.parametrize("form", ["vw", "svmlight"])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_lines_agree_with_the_plain_parser(form, seed, tmp_path):
+    r = random.Random(seed)
+    lines = [
+        r.choice([b"", b"  "]) if r.random() < 0.03 else random_line(r, form) for _ in range(400)
+    ]
+    assert_like_plain(tmp_path, lines, form)
+
+
+GOOD_VW = [
+    b"a |",
+    b"a | ",
+    b"a b|f x",  # b touches the bar: the tag
+    b"a 'b |f x",
+    b"a 2 |f x",
+    b"a 2 0.5 b|f x",
+    b"label |f x:1 |g x:2 | x:3",
+    b"l |f:2 x:1.5",
+    b"1 | 1 2:2 3:0.5 4:-1e3",
+    b"one|f x".replace(b"one|", b"one |"),
+]
+
+
+def test_vw_grammar(tmp_path):
+    assert_like_plain(tmp_path, GOOD_VW, "vw")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"0.1", 0.1), (b"1e-45", 1e-45), (b"-0.0", -0.0), (b"1.17549435e-38", 1.17549435e-38),
+        (b"1e22", 1e22), (b"1e23", 1e23),
+        (b"123456789012345678901234567890", 1.2345678901234568e29),
+        (b"0.000000000000000000000000000000000000000000001", 1e-45),
+        (b"16777217", 16777217.0), (b"5e-324", 0.0), (b"8.589973e9", 8.589973e9),
+        (b"0" * 400 + b"1", 1.0), (b"1" + b"0" * 30 + b"e-30", 1.0),
+    ],
+)  # fmt: skip
+def test_numbers_are_rounded_as_python_rounds_them(text, value, tmp_path):
+    found, _ = parse_lines(tmp_path, b"a |f x:" + text, skip=False)
+    got = np.float32(found[0][3][0])
+    assert got.tobytes() == np.float32(value).tobytes()
+
+
+def test_numbers_beside_the_middle_of_two_float32_are_rounded_right(tmp_path, rng):
+    """Where float32(approximate double) would go wrong: decimal text next to a midpoint."""
+    from fractions import Fraction
+
+    texts = []
+    for x in rng.random(300).astype(np.float32):
+        middle = (Fraction(float(x)) + Fraction(float(np.nextafter(x, np.float32(2))))) / 2
+        for nudge in (-1, 0, 1):
+            near = middle + Fraction(nudge, 10**26)
+            texts.append(f"{int(near * 10**27):027d}")
+    lines = b"\n".join(f"a |f x:0.{t}".encode() for t in texts)
+    found, _ = parse_lines(tmp_path, lines, skip=False)
+    got = np.array([row[3][0] for _, row in sorted(found.items())], np.float32)
+    wanted = np.array([np.float32(float(f"0.{t}")) for t in texts], np.float32)
+    assert got.tobytes() == wanted.tobytes()
+
+
+BAD = [
+    ("vw", b"|f x", "the line has no label", 1),
+    ("vw", b"a:1 |f x", "label 'a:1' holds ':'", 1),
+    ("vw", b"a -2 |f x", "importance '-2' is not a number of 0 or more", 3),
+    ("vw", b"a x |f x", "importance 'x' is not a number of 0 or more", 3),
+    ("vw", b"a 1", "no '|' after label 'a'", 1),
+    ("vw", b"a|f x", "label 'a' touches '|'", 1),
+    ("vw", b"a |f :1", "a feature has no name before ':1'", 6),
+    ("vw", b"a |f x:", "value '' is not a number", 8),
+    ("vw", b"a |f x:abc", "value 'abc' is not a number", 8),
+    ("vw", b"a |f x:1:2", "value '1:2' is not a number", 8),
+    ("vw", b"a |f x:nan", "value 'nan' is not a finite float32", 8),
+    ("vw", b"a |f x:1e999", "value '1e999' is not a finite float32", 8),
+    ("vw", b"a |f:x y", "'f:x' is not a namespace with a number as its scale", 4),
+    ("vw", b"a |f x\x00y z", "control byte after 'x'", 6),
+    ("vw", b"a |f " + b"n" * 4096, "has more than 4,095 bytes", 6),
+    ("svmlight", b"1:2 3:4", "the line has no label", 1),
+    ("svmlight", b"1,2 3:4", "'1,2' is several labels", 1),
+    ("svmlight", b"1 3", "feature '3' has no ':value'", 3),
+    ("svmlight", b"1 a:1", "index 'a' is not an integer of at most 18 digits", 3),
+    ("svmlight", b"1 -3:1", "index '-3' is not an integer of at most 18 digits", 3),
+    ("svmlight", b"1 3:inf", "value 'inf' is not a finite float32", 5),
+    ("svmlight", b"1 3:x", "value 'x' is not a number", 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "line", "message", "byte"), BAD)
+def test_a_bad_line_is_refused_with_line_and_byte(form, line, message, byte, tmp_path):
+    good = b"1 | x\n" if form == "vw" else b"1 2:3\n"
+    with pytest.raises(DataError) as caught:
+        parse_lines(tmp_path, good * 2 + b"\n" + line + b"\n" + good, form, skip=False)
+    assert message in caught.value.message
+    assert (caught.value.line, caught.value.byte) == (4, byte)
+    assert "rows.txt" in str(caught.value)
+
+
+@pytest.mark.parametrize(("form", "line", "message", "byte"), BAD)
+def test_a_bad_line_can_be_skipped_without_a_trace(form, line, message, byte, tmp_path):
+    good = b"1 | x y:2\n" if form == "vw" else b"1 2:3\n"
+    found, bad = parse_lines(tmp_path, good + line + b"\n" + good, form)
+    assert len(found) == 2
+    assert len({str(row) for row in found.values()}) == 1
+    assert sum(bad.reasons.values()) == 1
+
+
+def test_rows_are_the_same_wherever_the_blocks_end(tmp_path):
+    line = b"label%d |w " + b" ".join(b"f%d:%d.5" % (i, i) for i in range(300))
+    data = b"\n".join(line % (i % 7) for i in range(BLOCK_BYTES * 2 // len(line)))
+    found, _ = parse_lines(tmp_path, data, skip=False)
+    assert len(found) == data.count(b"\n") + 1
+    assert len({str(row[1:]) for row in found.values()}) == 1
+    assert sorted(found) == [i for i, b in enumerate(b"\n" + data[:-1]) if b == 10]
+
+
+def test_a_line_longer_than_a_block_is_read(tmp_path):
+    n = BLOCK_BYTES // 4
+    data = b"a |w " + b" ".join(b"name%d" % i for i in range(n)) + b"\nb |w x\n"
+    found, _ = parse_lines(tmp_path, data, skip=False)
+    assert [len(row[2]) for row in found.values()] == [n, 1]
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n", b"\n\n\n"])
+def test_any_line_ending_and_a_byte_order_mark_are_read(ending, tmp_path):
+    newline = ending[:2] if ending.startswith(b"\r") else b"\n"
+    data = b"\xef\xbb\xbf" + newline.join([b"a |w x", b"b |w y"]) + ending
+    found, _ = parse_lines(tmp_path, data, skip=False)
+    assert [row[0] for row in found.values()] == [b"a", b"b"]
+
+
+def test_labels_may_be_missing_where_none_is_needed(tmp_path):
+    data = b"|w x\n| y\n'tag |w x\ntag|w x\nknown |w x\n"
+    path = tmp_path / "rows.vw"
+    path.write_bytes(data)
+    blocks = list(TextSource(path, "vw").blocks(Vocabulary(), BadRows(), label_needed=False))
+    assert blocks[0].labels.tolist() == [-1, -1, -1, -1, 0]
+
+
+def test_unknown_features_are_dropped_and_counted_where_names_are_fixed(tmp_path):
+    path = tmp_path / "rows.vw"
+    path.write_bytes(b"a |w x:1 new:16777217.00000000001 y:0.100000000000000005551 |z x:4\n")
+    known = Vocabulary()
+    list(TextSource(path, "vw").blocks(known, BadRows()))
+    fixed = Vocabulary(known.label_names(), _without(known, b"w^new"), add_features=False)
+    bad = BadRows()
+    (block,) = TextSource(path, "vw").blocks(fixed, bad)
+    assert bad.unknown_values == 1
+    assert block.values.tolist() == [1, np.float32(0.1), 4]
+
+
+def _without(vocabulary, name):
+    from streammach.rows.names import Names
+
+    names = vocabulary.feature_names()
+    return Names.of([names.raw(i) for i in range(len(names)) if names.raw(i) != name])
+
+
+def test_tables_grow_with_the_text(tmp_path):
+    lines = [f"label{i} |space{i % 300} name{i}_{'x' * (i % 40)}" for i in range(9000)]
+    found, _ = parse_lines(tmp_path, "\n".join(lines).encode(), skip=False)
+    names = [row[2][0].decode() for _, row in sorted(found.items())]
+    assert names == [f"space{i % 300}^name{i}_{'x' * (i % 40)}" for i in range(9000)]
+
+
+@pytest.mark.parametrize("cut", [3, 12, 100, -9, -1])
+def test_a_truncated_gzip_stream_is_refused(cut, tmp_path):
+    whole = gzip.compress(b"a |w x y z\n" * 5000, 1)
+    path = tmp_path / "cut.vw.gz"
+    path.write_bytes(whole[:cut])
+    with pytest.raises(DataError, match="gzip stream"):
+        list(TextSource(path, "vw").blocks(Vocabulary(), BadRows()))
+
+
+def test_several_gzip_members_are_one_text(tmp_path):
+    path = tmp_path / "many.vw.gz"
+    path.write_bytes(gzip.compress(b"a |w x\nb |") + gzip.compress(b"w y\nc |w z\n"))
+    (block,) = TextSource(path, "vw").blocks(Vocabulary(), BadRows())
+    assert block.n_rows == 3
+
+
+def test_garbage_behind_a_gzip_stream_is_refused(tmp_path):
+    path = tmp_path / "rows.vw.gz"
+    path.write_bytes(gzip.compress(b"a |w x\n") + b"garbage")
+    with pytest.raises(DataError, match="gzip stream"):
+        list(TextSource(path, "vw").blocks(Vocabulary(), BadRows()))

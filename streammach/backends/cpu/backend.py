@@ -1,0 +1,418 @@
+"""The CPU backend: buffers, threads and launches.
+
+Threads share the rows of a batch, then its features, in pieces taken as they become free. A row's
+residual and a feature's update are each computed whole by one thread, so the bits do not depend on
+the number of threads. Dense rows go through BLAS, whose bits are the same for the same number of
+threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach import hashing
+from streammach.backends.cpu import kernels
+from streammach.backends.cpu.decode import MEDIAN, MINIMUM, SUM, decode_one, decode_tile
+from streammach.backends.cpu.lanes import LANES
+from streammach.rows.batch import Batch
+from streammach.rows.block import RowBlock
+from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+
+ADAM_DECAYS = (0.9, 0.99)
+OPTIMIZERS: dict[Optimizer, int] = {
+    "adagrad": kernels.ADAGRAD,
+    "adam": kernels.ADAM,
+    "sgd": kernels.SGD,
+}
+KINDS: dict[Estimator, int] = {"mean": SUM, "logsum": SUM, "min": MINIMUM, "median": MEDIAN}
+PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
+GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
+FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
+CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
+DECODE_ROWS = 4  # fewer rows than this are scored class by class
+
+
+def chunk_rows(spec: ModelSpec) -> int:
+    """Return how many rows are scored at a time, so that their outputs stay near 16 MiB."""
+    return max(LANES, min(4096, CHUNK_BYTES // (4 * spec.n_columns)))
+
+
+def _pieces(n: int, parts: int) -> list[tuple[int, int]]:
+    edges = np.linspace(0, n, min(parts, n) + 1).astype(int).tolist() if n else [0]
+    return list(itertools.pairwise(edges))
+
+
+class _Rule(NamedTuple):
+    """The numbers of one optimiser step: which one, step size, epsilon, Adam's decays."""
+
+    optimizer: int
+    rate: np.float32
+    epsilon: np.float32
+    decays: NDArray[np.float32]
+
+
+class CpuBackend:
+    """Trains and applies R softmax models with Numba kernels and BLAS.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        The model.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    threads : int
+        Threads that compute.
+    weights : dict, optional
+        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
+        are; zeros otherwise.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        dense: bool,
+        threads: int,
+        weights: dict[str, NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.dense = dense
+        self.threads = threads
+        self.wants_by_feature = not dense
+        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self._flat_codes = self.codes.reshape(-1)
+        columns = spec.n_columns
+        if weights is None:
+            self._weights = np.zeros((spec.n_features, columns), np.float32)
+            self._bias = np.zeros(columns, np.float32)
+        else:
+            self._weights, self._bias = weights["weights"], weights["bias"]
+        self._steps = np.zeros(1, np.int64)
+        self._training: TrainSpec | None = None
+        self._buffers: dict[str, NDArray[Any]] = {}
+        self._state: dict[str, NDArray[Any]] = {}
+        self._scratch = threading.local()
+        self._executor = ThreadPoolExecutor(threads, "compute")
+        self._blas = threadpoolctl.ThreadpoolController()
+
+    @staticmethod
+    def footprint(
+        spec: ModelSpec,
+        *,
+        optimizer: Optimizer | None,
+        dense: bool,
+        batch_size: int,
+        threads: int,
+    ) -> dict[str, int]:
+        """Return the bytes of every buffer of such a backend, by name.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            The model.
+        optimizer : str or None
+            The optimiser; None for a backend that only predicts.
+        dense : bool
+            Whether rows are expanded.
+        batch_size : int
+            Most rows of a batch.
+        threads : int
+            Threads that compute.
+        """
+        columns = spec.n_columns
+        code_bytes = hashing.code_type(spec.n_buckets).itemsize
+        lines = {
+            "weights": 4 * (spec.n_features + 1) * columns,
+            "tables": spec.n_classes * spec.n_repetitions * code_bytes,
+            "decode tile": threads * LANES * columns * 5,
+            "scoring": chunk_rows(spec) * columns * 4
+            + (LANES * spec.n_features * 4 if dense else 0),
+        }
+        if optimizer is not None:
+            lines["optimizer"] = sum(
+                4 * int(np.prod(shape)) for shape in _state_shapes(spec, optimizer).values()
+            )
+            arrays = _buffer_shapes(spec, dense=dense, batch_size=batch_size)
+            lines["residuals"] = sum(4 * int(np.prod(shape)) for shape in arrays.values())
+        return lines
+
+    def prepare(self, training: TrainSpec) -> None:
+        """Make ready to train from zero weights; buffers of an earlier call are used again."""
+        before, self._training = self._training, training
+        if before is not None:
+            self._weights[:] = 0
+            self._bias[:] = 0
+        shapes = _state_shapes(self.spec, training.optimizer)
+        if {name: a.shape for name, a in self._state.items()} == shapes:
+            for array in self._state.values():
+                array[:] = 0
+        else:
+            self._state.clear()
+            self._state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        self._steps[0] = 0
+        wanted = _buffer_shapes(self.spec, dense=self.dense, batch_size=training.batch_size)
+        if {name: a.shape for name, a in self._buffers.items()} != wanted:
+            self._buffers.clear()
+            self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
+
+    def step(self, batch: Batch, rate: float) -> float:
+        """Train on one batch; return the loss summed over its rows and the R models, in nats."""
+        assert self._training is not None, "prepare() comes first"
+        self._steps[0] += 1
+        if self.dense:
+            self._dense_forward(batch)
+            self._dense_backward(batch, rate)
+        else:
+            self._sparse_forward(batch)
+            self._sparse_backward(batch, rate)
+        return float(self._buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
+
+    def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
+        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
+        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+
+        def piece(first: int, last: int) -> None:
+            if self.dense:
+                self._products(rows.part(first, last), z[first:last])
+            else:
+                kernels.logits(
+                    rows.indptr, rows.features, rows.values, first, last,
+                    self._weights, self._bias, z,
+                )  # fmt: skip
+            kernels.probabilities(
+                self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z
+            )
+
+        if self.dense:
+            with self._blas.limit(limits=self.threads, user_api="blas"):
+                for first in range(0, rows.n_rows, LANES):
+                    piece(first, min(first + LANES, rows.n_rows))
+        else:
+            self._run(piece, _pieces(rows.n_rows, self.threads * PIECES_PER_THREAD))
+        return z
+
+    def topk(
+        self, rows: RowBlock, k: int, estimator: Estimator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the k best classes of each row and their scores, best first.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            n rows with transformed float32 values.
+        k : int
+            How many; all K classes if there are fewer.
+        estimator : str
+            ``mean``: unbiased, ``p_i = B / (B - 1) (mean_r P_r[h_r(i)] - 1 / B)`` (Huang et al.,
+            equation 2); ``min`` and ``median`` over r; ``logsum``: ``mean_r ln P_r[h_r(i)]``.
+
+        Returns
+        -------
+        ids : int64 (n, min(k, K))
+            Class ids, best first.
+        scores : float32 (n, min(k, K))
+            What the estimator gives for them.
+        """
+        k = min(k, self.spec.n_classes)
+        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        chunk = chunk_rows(self.spec)
+        for start in range(0, rows.n_rows, chunk):
+            stop = min(start + chunk, rows.n_rows)
+            p = self.outputs(rows.part(start, stop), logarithms=estimator == "logsum")
+            self._decode_all(p, KINDS[estimator], scores[start:stop], ids[start:stop])
+        return ids, self._estimates(scores, estimator)
+
+    def _decode_all(
+        self, p: NDArray[np.float32], kind: int, scores: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> None:
+        """Find the best classes of any number of rows, up to 64 to a thread at a time."""
+        step = LANES if len(p) > DECODE_ROWS * self.threads else 1
+        edges = [(i, min(i + step, len(p))) for i in range(0, len(p), step)]
+        self._run(lambda a, b: self.decode(p[a:b], kind, scores[a:b], ids[a:b]), edges)
+
+    def decode(
+        self, p: NDArray[np.float32], kind: int, scores: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> None:
+        """Find the best classes from the probabilities of at most 64 rows: float32 (n, R*B)."""
+        spec = self.spec
+        sizes = (spec.n_classes, spec.n_repetitions, spec.n_buckets)
+        if len(p) < DECODE_ROWS or spec.exact:
+            decode_one(p, self._flat_codes, *sizes, kind, scores, ids)
+            return
+        scratch = self._scratch
+        if not hasattr(scratch, "table"):
+            scratch.by_column = np.zeros(spec.n_columns * LANES, np.float32)
+            scratch.table = np.zeros(spec.n_columns * LANES, np.uint8)
+        decode_tile(
+            p, self._flat_codes, *sizes, kind, scratch.by_column, scratch.table, scores, ids
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return weights and optimiser state, as they are held: what is written there counts."""
+        return {"weights": self._weights, "bias": self._bias, "steps": self._steps, **self._state}
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._executor.shutdown(wait=True)
+
+    def _estimates(self, scores: NDArray[np.float32], estimator: Estimator) -> NDArray[np.float32]:
+        """Return what the estimator says, from the sums over the repetitions that were ranked."""
+        if estimator in ("min", "median"):
+            return scores
+        means = scores / np.float32(self.spec.n_repetitions)
+        if estimator == "logsum" or self.spec.exact:
+            return means
+        b = np.float32(self.spec.n_buckets)
+        return b / (b - 1) * (means - 1 / b)
+
+    def _run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
+        """Do all pieces of work, on the threads if there are several of both."""
+        if self.threads == 1 or len(pieces) == 1:
+            for a, b in pieces:
+                work(a, b)
+            return
+        for future in [self._executor.submit(work, a, b) for a, b in pieces]:
+            future.result()
+
+    def _sparse_forward(self, batch: Batch) -> None:
+        def piece(first: int, last: int) -> None:
+            kernels.logits(
+                batch.indptr, batch.features, batch.values, first, last,
+                self._weights, self._bias, self._buffers["z"],
+            )  # fmt: skip
+            self._residuals(batch, first, last)
+
+        self._run(piece, _pieces(batch.n_rows, self.threads * PIECES_PER_THREAD))
+
+    def _residuals(self, batch: Batch, first: int, last: int) -> None:
+        assert self._training is not None
+        buffers, spec = self._buffers, self.spec
+        kernels.residuals(
+            self.codes, batch.labels, batch.weights, np.float32(self._training.label_smoothing),
+            first, last, spec.n_buckets, spec.n_repetitions,
+            buffers["z"], buffers["losses"], buffers["norms"],
+        )  # fmt: skip
+
+    def _sparse_backward(self, batch: Batch, rate: float) -> None:
+        by_feature, spec, buffers = batch.by_feature, self.spec, self._buffers
+        assert by_feature is not None, "sparse rows come feature by feature too"
+        rule = self._rule(rate)
+
+        def piece(first: int, last: int) -> None:
+            kernels.backward(
+                rule.optimizer, by_feature.ids, by_feature.starts, by_feature.rows,
+                by_feature.values, first, last, buffers["z"], buffers["norms"], self._weights,
+                self._held_state("first"), self._held_state("second"), rule.rate, rule.epsilon,
+                rule.decays, spec.n_buckets, spec.n_repetitions,
+            )  # fmt: skip
+
+        n = len(by_feature.ids)
+        cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
+        parts = self.threads * PIECES_PER_THREAD
+        edges = np.searchsorted(cost, np.linspace(0, cost[-1], parts + 1)[1:-1]).tolist()
+        pieces = [(a, b) for a, b in zip([0, *edges], [*edges, n], strict=True) if a < b]
+        self._run(piece, pieces)
+        self._bias_step(batch.n_rows, rate)
+
+    def _bias_step(self, n_rows: int, rate: float) -> None:
+        """Update the bias as a feature that every row holds with value 1."""
+        spec = self.spec
+        gradient = np.empty((1, spec.n_columns), np.float32)
+        kernels.bias_gradient(self._buffers["z"], n_rows, gradient[0])
+        rule = self._rule(rate)
+        kernels.update_table(
+            rule.optimizer, gradient, self._bias.reshape(1, -1), self._held_state("bias_first"),
+            self._held_state("bias_second"), 0, 1, rule.rate, rule.epsilon, rule.decays,
+            spec.n_buckets, 0, spec.n_repetitions,
+        )  # fmt: skip
+
+    def _rule(self, rate: float) -> _Rule:
+        """Return the numbers of the optimiser's next step."""
+        assert self._training is not None
+        name, epsilon = self._training.optimizer, self._training.epsilon
+        if name == "adam":
+            steps = int(self._steps[0])
+            slow = (1 - ADAM_DECAYS[1] ** steps) ** 0.5
+            rate, epsilon = rate * slow / (1 - ADAM_DECAYS[0] ** steps), epsilon * slow
+        decays = np.array(ADAM_DECAYS, np.float32)
+        return _Rule(OPTIMIZERS[name], np.float32(rate), np.float32(epsilon), decays)
+
+    def _held_state(self, name: str) -> NDArray[np.float32]:
+        """Return a table of the optimiser's state, or one that stands for it if it keeps none."""
+        return self._state.get(name, _NONE)
+
+    def _products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write ``bias + X W`` to `z`; return the dense rows X."""
+        n = len(rows.labels)
+        if "x" in self._buffers and n <= len(self._buffers["x"]):
+            x = self._buffers["x"][:n]
+        else:
+            x = np.empty((n, self.spec.n_features), np.float32)
+        kernels.expand(rows.indptr, rows.features, rows.values, x)
+        np.matmul(x, self._weights, out=z)
+        z += self._bias
+        return x
+
+    def _dense_forward(self, batch: Batch) -> None:
+        with self._blas.limit(limits=self.threads, user_api="blas"):
+            self._products(batch, self._buffers["z"][: batch.n_rows])
+        pieces = _pieces(batch.n_rows, self.threads * PIECES_PER_THREAD)
+        self._run(lambda a, b: self._residuals(batch, a, b), pieces)
+
+    def _dense_backward(self, batch: Batch, rate: float) -> None:
+        spec, n = self.spec, batch.n_rows
+        x, z, gradient = (self._buffers[name] for name in ("x", "z", "gradient"))
+        rule = self._rule(rate)
+        width = gradient.shape[1] // spec.n_buckets
+        for r0 in range(0, spec.n_repetitions, width):
+            r1 = min(r0 + width, spec.n_repetitions)
+            columns = slice(r0 * spec.n_buckets, r1 * spec.n_buckets)
+            part = gradient[:, : (r1 - r0) * spec.n_buckets]
+            with self._blas.limit(limits=self.threads, user_api="blas"):
+                np.matmul(x[:n].T, z[:n, columns], out=part)
+
+            def piece(
+                first: int, last: int, part: NDArray[np.float32] = part, r0: int = r0, r1: int = r1
+            ) -> None:
+                kernels.update_table(
+                    rule.optimizer, part, self._weights, self._held_state("first"),
+                    self._held_state("second"), first, last, rule.rate, rule.epsilon, rule.decays,
+                    spec.n_buckets, r0, r1,
+                )  # fmt: skip
+
+            self._run(piece, _pieces(spec.n_features, self.threads * PIECES_PER_THREAD))
+        self._bias_step(n, rate)
+
+
+_NONE = np.zeros((1, 1), np.float32)  # stands for a state that the optimiser does not keep
+
+
+def _state_shapes(spec: ModelSpec, optimizer: Optimizer) -> dict[str, tuple[int, ...]]:
+    d, columns, models = spec.n_features, spec.n_columns, spec.n_repetitions
+    if optimizer == "sgd":
+        return {}
+    if optimizer == "adagrad":
+        return {"first": (d, models), "bias_first": (1, models)}
+    tables = {"first": (d, columns), "second": (d, columns)}
+    return {**tables, "bias_first": (1, columns), "bias_second": (1, columns)}
+
+
+def _buffer_shapes(spec: ModelSpec, *, dense: bool, batch_size: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "z": (batch_size, spec.n_columns),
+        "losses": (batch_size, spec.n_repetitions),
+        "norms": (batch_size, spec.n_repetitions),
+    }
+    if dense:
+        models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
+        shapes["x"] = (batch_size, spec.n_features)
+        shapes["gradient"] = (spec.n_features, models * spec.n_buckets)
+    return shapes

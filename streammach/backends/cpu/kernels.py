@@ -1,0 +1,352 @@
+"""The loops of a training step on the CPU: forward, backward and update.
+
+No result depends on how rows and features are shared among threads: every sum runs over one row's
+values, one feature's rows or one model's buckets, in one order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
+from streammach.jit import Array, Number, kernel
+
+ADAGRAD, ADAM, SGD = range(3)
+
+
+@kernel()
+def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table: Array) -> None:
+    """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,).
+
+    Eight rows at a time, so that `out` is loaded and stored once for eight and their cache misses
+    overlap (measured on rows that are not in the cache: twice the bandwidth of one at a time).
+    """
+    k = start
+    while k + 8 <= stop:
+        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
+        x4, x5, x6, x7 = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
+        w0, w1, w2, w3 = table[ids[k]], table[ids[k + 1]], table[ids[k + 2]], table[ids[k + 3]]
+        w4, w5, w6, w7 = table[ids[k + 4]], table[ids[k + 5]], table[ids[k + 6]], table[ids[k + 7]]
+        for c in range(out.shape[0]):
+            a = x0 * w0[c] + x1 * w1[c] + x2 * w2[c] + x3 * w3[c]
+            out[c] += a + x4 * w4[c] + x5 * w5[c] + x6 * w6[c] + x7 * w7[c]
+        k += 8
+    while k < stop:
+        x0, w0 = values[k], table[ids[k]]
+        for c in range(out.shape[0]):
+            out[c] += x0 * w0[c]
+        k += 1
+
+
+@kernel()
+def logits(
+    indptr: Array,
+    features: Array,
+    values: Array,
+    first: int,
+    last: int,
+    weights: Array,
+    bias: Array,
+    out: Array,
+) -> None:
+    """Write ``bias + x W`` for rows ``first:last`` to `out` float32 (n, C).
+
+    Parameters
+    ----------
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
+        The rows.
+    weights, bias : float32 (d, C), float32 (C,)
+        The model.
+    """
+    for i in range(first, last):
+        row = out[i]
+        for c in range(bias.shape[0]):
+            row[c] = bias[c]
+        add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
+
+
+@kernel()
+def exponentials(z: Array) -> Any:
+    """Replace `z` float32 (B,) by exp(z - max); return (max, sum)."""
+    top, total = z[0], np.float32(0)
+    for c in range(z.shape[0]):
+        top = max(top, z[c])
+    for c in range(z.shape[0]):
+        e = exp(z[c] - top)
+        z[c] = e
+        total += e
+    return top, total
+
+
+@kernel()
+def residuals(
+    codes: Array,
+    labels: Array,
+    importance: Array,
+    smoothing: Number,
+    first: int,
+    last: int,
+    n_buckets: int,
+    n_models: int,
+    z: Array,
+    losses: Array,
+    norms: Array,
+) -> None:
+    """Turn logits into residuals, in place, for rows ``first:last``.
+
+    Parameters
+    ----------
+    codes : unsigned (K, R)
+        Bucket of each class in each model.
+    labels, importance : int32 (n,), float32 (n,)
+        Classes and weights of the rows.
+    smoothing : float32
+        Label smoothing.
+    n_buckets, n_models : int
+        B and R.
+    z : float32 (n, C)
+        Logits; receives the derivative of each row's loss times its weight.
+    losses, norms : float32 (n, R)
+        Receive ``-ln p`` of the true bucket times the weight, and the sum of squares of z's B
+        columns.
+    """
+    for i in range(first, last):
+        scale = importance[i]
+        for r in range(n_models):
+            v, t = z[i, r * n_buckets : (r + 1) * n_buckets], np.int64(codes[labels[i], r])
+            own = v[t]
+            top, total = exponentials(v)
+            losses[i, r] = scale * (np.float32(math.log(total)) - (own - top))
+            inverse, square = np.float32(1) / total, np.float32(0)
+            for c in range(n_buckets):
+                g = scale * residual(v[c] * inverse, False, smoothing, n_buckets)
+                v[c] = g
+                square += g * g
+            g = v[t]
+            v[t] = g - scale * (np.float32(1) - smoothing)
+            norms[i, r] = square - g * g + v[t] * v[t]
+
+
+@kernel()
+def probabilities(
+    n_buckets: int, n_models: int, first: int, last: int, logarithms: bool, z: Array
+) -> None:
+    """Turn logits into probabilities or their logarithms, in place: `z` float32 (n, C)."""
+    for i in range(first, last):
+        for r in range(n_models):
+            v = z[i, r * n_buckets : (r + 1) * n_buckets]
+            if logarithms:
+                top, total = v[0], np.float32(0)
+                for c in range(n_buckets):
+                    top = max(top, v[c])
+                for c in range(n_buckets):
+                    total += exp(v[c] - top)
+                shift = top + np.float32(math.log(total))
+                for c in range(n_buckets):
+                    v[c] -= shift
+            else:
+                _, total = exponentials(v)
+                inverse = np.float32(1) / total
+                for c in range(n_buckets):
+                    v[c] *= inverse
+
+
+@kernel()
+def update_row(
+    optimizer: int,
+    weights: Array,
+    gradient: Array,
+    accumulated: Array,
+    second: Array,
+    rate: Number,
+    epsilon: Number,
+    decays: Array,
+    n_buckets: int,
+    r0: int,
+    r1: int,
+    square: Array,
+) -> None:
+    """Take one optimiser step on the columns of models ``r0:r1`` of one row of the table.
+
+    Parameters
+    ----------
+    optimizer : int
+        ADAGRAD, ADAM or SGD.
+    weights : float32 (C,)
+        The row; changed.
+    gradient : float32 (columns of r0:r1,)
+        Its gradient.
+    accumulated : float32 (R,) or (C,)
+        Adagrad: sum of the squared gradients of each model's columns. Adam: the first moment of
+        each column. Not used by SGD.
+    second : float32 (C,)
+        Adam's second moment.
+    rate, epsilon : float32
+        Step size and what keeps the denominator from zero, bias corrections included for Adam.
+    decays : float32 (2,)
+        Adam's decays.
+    n_buckets, r0, r1 : int
+        B and the models.
+    square : float32 (r1 - r0,)
+        The squared norm of the gradient of each model's columns (Adagrad).
+    """
+    for r in range(r0, r1):
+        o, p = r * n_buckets, (r - r0) * n_buckets
+        w, g = weights[o : o + n_buckets], gradient[p : p + n_buckets]
+        if optimizer == ADAM:
+            ms, vs = accumulated[o : o + n_buckets], second[o : o + n_buckets]
+            for c in range(n_buckets):
+                m = adam_moment(ms[c], g[c], decays[0])
+                v = adam_moment(vs[c], g[c] * g[c], decays[1])
+                ms[c], vs[c] = m, v
+                w[c] -= adam_step(m, v, rate, epsilon)
+            continue
+        step = rate
+        if optimizer == ADAGRAD:
+            accumulated[r] += square[r - r0]
+            step = adagrad_step(rate, accumulated[r], epsilon)
+        for c in range(n_buckets):
+            w[c] -= step * g[c]
+
+
+@kernel()
+def squares(gradient: Array, n_buckets: int, n_models: int, out: Array) -> None:
+    """Write the squared norm of each model's part of a gradient to `out` float32 (n_models,)."""
+    for r in range(n_models):
+        g, total = gradient[r * n_buckets : (r + 1) * n_buckets], np.float32(0)
+        for c in range(n_buckets):
+            total += g[c] * g[c]
+        out[r] = total
+
+
+@kernel()
+def backward(
+    optimizer: int,
+    ids: Array,
+    starts: Array,
+    rows: Array,
+    values: Array,
+    first: int,
+    last: int,
+    z: Array,
+    norms: Array,
+    weights: Array,
+    accumulated: Array,
+    second: Array,
+    rate: Number,
+    epsilon: Number,
+    decays: Array,
+    n_buckets: int,
+    n_models: int,
+) -> None:
+    """Gather the gradient of each feature and update its row of the table, feature by feature.
+
+    Parameters
+    ----------
+    optimizer : int
+        ADAGRAD, ADAM or SGD.
+    ids, starts, rows, values : int32 (u,), int64 (u + 1,), int32 (nnz,), float32 (nnz,)
+        The batch by features; features ``first:last`` are done.
+    z, norms : float32 (n, C), float32 (n, R)
+        Residuals and their squared norms.
+    weights : float32 (d, C)
+        The table; changed.
+    accumulated, second : float32 (d, R or C), float32 (d, C)
+        The optimiser's state; see :func:`update_row`.
+    rate, epsilon, decays : float32, float32, float32 (2,)
+        The optimiser's numbers; see :func:`update_row`.
+    n_buckets, n_models : int
+        B and R.
+    """
+    columns = n_buckets * n_models
+    g, square = np.empty(columns, np.float32), np.empty(n_models, np.float32)
+    for u in range(first, last):
+        start, stop = starts[u], starts[u + 1]
+        if stop - start == 1:
+            x, row = values[start], z[rows[start]]
+            for c in range(columns):
+                g[c] = x * row[c]
+            for r in range(n_models):
+                square[r] = x * x * norms[rows[start], r]
+        else:
+            for c in range(columns):
+                g[c] = 0
+            add_rows(g, values, rows, start, stop, z)
+            if optimizer == ADAGRAD:
+                squares(g, n_buckets, n_models, square)
+        f = ids[u]
+        update_row(
+            optimizer, weights[f], g, accumulated[f if optimizer != SGD else 0],
+            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, 0, n_models,
+            square,
+        )  # fmt: skip
+
+
+@kernel()
+def update_table(
+    optimizer: int,
+    gradient: Array,
+    weights: Array,
+    accumulated: Array,
+    second: Array,
+    first: int,
+    last: int,
+    rate: Number,
+    epsilon: Number,
+    decays: Array,
+    n_buckets: int,
+    r0: int,
+    r1: int,
+) -> None:
+    """Update rows ``first:last`` of the table from a gradient of the columns of models ``r0:r1``.
+
+    Parameters
+    ----------
+    optimizer : int
+        ADAGRAD, ADAM or SGD.
+    gradient : float32 (d, (r1 - r0) * B)
+        The gradient.
+    weights : float32 (d, C)
+        The table; changed.
+    accumulated, second : float32 (d, R or C), float32 (d, C)
+        The optimiser's state; see :func:`update_row`.
+    first, last : int
+        The rows to update.
+    rate, epsilon, decays : float32, float32, float32 (2,)
+        The optimiser's numbers; see :func:`update_row`.
+    n_buckets, r0, r1 : int
+        B and the models.
+    """
+    square = np.empty(r1 - r0, np.float32)
+    for f in range(first, last):
+        if optimizer == ADAGRAD:
+            squares(gradient[f], n_buckets, r1 - r0, square)
+        update_row(
+            optimizer, weights[f], gradient[f], accumulated[f if optimizer != SGD else 0],
+            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, r0, r1, square,
+        )  # fmt: skip
+
+
+@kernel()
+def bias_gradient(z: Array, n_rows: int, out: Array) -> None:
+    """Write the sum of the residuals of the first rows of `z` (n, C) to `out` float32 (C,)."""
+    for c in range(out.shape[0]):
+        out[c] = 0
+    for i in range(n_rows):
+        row = z[i]
+        for c in range(out.shape[0]):
+            out[c] += row[c]
+
+
+@kernel()
+def expand(indptr: Array, features: Array, values: Array, out: Array) -> None:
+    """Write sparse rows as dense ones: `out` float32 (n, d)."""
+    for i in range(indptr.shape[0] - 1):
+        row = out[i]
+        for f in range(row.shape[0]):
+            row[f] = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            row[features[p]] = values[p]

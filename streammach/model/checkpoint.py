@@ -1,0 +1,168 @@
+"""Checkpoints: everything that a run needs to go on from the exact row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from streammach.errors import DiskError, MismatchError, ModelError, clean
+from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
+from streammach.model.model import check_finite
+from streammach.model.tensors import TensorFile, read_tensors, write_tensors
+from streammach.spec import from_json, to_json
+
+DOCUMENT, TENSORS = "state.json", "state.safetensors"
+MAX_DOCUMENT = 16 << 20
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a run is.
+
+    Attributes
+    ----------
+    step : int
+        Batches done.
+    epoch : int
+        The epoch it is in, from 0.
+    row : int
+        Rows of that epoch that are done.
+    loss_sum, loss_rows : float, int
+        Loss so far in that epoch, summed over rows and models, and over how many rows.
+    seconds : float
+        Time spent on training.
+    history : tuple of dict
+        What was measured at the end of each epoch.
+    best_step, best_epoch : int
+        The best epoch so far and the step at its end; -1 before the first end.
+    best_score : float
+        Its score on held-out rows.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    row: int = 0
+    loss_sum: float = 0.0
+    loss_rows: int = 0
+    seconds: float = 0.0
+    history: tuple[dict[str, Any], ...] = ()
+    best_step: int = -1
+    best_epoch: int = -1
+    best_score: float = -1.0
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON document of a checkpoint: progress, what it belongs to, and the arrays' file."""
+
+    progress: Progress
+    identity: str
+    tensors: TensorFile
+
+
+class Checkpoints:
+    """The checkpoints of a run, in folders ``step-N``.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie.
+    identity : str
+        Digest of store, plan and training; a checkpoint of another one is refused.
+    """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._folder = folder
+        self._identity = identity
+
+    def save(self, progress: Progress, arrays: dict[str, NDArray[Any]]) -> None:
+        """Write a checkpoint; when it is durable, remove those that are no longer needed.
+
+        Kept are the newest and that of the best epoch.
+
+        Raises
+        ------
+        DivergedError
+            If a weight is not finite; nothing is written.
+        DiskError
+            If it cannot be written; older ones are kept.
+        """
+        check_finite(arrays)
+        make_folder(self._folder)
+        partial = self._folder / ".partial"
+        remove_folder(partial)
+        make_folder(partial)
+        try:
+            tensors = write_tensors(partial / TENSORS, arrays)
+            document = Document(progress, self._identity, tensors)
+            write_atomic(partial / DOCUMENT, to_json(document))
+            commit_folder(partial, self._folder / f"step-{progress.step}")
+        finally:
+            remove_folder(partial)
+        for step in self._steps():
+            if step not in (progress.step, progress.best_step):
+                remove_folder(self._folder / f"step-{step}")
+
+    def newest(self, arrays: dict[str, NDArray[Any]]) -> Progress | None:
+        """Read the newest checkpoint that is whole; None without any.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            Receive the checkpoint's arrays.
+
+        Raises
+        ------
+        MismatchError
+            If the newest one belongs to another run.
+        ModelError
+            If checkpoints are there but none is whole.
+        """
+        damaged: ModelError | None = None
+        for step in reversed(self._steps()):
+            try:
+                return self.read(step, arrays)
+            except MismatchError:
+                raise
+            except ModelError as error:
+                damaged = error
+        if damaged is not None:
+            raise damaged
+        return None
+
+    def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> Progress:
+        """Read the checkpoint of a step into arrays; return its progress.
+
+        Raises
+        ------
+        MismatchError
+            If it belongs to another run.
+        ModelError
+            If it is damaged.
+        """
+        folder = self._folder / f"step-{step}"
+        try:
+            document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
+        except (ValueError, DiskError) as error:
+            raise ModelError(
+                f"damaged checkpoint: {clean(error)}", path=clean(folder, 300), hint="Train again."
+            ) from None
+        if document.identity != self._identity:
+            raise MismatchError(
+                "the checkpoint belongs to another store, plan or training",
+                path=clean(folder, 300),
+                hint="Use the same command as before, or another --out.",
+            )
+        read_tensors(folder / TENSORS, document.tensors, arrays)
+        return document.progress
+
+    def remove(self) -> None:
+        """Remove all checkpoints."""
+        remove_folder(self._folder)
+
+    def _steps(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        names = [f.name.removeprefix("step-") for f in self._folder.iterdir()]
+        return sorted(int(name) for name in names if name.isdigit())

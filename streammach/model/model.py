@@ -1,0 +1,253 @@
+"""A trained model: hashes, weights, names; its folder on disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import DiskError, DivergedError, ModelError, clean
+from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
+from streammach.model.tensors import COPY_AGAIN, TensorFile, map_tensors, write_tensors
+from streammach.rows.names import Names
+from streammach.spec import Estimator, ModelSpec, TrainSpec, from_json, to_json
+
+FORMAT = 1
+DOCUMENT, TENSORS = "model.json", "model.safetensors"
+MAX_DOCUMENT = 4 << 20
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """How scores become probabilities.
+
+    With S the log-sum score of a class divided by R, ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
+    e^other)`` over the best candidates j; what is left is spread evenly over the other classes.
+    """
+
+    beta: float = 1.0
+    other: float = -30.0
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON document of a model.
+
+    Attributes
+    ----------
+    format : int
+        Version of the format.
+    spec : ModelSpec
+        Shape and hashes.
+    training : TrainSpec
+        How it was trained; its transform is part of the model.
+    dense : bool
+        Whether rows go through matrix products.
+    estimator : str
+        The estimator chosen on held-out rows.
+    calibration : Calibration
+        Fitted on held-out rows.
+    store : str
+        Digest of the store that it was trained on.
+    label_kind, feature_kind : str
+        In which type names are given back.
+    majority : int
+        The class with the most rows in training.
+    validation : dict
+        What was measured on held-out rows.
+    tensors : TensorFile
+        Size and checksum of the arrays' file.
+    """
+
+    format: int
+    spec: ModelSpec
+    training: TrainSpec
+    dense: bool
+    estimator: Estimator
+    calibration: Calibration
+    store: str
+    label_kind: str
+    feature_kind: str
+    majority: int
+    validation: dict[str, Any]
+    tensors: TensorFile
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model.
+
+    Attributes
+    ----------
+    spec : ModelSpec
+        Shape and hashes.
+    training : TrainSpec
+        How it was trained; its transform is part of the model.
+    dense : bool
+        Whether rows go through matrix products.
+    estimator : str
+        The estimator chosen on held-out rows.
+    calibration : Calibration
+        How scores become probabilities.
+    store : str
+        Digest of the store that it was trained on.
+    majority : int
+        The class with the most rows in training.
+    validation : dict
+        What was measured on held-out rows.
+    labels, features : Names
+        Names by id.
+    weights : float32 (d, R*B)
+        The table; memory-mapped after :meth:`load`.
+    bias : float32 (R*B,)
+        The bias.
+    """
+
+    spec: ModelSpec
+    training: TrainSpec
+    dense: bool
+    estimator: Estimator
+    calibration: Calibration
+    store: str
+    majority: int
+    validation: dict[str, Any]
+    labels: Names
+    features: Names
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the arrays, as they lie on disk and in memory."""
+        arrays = (self.weights, self.bias)
+        return sum(a.nbytes for a in arrays) + self.labels.n_bytes + self.features.n_bytes
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model into a folder, which appears whole and replaces an older one.
+
+        Raises
+        ------
+        DivergedError
+            If a weight is not finite; nothing is written.
+        DiskError
+            If it cannot be written.
+        """
+        check_finite({"weights": self.weights, "bias": self.bias})
+        target = Path(folder)
+        partial = target.with_name(f".{target.name}.partial")
+        remove_folder(partial)
+        make_folder(partial)
+        try:
+            tensors = write_tensors(
+                partial / TENSORS,
+                {
+                    "bias": self.bias,
+                    "label_offsets": self.labels.offsets,
+                    "label_bytes": self.labels.data,
+                    "feature_offsets": self.features.offsets,
+                    "feature_bytes": self.features.data,
+                    "weights": self.weights,
+                },
+            )
+            document = Document(
+                FORMAT, self.spec, self.training, self.dense, self.estimator, self.calibration,
+                self.store, self.labels.kind, self.features.kind, self.majority, self.validation,
+                tensors,
+            )  # fmt: skip
+            write_atomic(partial / DOCUMENT, to_json(document))
+            commit_folder(partial, target)
+        finally:
+            remove_folder(partial)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Open a model: its weights are checked and mapped, not copied.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder of a run or of a model.
+
+        Raises
+        ------
+        ModelError
+            If there is no model, or it is damaged or of another version.
+        DiskError
+            If it cannot be read.
+        """
+        folder = Path(path)
+        folder = folder / "model" if (folder / "model").is_dir() else folder
+        document = _read_document(folder, path)
+        arrays = map_tensors(folder / TENSORS, document.tensors)
+        spec = document.spec
+        shapes = {
+            "weights": (spec.n_features, spec.n_columns),
+            "bias": (spec.n_columns,),
+            "label_offsets": (spec.n_classes + 1,),
+            "feature_offsets": (spec.n_features + 1,),
+        }
+        for name, shape in shapes.items():
+            if name not in arrays or arrays[name].shape != shape:
+                raise ModelError(
+                    f"damaged: {name} has the wrong shape", path=clean(folder, 300), hint=COPY_AGAIN
+                )
+        return cls(
+            spec, document.training, document.dense, document.estimator, document.calibration,
+            document.store, document.majority, document.validation,
+            _names(arrays, "label", document.label_kind),
+            _names(arrays, "feature", document.feature_kind),
+            arrays["weights"], arrays["bias"],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        shape = "exact" if self.spec.exact else f"{self.spec.n_buckets} x {self.spec.n_repetitions}"
+        return f"Model({shape} float32, {self.spec.n_classes:,} classes, {self.estimator})"
+
+
+def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse arrays that hold NaN or infinity.
+
+    Raises
+    ------
+    DivergedError
+        Naming the array.
+    """
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            rows = max(1, (4 << 20) // max(1, array[:1].nbytes))
+            for start in range(0, len(array), rows):
+                if not np.isfinite(array[start : start + rows]).all():
+                    raise DivergedError(
+                        f"the {name} are not finite", hint="Use a smaller --learning-rate."
+                    )
+
+
+def _read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
+    place = clean(named, 300)
+    if not (folder / DOCUMENT).is_file():
+        hint = "Make one with: streammach train"
+        raise ModelError("there is no trained model", path=place, hint=hint)
+    try:
+        content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
+        found = content.get("format")
+        if found != FORMAT:
+            raise ModelError(
+                f"the model's format is {clean(found)}, this release reads {FORMAT}", path=place
+            )
+        return msgspec.convert(content, Document)
+    except (ValueError, DiskError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(
+            f"damaged: {DOCUMENT}: {clean(error)}", path=place, hint=COPY_AGAIN
+        ) from None
+
+
+def _names(arrays: dict[str, NDArray[Any]], which: str, kind: str) -> Names:
+    offsets, data = np.array(arrays[f"{which}_offsets"]), np.array(arrays[f"{which}_bytes"])
+    if offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
+        raise ModelError(f"damaged: the {which}s' names are wrong", hint=COPY_AGAIN)
+    return Names(offsets, data, kind)

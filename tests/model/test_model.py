@@ -1,0 +1,190 @@
+"""Models and checkpoints on disk: whole, checked, and nothing else."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from streammach.errors import DivergedError, MismatchError, ModelError
+from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.model import Calibration, Model
+from streammach.model.tensors import map_tensors, read_tensors, write_tensors
+from streammach.rows.names import Names
+from tests.builders import spec_of, training
+
+
+@pytest.fixture
+def model(rng):
+    spec = spec_of(30, 12, 8, 3)
+    return Model(
+        spec, training(), False, "logsum", Calibration(1.5, -3.0), "digest", 2, {"logsum": {}},
+        Names.of([f"label {i}" for i in range(30)]), Names.of([f"f{i}" for i in range(12)]),
+        rng.normal(size=(12, 24)).astype(np.float32), np.arange(24, dtype=np.float32),
+    )  # fmt: skip
+
+
+def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    for field in (
+        "spec",
+        "training",
+        "dense",
+        "estimator",
+        "calibration",
+        "store",
+        "majority",
+        "validation",
+    ):
+        assert getattr(again, field) == getattr(model, field)
+    assert np.array_equal(again.weights, model.weights)
+    assert np.array_equal(again.bias, model.bias)
+    assert again.labels.same_as(model.labels)
+    assert again.features.same_as(model.features)
+    assert isinstance(again.weights, np.memmap)
+    assert not again.weights.flags.writeable
+
+
+def test_a_model_is_found_in_the_folder_of_its_run(model, tmp_path):
+    model.save(tmp_path / "model")
+    assert Model.load(tmp_path).majority == 2
+
+
+def test_the_same_model_has_the_same_bytes(model, tmp_path):
+    model.save(tmp_path / "a")
+    model.save(tmp_path / "b")
+    for name in ("model.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_saving_replaces_the_old_model(model, tmp_path):
+    model.save(tmp_path / "model")
+    dataclasses.replace(model, majority=7).save(tmp_path / "model")
+    assert Model.load(tmp_path).majority == 7
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+
+
+def test_the_safetensors_library_reads_the_arrays(model, tmp_path):
+    model.save(tmp_path / "model")
+    arrays = load_file(tmp_path / "model/model.safetensors")
+    assert np.array_equal(arrays["weights"], model.weights)
+    assert arrays["label_bytes"].tobytes() == model.labels.data.tobytes()
+
+
+@pytest.mark.parametrize("name", ["weights", "bias"])
+def test_weights_that_are_not_finite_are_never_written(name, model, tmp_path):
+    broken = getattr(model, name).copy()
+    broken.flat[5] = np.nan
+    with pytest.raises(DivergedError, match=f"{name} are not finite"):
+        dataclasses.replace(model, **{name: broken}).save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_flipped_byte_is_refused(model, tmp_path, rng):
+    model.save(tmp_path / "model")
+    file = tmp_path / "model/model.safetensors"
+    content = file.read_bytes()
+    for at in rng.integers(0, len(content), 60):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        with pytest.raises(ModelError, match="damaged"):
+            Model.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"format": 1', '"format": 2', "format is 2"),
+        ('"estimator": "logsum"', '"estimator": "sum"', "damaged"),
+        ('"n_features": 12', '"n_features": 13', "wrong shape"),
+        ('"dense": false', '"dense": NaN', "damaged"),
+        ('"majority": 2', '"majority": 2, "majority": 3', "damaged"),
+        ("{", "[" * 40 + "{", "damaged"),
+    ],
+)
+def test_a_document_that_says_something_else_is_refused(old, new, message, model, tmp_path):
+    model.save(tmp_path / "model")
+    file = tmp_path / "model/model.json"
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ModelError, match=message):
+        Model.load(tmp_path / "model")
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="there is no trained model"):
+        Model.load(tmp_path)
+
+
+def hostile_headers():
+    good = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    yield {"a": {**good["a"], "shape": [1 << 62]}}
+    yield {"a": {**good["a"], "shape": [-2]}}
+    yield {"a": {**good["a"], "data_offsets": [4, 12]}}
+    yield {"a": {**good["a"], "dtype": "F64"}}
+    yield {**good, "b": good["a"]}
+    yield {"a": {**good["a"], "extra": 1}}
+
+
+@pytest.mark.parametrize("header", list(hostile_headers()))
+def test_headers_that_do_not_fit_their_file_are_refused(header, tmp_path):
+    """With a right checksum: the header itself must be sound."""
+    from streammach.files import crc32c
+    from streammach.model.tensors import TensorFile
+
+    text = json.dumps(header).encode()
+    content = len(text).to_bytes(8, "little") + text + b"\0" * 8
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(ModelError, match="damaged"):
+        map_tensors(tmp_path / "t", TensorFile(len(content), crc32c([content])))
+
+
+def test_tensors_are_read_only_into_arrays_of_their_shape(tmp_path):
+    facts = write_tensors(tmp_path / "t", {"a": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    into = np.zeros((2, 3), np.float32)
+    read_tensors(tmp_path / "t", facts, {"a": into})
+    assert into.tolist() == [[0, 1, 2], [3, 4, 5]]
+    for wrong in ({"a": np.zeros((3, 2), np.float32)}, {"b": into}, {"a": into, "b": into}):
+        with pytest.raises(ModelError, match="damaged"):
+            read_tensors(tmp_path / "t", facts, wrong)
+
+
+def arrays_of(value):
+    return {"weights": np.full((4, 3), value, np.float32), "steps": np.array([int(value)])}
+
+
+def test_the_newest_whole_checkpoint_is_read(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c", "run")
+    assert checkpoints.newest(arrays_of(0)) is None
+    checkpoints.save(Progress(step=10, best_step=10), arrays_of(1))
+    checkpoints.save(Progress(step=20, best_step=10), arrays_of(2))
+    checkpoints.save(Progress(step=30, best_step=10, row=7), arrays_of(3))
+    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["step-10", "step-30"]
+    into = arrays_of(0)
+    assert checkpoints.newest(into).row == 7
+    assert into["weights"][0, 0] == 3
+    newest = tmp_path / "c/step-30/state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert checkpoints.newest(into).step == 10
+    assert into["weights"][0, 0] == 1
+    (tmp_path / "c/step-10/state.json").write_text("{")
+    with pytest.raises(ModelError, match="damaged"):
+        checkpoints.newest(into)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    Checkpoints(tmp_path, "run").save(Progress(step=1), arrays_of(1))
+    with pytest.raises(MismatchError, match="another store, plan or training"):
+        Checkpoints(tmp_path, "other").newest(arrays_of(0))
+
+
+def test_weights_that_are_not_finite_never_become_a_checkpoint(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c", "run")
+    checkpoints.save(Progress(step=1), arrays_of(1))
+    with pytest.raises(DivergedError):
+        checkpoints.save(
+            Progress(step=2), {**arrays_of(2), "weights": np.array([[np.inf]], np.float32)}
+        )
+    assert [p.name for p in (tmp_path / "c").iterdir()] == ["step-1"]

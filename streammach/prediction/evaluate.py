@@ -1,0 +1,232 @@
+"""How good predictions are: P@k, log loss, and the map from scores to probabilities."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.errors import DataError, clean
+from streammach.model.model import Calibration
+from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.predictor import ESTIMATORS, Predictor, topk_ids
+from streammach.rows.block import RowBlock
+from streammach.spec import Estimator, Transform
+
+CANDIDATES = 32
+PLACES = (1, 3, 5)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model reaches on labelled rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        All rows; those with an unseen label count as wrong.
+    n_unseen : int
+        Rows whose label was never seen in training.
+    unknown_values : int
+        Values left out because the model does not know their feature.
+    p_at_1, p_at_3, p_at_5 : float
+        Share of the rows whose label is among the first 1, 3, 5.
+    log_loss : float
+        Mean of ``-ln p`` of the label over the rows whose label was seen in training, in nats; NaN
+        if there are none. The probabilities sum to 1 over all classes.
+    majority : float
+        Share of the rows with the most frequent class of the training data.
+    estimator : str
+        How repetitions were joined.
+    seconds : float
+        Time taken.
+    """
+
+    n_rows: int
+    n_unseen: int
+    unknown_values: int
+    p_at_1: float
+    p_at_3: float
+    p_at_5: float
+    log_loss: float
+    majority: float
+    estimator: Estimator
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """P@1 and P@5 of some rows, and the one number by which settings are compared."""
+
+    p_at_1: float
+    p_at_5: float
+
+    @property
+    def merit(self) -> float:
+        """P@1 + P@5 / 2: P@1 alone has too much noise to choose between settings."""
+        return self.p_at_1 + self.p_at_5 / 2
+
+
+def hits(ids: NDArray[np.int64], labels: NDArray[np.int32], k: int) -> int:
+    """Return how many rows have their label among the first k ids."""
+    return int((ids[:, :k] == labels[:, None]).any(axis=1).sum())
+
+
+def measure(
+    backend: Backend, rows: RowBlock, estimator: Estimator, transform: Transform
+) -> Measured:
+    """Return what a model reaches on rows held in memory."""
+    ids, _ = topk_ids(backend, rows, PLACES[-1], estimator, transform)
+    n = max(rows.n_rows, 1)
+    return Measured(hits(ids, rows.labels, 1) / n, hits(ids, rows.labels, 5) / n)
+
+
+def choose_estimator(
+    backend: Backend, rows: RowBlock, transform: Transform
+) -> tuple[Estimator, dict[Estimator, Measured]]:
+    """Return the estimator to use, and what every one reaches on rows.
+
+    The first of the list is used unless another one is better by more than a standard error of
+    P@1. With one repetition all rank alike and only the first is measured.
+    """
+    names = ESTIMATORS[:1] if backend.spec.n_repetitions == 1 else ESTIMATORS
+    found = {name: measure(backend, rows, name, transform) for name in names}
+    usual = found[names[0]]
+    error = (usual.p_at_1 * (1 - usual.p_at_1) / max(rows.n_rows, 1)) ** 0.5
+    best = max(names, key=lambda name: found[name].merit)
+    return best if found[best].merit > usual.merit + error else names[0], found
+
+
+def log_probabilities(
+    ids: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    n_classes: int,
+    calibration: Calibration,
+) -> NDArray[np.float64]:
+    """Return ln p of each row's label.
+
+    Parameters
+    ----------
+    ids, scores : int64 (n, m), float32 (n, m)
+        The m best classes and their log-sum scores.
+    labels : int32 (n,)
+        Class ids, none unknown.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    float64 (n,)
+        Natural logarithms.
+    """
+    z = calibration.beta * scores.astype(np.float64)
+    rest = n_classes - ids.shape[1]
+    if rest > 0:
+        z = np.column_stack([z, np.full(len(z), calibration.other)])
+    top = z.max(axis=1, keepdims=True)
+    total = top[:, 0] + np.log(np.exp(z - top).sum(axis=1))
+    found = ids == labels[:, None]
+    place = np.where(found.any(axis=1), found.argmax(axis=1), z.shape[1] - 1)
+    own = z[np.arange(len(z)), place] - total
+    logs: NDArray[np.float64] = np.where(found.any(axis=1), own, own - np.log(max(rest, 1)))
+    return logs
+
+
+def fit_calibration(backend: Backend, rows: RowBlock, transform: Transform) -> Calibration:
+    """Return the map from scores to probabilities with the smallest log loss on held-out rows."""
+    known = np.flatnonzero(rows.labels >= 0)
+    if not len(known):
+        return Calibration()
+    ids, scores = topk_ids(backend, rows, CANDIDATES, "logsum", transform)
+    ids, scores, labels = ids[known], scores[known], rows.labels[known]
+
+    def loss(x: NDArray[np.float64]) -> float:
+        map_ = Calibration(float(np.exp(x[0])), float(x[1]))
+        return float(-log_probabilities(ids, scores, labels, backend.spec.n_classes, map_).mean())
+
+    start = np.array([0.5, -4.0])
+    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
+    return Calibration(float(np.exp(best.x[0])), float(best.x[1]))
+
+
+def evaluate(
+    predictor: Predictor,
+    path: str | os.PathLike[str],
+    *,
+    form: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Evaluation:
+    """Return what a model reaches on a store or a labelled text.
+
+    Labels are compared by their names, so the input may number its classes as it likes.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        The model with its estimator.
+    path : path-like
+        A store, or VW or svmlight text.
+    form : str, optional
+        Format of a text; guessed otherwise.
+    progress : callable, optional
+        Called with (stage, done, 0).
+
+    Raises
+    ------
+    UsageError, DataError, StoreError, DiskError
+        If the input cannot be read or holds no rows.
+    """
+    began = time.monotonic()
+    seen = Seen()
+    counts = dict.fromkeys(PLACES, 0)
+    loss, majority = 0.0, 0
+    for block in rows_of(Path(path), predictor.model, seen, form=form):
+        found, loss_sum = _block_figures(predictor, block)
+        for place in PLACES:
+            counts[place] += found[place]
+        loss += loss_sum
+        majority += int((block.labels == predictor.model.majority).sum())
+        if progress is not None:
+            progress("evaluate", seen.rows, 0)
+    if not seen.rows:
+        raise DataError("it holds no rows", path=clean(path, 300))
+    known = seen.rows - seen.unseen_labels
+    return Evaluation(
+        n_rows=seen.rows,
+        n_unseen=seen.unseen_labels,
+        unknown_values=seen.unknown_values,
+        **{f"p_at_{place}": counts[place] / seen.rows for place in PLACES},
+        log_loss=loss / known if known else float("nan"),
+        majority=majority / seen.rows,
+        estimator=predictor.estimator,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int], float]:
+    """Return hits by place and the summed log loss of the rows with a known label."""
+    model = predictor.model
+    ids, scores = predictor.topk_ids(block, CANDIDATES, "logsum")
+    best = ids
+    if predictor.estimator != "logsum":
+        best, _ = predictor.topk_ids(block, PLACES[-1])
+    known = block.labels >= 0
+    logs = log_probabilities(
+        ids[known], scores[known], block.labels[known], model.spec.n_classes, model.calibration
+    )
+    return {place: hits(best, block.labels, place) for place in PLACES}, float(-logs.sum())
+
+
+def merits(found: Iterable[tuple[str, Measured]]) -> str:
+    """Return settings with their P@1 and P@5 as text, for a reason."""
+    return ", ".join(f"{name} {m.p_at_1:.3f} / {m.p_at_5:.3f}" for name, m in found)

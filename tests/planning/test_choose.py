@@ -1,0 +1,187 @@
+"""Plans: what fits is chosen, what does not is refused, every byte is named."""
+
+import itertools
+
+import pytest
+
+from streammach.errors import BudgetError, DeviceError, UsageError
+from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text, time_text
+from streammach.planning.choose import plan
+from streammach.planning.ledger import CODE_BYTES
+from streammach.spec import DataFacts, Plan, from_json, to_json
+
+MACHINE = MemoryLimit(16 * 10**9, "test")
+
+
+@pytest.fixture(autouse=True)
+def machine_of_16_gb(monkeypatch):
+    """The tests do not depend on the memory of the machine that runs them."""
+    monkeypatch.setattr("streammach.planning.choose.memory_limit", lambda: MACHINE)
+
+
+def facts(**changes):
+    values = {
+        "path": "store", "digest": "d", "n_rows": 1_000_000, "n_classes": 100_000,
+        "n_features": 50_000, "nnz": 30_000_000, "max_row_nnz": 90, "block_rows": 35_000,
+        "max_block_nnz": 1_100_000, "value_bytes": 1, "weighted": False, "names_bytes": 5_000_000,
+    }  # fmt: skip
+    return DataFacts(**{**values, **changes})
+
+
+def test_classes_get_buckets_of_their_own_where_that_fits():
+    found = plan(facts(n_classes=1000, n_features=128), memory="1GB")
+    assert found.model.exact
+    assert (found.n_buckets, found.n_repetitions) == (1000, 1)
+
+
+def test_otherwise_the_budget_is_used():
+    for memory in ("700MB", "1GB", "2GB"):
+        found = plan(facts(), memory=memory)
+        assert not found.model.exact
+        assert found.n_repetitions >= 9
+        assert found.projected_bytes <= parse_size(memory)
+        wider = plan(facts(), n_buckets=found.n_buckets, n_repetitions=found.n_repetitions + 4)
+        assert wider.projected_bytes > parse_size(memory) or wider.model.n_columns > 4096 - 1024
+
+
+def test_more_memory_never_gives_fewer_columns():
+    columns = [plan(facts(), memory=m * 10**8).model.n_columns for m in (6, 7, 8, 10, 13, 17, 25)]
+    assert columns == sorted(columns)
+
+
+def test_the_ledger_adds_up():
+    found = plan(facts(), memory="2GB")
+    host = {line.name: line.n_bytes for line in found.ledger if line.where == "host"}
+    assert found.projected_bytes == sum(host.values())
+    assert host["weights"] == (50_000 + 1) * found.model.n_columns * 4
+    assert host["optimizer"] == (50_000 + 1) * found.n_repetitions * 4
+    assert host["code"] == CODE_BYTES
+    needed = ["decoded rows", "batches", "residuals", "tables", "decode tile", "scoring"]
+    assert all(host[name] > 0 for name in needed)
+    assert found.disk_bytes > found.facts.n_features * found.model.n_columns * 4
+
+
+def test_what_cannot_fit_is_refused_with_the_largest_terms():
+    with pytest.raises(
+        BudgetError, match=r"no plan fits: the smallest \(8 x \d+\) needs .*code 350 MB"
+    ):
+        plan(facts(), memory="300MB")
+    with pytest.raises(BudgetError, match=r"\(exact\) needs 20.*weights 20"):
+        plan(facts(), exact=True)
+    with pytest.raises(BudgetError, match=r"asked, .* may be used"):
+        plan(facts(), memory=MACHINE.n_bytes + 10**9)
+    with pytest.raises(BudgetError, match="4096 x 4096"):
+        plan(facts(), n_buckets=4096, n_repetitions=4096)
+
+
+def test_little_memory_takes_smaller_pools_first():
+    roomy = plan(facts(n_features=2000, value_bytes=4), n_buckets=32, n_repetitions=9)
+    tight = plan(facts(n_features=2000, value_bytes=4), memory=roomy.projected_bytes - 40_000_000)
+    assert roomy.pool_blocks == 8
+    assert tight.projected_bytes <= roomy.projected_bytes - 40_000_000
+
+
+def test_options_decide():
+    found = plan(facts(), n_buckets=64, n_repetitions=10, batch_size=77, optimizer="sgd", threads=3)
+    assert (found.n_buckets, found.n_repetitions, found.batch_size) == (64, 10, 77)
+    assert (found.optimizer, found.threads, found.device) == ("sgd", 3, "cpu")
+    assert plan(facts(n_classes=50), n_buckets=64, n_repetitions=10).model.exact
+    assert plan(facts(n_classes=50, n_features=9), exact=True).model.exact
+
+
+def test_dense_rows_take_matrix_products_and_adam():
+    dense = plan(facts(n_features=60), memory="4GB")
+    assert (dense.dense, dense.optimizer, dense.batch_size) == (True, "adam", 256)
+    sparse = plan(facts(), memory="2GB")
+    assert (sparse.dense, sparse.optimizer, sparse.batch_size) == (False, "adagrad", 1024)
+
+
+def test_the_same_seed_gives_the_same_plan():
+    assert plan(facts(), memory="1GB", seed=4) == plan(facts(), memory="1GB", seed=4)
+    assert plan(facts(), memory="1GB", seed=4).model != plan(facts(), memory="1GB", seed=5).model
+
+
+def test_a_plan_survives_json():
+    found = plan(facts(), memory="1GB")
+    assert from_json(to_json(found), Plan) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_buckets": 4}, "given together"),
+        ({"memory": "1GB", "exact": True}, "exclude one another"),
+        ({"memory": "much"}, "is not a size"),
+        ({"memory": "0GB"}, "is not a size"),
+        ({"n_buckets": 1, "n_repetitions": 4}, "--buckets"),
+        ({"batch_size": 0}, "--batch-size"),
+        ({"threads": 0}, "--threads"),
+        ({"optimizer": "adamw"}, "--optimizer"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        plan(facts(), **options)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(DeviceError, match="no CUDA backend"):
+        plan(facts(), device="cuda")
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 100, 4000])
+def test_small_data_get_small_batches(n):
+    small = facts(n_rows=n, n_classes=3, n_features=40, nnz=3 * n, block_rows=n,
+                  max_block_nnz=3 * n, max_row_nnz=4)  # fmt: skip
+    found = plan(small, memory="500MB")
+    assert 16 <= found.batch_size <= 256
+    assert found.batch_nnz >= small.max_row_nnz
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [("12GB", 12 * 10**9), ("12 GiB", 12 << 30), ("500mb", 5 * 10**8), ("1.5k", 1500), (77, 77)],
+)
+def test_sizes_are_read(text, n):
+    assert parse_size(text) == n
+
+
+def test_sizes_and_times_are_printed():
+    assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
+        "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",
+    ]  # fmt: skip
+    assert [time_text(s) for s in (0.42, 58, 250, 7500)] == [
+        "0.42 s", "58 s", "4 min 10 s", "2 h 05 min",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_limit_of_a_control_group_counts(version, tmp_path, monkeypatch):
+    cgroup = "0::/job/inner\n" if version == 2 else "5:cpu,memory:/job/inner\n1:name=x:/\n"
+    folder = tmp_path if version == 2 else tmp_path / "memory"
+    (folder / "job/inner").mkdir(parents=True)
+    name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+    (folder / "job/inner" / name).write_text("max\n" if version == 2 else str(2**63 - 4096))
+    (folder / "job" / name).write_text("123456789\n")
+    from streammach import machine
+
+    real = machine.Path.read_text
+    monkeypatch.setattr(
+        machine.Path, "read_text",
+        lambda self, *a: cgroup if str(self) == "/proc/self/cgroup" else real(self, *a),
+    )  # fmt: skip
+    found = memory_limit(tmp_path)
+    assert (found.n_bytes, found.source) == (123456789, "cgroup")
+
+
+def test_every_plan_of_a_grid_keeps_its_budget():
+    for rows, features, classes, memory in itertools.product(
+        (10_000, 5_000_000), (1_000, 400_000), (500, 2_000_000), (500, 1500, 6000)
+    ):
+        data = facts(n_rows=rows, n_features=features, n_classes=classes, nnz=rows * 20,
+                     block_rows=50_000, max_block_nnz=1_100_000)  # fmt: skip
+        try:
+            found = plan(data, memory=f"{memory}MB")
+        except BudgetError:
+            continue
+        assert found.projected_bytes <= memory * 10**6

@@ -1,0 +1,238 @@
+"""Predictions and what is measured on them."""
+
+import gzip
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from streammach.data.convert import convert
+from streammach.errors import DataError, ModelError, UsageError
+from streammach.model.model import Calibration, Model
+from streammach.prediction.evaluate import (
+    choose_estimator,
+    evaluate,
+    fit_calibration,
+    log_probabilities,
+)
+from streammach.prediction.inputs import Seen
+from streammach.prediction.predictor import Predictor
+from tests.builders import block_of, spec_of, training
+
+
+@pytest.fixture
+def trained(tiny):
+    """A store, its text, and a model whose weights are counts: no training needed to be right."""
+    from streammach.rows.batch import BatchSlot
+
+    data = tiny.dataset(n_rows=400, n_classes=20)
+    spec = spec_of(data.n_classes, data.n_features, 8, 6)
+    how = training(batch_size=64, transform="binary", learning_rate=0.7)
+    from streammach.backends.base import open_backend
+
+    backend = open_backend("cpu", spec, dense=False, threads=1)
+    backend.prepare(how)
+    rows = data.rows(0, data.n_rows)
+    slot = BatchSlot(64, rows.nnz, data.n_features, by_feature=True)
+    for _ in range(4):
+        for start in range(0, 400, 64):
+            slot.clear()
+            slot.add(rows, np.arange(start, min(start + 64, 400)), "binary")
+            backend.step(slot.batch(), 0.7)
+    model = Model(
+        spec, how, False, "logsum", Calibration(2.0, -4.0), data.digest,
+        int(data.label_counts.argmax()), {}, data.labels, data.features,
+        backend.arrays()["weights"], backend.arrays()["bias"],
+    )  # fmt: skip
+    yield data, model, backend
+    backend.close()
+    data.close()
+
+
+def test_labels_come_back_by_name(trained):
+    data, model, _ = trained
+    rows = data.rows(0, 50)
+    with Predictor(model, threads=2) as predictor:
+        labels, scores = predictor.topk(rows, 3)
+    assert labels.shape == scores.shape == (50, 3)
+    truth = [data.labels.label(y) for y in rows.labels]
+    assert np.mean([guess == name for guess, name in zip(labels[:, 0], truth, strict=True)]) > 0.9
+
+
+def test_integer_labels_come_back_as_integers(tiny):
+    convert(tiny.text("r.vw", ["7 | x", "12 | y"]), tiny.folder / "s")
+    from streammach.data.store.dataset import Dataset
+
+    with Dataset.open(tiny.folder / "s") as data:
+        spec = spec_of(2, 2, 2, 1)
+        eye, zeros = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+        model = Model(spec, training(), False, "logsum", Calibration(), "d", 0, {}, data.labels,
+                      data.features, eye, zeros)  # fmt: skip
+        with Predictor(model) as predictor:
+            labels, _ = predictor.topk(scipy.sparse.csr_array(np.eye(2)), 1)
+    assert labels.dtype == np.int64
+    assert sorted(labels[:, 0].tolist()) == [7, 12]
+
+
+def test_matrices_of_any_kind_give_the_same(trained):
+    data, model, _ = trained
+    block = data.rows(0, 20)
+    sparse = scipy.sparse.csr_array(
+        (block.values.astype(float), block.features, block.indptr), (20, data.n_features)
+    )
+    with Predictor(model) as predictor:
+        wanted = predictor.topk(block, 4)
+        for matrix in (sparse, sparse.tocoo(), sparse.toarray(), scipy.sparse.csc_matrix(sparse)):
+            labels, scores = predictor.topk(matrix, 4)
+            assert labels.tolist() == wanted[0].tolist()
+            assert scores.tolist() == wanted[1].tolist()
+
+
+def test_a_batch_gives_what_single_rows_give(trained):
+    data, model, _ = trained
+    block = data.rows(0, 70)
+    for estimator in ("mean", "min", "median", "logsum"):
+        with Predictor(model, estimator=estimator) as predictor:
+            labels, scores = predictor.topk(block, 5)
+            for i in (0, 33, 69):
+                alone = predictor.topk(block.part(i, i + 1), 5)
+                assert alone[0][0].tolist() == labels[i].tolist()
+                assert alone[1][0].tolist() == scores[i].tolist()
+
+
+@pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((1, 1), np.nan)])
+def test_wrong_matrices_are_refused(rows, trained):
+    data, model, _ = trained
+    if np.isnan(rows).any():
+        rows = np.full((1, data.n_features), np.nan)
+    with Predictor(model) as predictor, pytest.raises(DataError):
+        predictor.topk(rows)
+
+
+def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny):
+    _data, model, _ = trained
+    lines = tiny.lines(150, 20)
+    text = tiny.text("t.vw", lines, zipped=True)
+    convert(text, tiny.folder / "t.zarr")  # its own ids
+    with Predictor(model) as predictor:
+        of_text = [p for p in predictor.stream(text, 3)]
+        of_store = [p for p in predictor.stream(tiny.folder / "t.zarr", 3)]
+    flat = {tuple(r) for p in of_text for r in np.hstack([p.ids, p.scores.view(np.int32)]).tolist()}
+    other = {
+        tuple(r) for p in of_store for r in np.hstack([p.ids, p.scores.view(np.int32)]).tolist()
+    }
+    assert flat == other
+    assert sum(len(p.ids) for p in of_text) == 150
+
+
+def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, tiny):
+    _, model, _ = trained
+    path = tiny.folder / "new.vw"
+    path.write_text("|w own3_0 own3_1 never_seen\nsomething |q strange\n")
+    seen = Seen()
+    with Predictor(model) as predictor:
+        (part,) = predictor.stream(path, 2, seen=seen)
+    assert part.ids.shape == (2, 2)
+    assert (seen.rows, seen.unknown_values) == (2, 2)
+
+
+def test_evaluation_counts_by_hand(trained, tiny):
+    data, model, _ = trained
+    lines = [*tiny.lines(120, 20), "never |w own1_0", "never |w own2_0"]
+    path = tiny.text("t.vw", lines)
+    with Predictor(model, threads=1) as predictor:
+        found = evaluate(predictor, path)
+        guesses = [predictor.labels(p.ids) for p in predictor.stream(path, 5)]
+    truth = [line.split()[0] for line in lines]
+    labels = np.concatenate(guesses)
+    for k, value in ((1, found.p_at_1), (3, found.p_at_3), (5, found.p_at_5)):
+        hits = [name in row[:k] for name, row in zip(truth, labels.tolist(), strict=True)]
+        assert value == pytest.approx(np.mean(hits))
+    assert (found.n_rows, found.n_unseen) == (122, 2)
+    common = data.labels.label(model.majority)
+    assert found.majority == pytest.approx(np.mean([name == common for name in truth]))
+
+
+def test_evaluation_of_a_store_with_other_ids_is_the_same(trained, tiny):
+    _, model, _ = trained
+    path = tiny.text("t.vw", tiny.lines(100, 25))
+    convert(path, tiny.folder / "own.zarr")
+    convert(path, tiny.folder / "like.zarr", like=tiny.folder / "train.zarr")
+    with Predictor(model) as predictor:
+        found = [
+            evaluate(predictor, p)
+            for p in (path, tiny.folder / "own.zarr", tiny.folder / "like.zarr")
+        ]
+    figures = [(f.n_rows, f.n_unseen, f.p_at_1, f.p_at_5, round(f.log_loss, 10)) for f in found]
+    assert figures[0] == figures[1] == figures[2]
+
+
+def test_the_estimator_of_the_call_is_used(trained, tiny):
+    _, model, _ = trained
+    path = tiny.text("t.vw", tiny.lines(60, 20))
+    for name in ("mean", "min", "median", "logsum"):
+        with Predictor(model, estimator=name) as predictor:
+            assert evaluate(predictor, path).estimator == name
+    with pytest.raises(UsageError, match="--estimator"):
+        Predictor(model, estimator="max")
+
+
+def test_probabilities_sum_to_one_over_all_classes(rng):
+    ids = np.array([[4, 1, 7], [0, 2, 5]])
+    scores = -rng.random((2, 3)).astype(np.float32)
+    for n_classes, other in ((9, -1.0), (3, 0.0)):
+        map_ = Calibration(1.7, other)
+        wanted = range(n_classes) if n_classes > 3 else None
+        for row in range(2):
+            classes = wanted or ids[row]
+            logs = [
+                log_probabilities(
+                    ids[row : row + 1], scores[row : row + 1], np.array([y]), n_classes, map_
+                )[0]
+                for y in classes
+            ]
+            assert np.exp(logs).sum() == pytest.approx(1)
+
+
+def test_a_fitted_map_beats_the_one_before(trained):
+    data, _, backend = trained
+    rows = data.rows(0, 200)
+    ids, scores = backend.topk(rows, 20, "logsum")
+    before = -log_probabilities(ids, scores, rows.labels, 20, Calibration()).mean()
+    fitted = fit_calibration(backend, rows, "binary")
+    after = -log_probabilities(ids, scores, rows.labels, 20, fitted).mean()
+    assert after < before
+
+
+def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
+    """Ranks planted in a model whose mean is right and whose log-sum one bucket spoils."""
+    from streammach.backends.base import open_backend
+
+    spec = spec_of(40, 5, 6, 4)
+    backend = open_backend("cpu", spec, dense=False, threads=1)
+    backend.prepare(training())
+    backend.arrays()["weights"][:] = rng.normal(size=(5, 24)).astype(np.float32)
+    rows = block_of(rng, 300, 5, 40)
+    chosen, found = choose_estimator(backend, rows, "raw")
+    assert set(found) == {"logsum", "mean", "median", "min"}
+    best = max(found.values(), key=lambda m: m.merit)
+    p = found["logsum"].p_at_1
+    assert chosen == "logsum" or best.merit > found["logsum"].merit + (p * (1 - p) / 300) ** 0.5
+    exact = open_backend("cpu", spec_of(4, 5, 4, 1), dense=False, threads=1)
+    exact.prepare(training())
+    assert list(choose_estimator(exact, block_of(rng, 30, 5, 4), "raw")[1]) == ["logsum"]
+    backend.close()
+    exact.close()
+
+
+def test_what_is_not_there_is_refused(trained, tiny):
+    _, model, _ = trained
+    with Predictor(model) as predictor:
+        with pytest.raises(UsageError, match="there is no such store or file"):
+            evaluate(predictor, tiny.folder / "nothing")
+        empty = tiny.folder / "empty.vw"
+        empty.write_bytes(gzip.compress(b"\n"))
+        with pytest.raises(DataError, match="it holds no rows"):
+            evaluate(predictor, empty)
+    with pytest.raises(ModelError):
+        Model.load(tiny.folder)

@@ -1,0 +1,114 @@
+"""What may watch a training run: objects with any of the methods of :class:`Callback`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass
+class State:
+    """What callbacks see of a run.
+
+    Attributes
+    ----------
+    epoch, epochs : int
+        The present epoch, from 0, and how many there are.
+    row, n_rows : int
+        Rows of the epoch that are done, and how many it has.
+    step : int
+        Batches done in all.
+    loss : float
+        Mean loss of the epoch so far, in nats per row and model.
+    rows_per_second : float
+        Since the run began or was resumed.
+    seconds : float
+        Time spent on training, earlier runs included.
+    left_seconds : float
+        Estimate of what is left.
+    peak_bytes : int
+        The largest resident memory so far.
+    waited_share : float
+        Share of the time in which training waited for rows.
+    history : tuple of dict
+        What was measured at the end of each epoch.
+    best_epoch : int
+        The best epoch so far, from 0; -1 before the first end.
+    """
+
+    epoch: int
+    epochs: int
+    row: int
+    n_rows: int
+    step: int
+    loss: float
+    rows_per_second: float
+    seconds: float
+    left_seconds: float
+    peak_bytes: int
+    waited_share: float
+    history: tuple[dict[str, Any], ...]
+    best_epoch: int
+    stop_reason: str | None = field(default=None)
+
+    def stop(self, reason: str) -> None:
+        """Ask the run to end after the present epoch."""
+        self.stop_reason = reason
+
+
+class Callback(Protocol):
+    """What a callback may have; every method is optional.
+
+    ``on_fit_start``, ``on_search`` (also given what was tried), ``on_progress``, ``on_checkpoint``,
+    ``on_epoch_end``, ``on_fit_end``: each is given the state.
+    """
+
+
+class EarlyStopping:
+    """Ends a run when held-out rows have not improved for some epochs.
+
+    Parameters
+    ----------
+    patience : int
+        Epochs without a new best.
+    """
+
+    def __init__(self, patience: int = 3) -> None:
+        self.patience = patience
+
+    def on_epoch_end(self, state: State) -> None:
+        """Ask for the end once the patience is used up."""
+        if state.best_epoch >= 0 and state.epoch - state.best_epoch >= self.patience:
+            state.stop(f"no better epoch in {self.patience}")
+
+
+class TimeLimit:
+    """Ends a run at the end of the epoch in which a time is used up.
+
+    Parameters
+    ----------
+    seconds : float
+        The time, from the start of the run.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = time.monotonic()
+
+    def on_fit_start(self, state: State) -> None:
+        """Start the clock."""
+        self._began = time.monotonic()
+
+    def on_epoch_end(self, state: State) -> None:
+        """Ask for the end once the time is used up."""
+        if time.monotonic() - self._began > self.seconds:
+            state.stop(f"the time of {self.seconds:.0f} s is used up")
+
+
+def call(callbacks: tuple[Any, ...], method: str, *args: Any) -> None:
+    """Call a method of every callback that has it, in their order."""
+    for callback in callbacks:
+        function = getattr(callback, method, None)
+        if function is not None:
+            function(*args)

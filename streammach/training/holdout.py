@@ -1,0 +1,205 @@
+"""Held-out rows: those on which every choice is made, as like the rows to come as possible."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.errors import UsageError, clean
+from streammach.jit import Array, kernel
+from streammach.rows.block import RowBlock
+from streammach.rows.finish import finished
+from streammach.rows.names import SEPARATOR, Names
+from streammach.rows.order import keys
+from streammach.spec import Plan
+
+GROUPS_STREAM = 3
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows for choices.
+
+    Attributes
+    ----------
+    rows : RowBlock
+        The rows, with the training store's ids, before any transform.
+    mask : bool (n_rows,) or None
+        Which rows of the training store they are; None where they come from another store.
+    origin : str
+        How they were chosen, for people.
+    """
+
+    rows: RowBlock
+    mask: NDArray[np.bool_] | None
+    origin: str
+
+
+def hold_out(
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    validation: str | os.PathLike[str] | None,
+    by: str | None,
+    seed: int,
+) -> HeldOut:
+    """Return the rows on which choices are made.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    plan : Plan
+        Says how many rows at most.
+    validation : path-like, optional
+        A store whose first rows are used.
+    by : str, optional
+        A namespace: rows that share their first feature of it are held out together, for data
+        whose future rows come from new groups (files, users). Random rows otherwise.
+    seed : int
+        Decides which groups.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or the namespace does not occur.
+    StoreError, DiskError
+        If a store cannot be read.
+    """
+    if validation is not None and by is not None:
+        raise UsageError("--validation and --hold-out-by exclude one another")
+    if validation is not None:
+        return _from_store(dataset, plan, validation)
+    mask = np.zeros(dataset.n_rows, bool)
+    if by is None:
+        wanted = plan.validation_rows
+        mask[dataset.n_rows - wanted :] = True  # the store is shuffled
+        origin = f"{wanted:,} random rows of the training store"
+    else:
+        groups = _groups(dataset, by)
+        mask, count = _choose_groups(groups, plan.validation_rows, seed)
+        origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(by)}"
+    return HeldOut(_masked_rows(dataset, plan, mask), mask, origin)
+
+
+def _from_store(dataset: Dataset, plan: Plan, path: str | os.PathLike[str]) -> HeldOut:
+    with Dataset.open(path) as other:
+        features = dataset.features.ids_of(other.features)
+        labels = dataset.labels.ids_of(other.labels)
+        nnz_rows = max(1, plan.validation_nnz * other.n_rows // max(other.nnz, 1))
+        wanted = min(max(plan.validation_rows, 1), nnz_rows, other.n_rows)
+        rows = finished(other.rows(0, wanted), features, labels)
+        return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")
+
+
+def _masked_rows(dataset: Dataset, plan: Plan, mask: NDArray[np.bool_]) -> RowBlock:
+    """Return the masked rows, as many as the plan has room for."""
+    parts: list[RowBlock] = []
+    rows = nnz = 0
+    step = dataset.facts.block_rows
+    for start in range(0, dataset.n_rows, step):
+        stop = min(start + step, dataset.n_rows)
+        if not mask[start:stop].any() or rows >= plan.validation_rows:
+            continue
+        block = dataset.rows(start, stop)
+        lengths = np.diff(block.indptr)
+        chosen = np.flatnonzero(mask[start:stop])[: plan.validation_rows - rows]
+        chosen = chosen[
+            : int(np.searchsorted(np.cumsum(lengths[chosen]), plan.validation_nnz - nnz, "right"))
+        ]
+        parts.append(_subset(block, chosen))
+        rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
+    return _joined(parts)
+
+
+def _subset(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:
+    lengths = np.diff(block.indptr)[chosen]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.repeat(block.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
+    return RowBlock(indptr, block.features[places], block.values[places], block.labels[chosen])
+
+
+def _joined(parts: list[RowBlock]) -> RowBlock:
+    if not parts:
+        nothing = np.zeros(0, np.int32)
+        return RowBlock(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32), nothing)
+    ends = np.cumsum([0] + [p.nnz for p in parts])
+    return RowBlock(
+        np.concatenate(
+            [[0], *(p.indptr[1:] + end for p, end in zip(parts, ends[:-1], strict=True))]
+        ),
+        np.concatenate([p.features for p in parts]),
+        np.concatenate([p.values for p in parts]),
+        np.concatenate([p.labels for p in parts]),
+    )
+
+
+def _groups(dataset: Dataset, namespace: str) -> NDArray[np.int32]:
+    """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
+    inside = in_namespace(dataset.features, namespace)
+    if not inside.any():
+        raise UsageError(
+            f"no feature has the namespace '{clean(namespace)}'",
+            path="--hold-out-by",
+            hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
+        )
+    groups = np.empty(dataset.n_rows, np.int32)
+    step = dataset.facts.block_rows
+    for start in range(0, dataset.n_rows, step):
+        stop = min(start + step, dataset.n_rows)
+        block = dataset.rows(start, stop)
+        first_inside(block.indptr, block.features, inside, groups[start:stop])
+    return groups
+
+
+@kernel()
+def first_inside(indptr: Array, features: Array, inside: Array, out: Array) -> None:
+    """Write each row's first feature with ``inside[feature]``, or -1, to `out` int32 (n,)."""
+    for i in range(out.shape[0]):
+        out[i] = -1
+        for p in range(indptr[i], indptr[i + 1]):
+            if inside[features[p]]:
+                out[i] = features[p]
+                break
+
+
+def in_namespace(names: Names, namespace: str) -> NDArray[np.bool_]:
+    """Return for each feature whether it belongs to a namespace: bool (d,)."""
+    prefix = np.frombuffer(namespace.encode() + b"^", np.uint8)
+    starts = names.offsets[:-1]
+    inside = np.diff(names.offsets) >= len(prefix)
+    for k, byte in enumerate(prefix):
+        inside[inside] &= names.data[starts[inside] + k] == byte
+    return inside
+
+
+def namespaces(names: Names, most: int = 40) -> list[str]:
+    """Return the namespaces of the first features, sorted, for a message."""
+    found: set[bytes] = set()
+    for i in range(min(len(names), 20_000)):
+        head, separator, _ = names.raw(i).partition(bytes([SEPARATOR]))
+        if separator and head:
+            found.add(head)
+    return [clean(name) for name in sorted(found)[:most]]
+
+
+def _choose_groups(
+    groups: NDArray[np.int32], wanted: int, seed: int
+) -> tuple[NDArray[np.bool_], int]:
+    """Return the rows of random groups that hold about so many rows, and how many groups."""
+    sizes = np.bincount(groups[groups >= 0])
+    present = np.flatnonzero(sizes)
+    order = present[np.argsort(keys(seed, GROUPS_STREAM, present), kind="stable")]
+    count = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
+    chosen = np.zeros(len(sizes), bool)
+    chosen[order[:count]] = True
+    mask = np.zeros(len(groups), bool)
+    inside = groups >= 0
+    mask[inside] = chosen[groups[inside]]
+    if mask.all():
+        raise UsageError("one value of the namespace holds all rows", path="--hold-out-by")
+    return mask, min(count, len(order))

@@ -1,0 +1,52 @@
+"""One training loop, for runs and for trials: batches, the falling rate, the sum of losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streammach.backends.base import Backend
+from streammach.data.reader import Reader
+from streammach.errors import DivergedError
+from streammach.spec import TrainSpec
+
+
+def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
+    """Return the learning rate after some rows of a training: it falls linearly to 0."""
+    return spec.learning_rate * (1 - rows_done / rows_total)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch gave: its rows, and its loss summed over rows and models, in nats."""
+
+    n_rows: int
+    loss: float
+
+
+def train_epoch(
+    backend: Backend, reader: Reader, spec: TrainSpec, epoch: int, start: int = 0
+) -> Iterator[Step]:
+    """Train on the rows of one epoch from row `start` on; yield after each batch.
+
+    Raises
+    ------
+    DivergedError
+        If the loss of a batch is not finite.
+    StoreError, DiskError
+        If the store cannot be read.
+    """
+    total = spec.epochs * reader.n_rows
+    done = epoch * reader.n_rows + start
+    for batch in reader.epoch(epoch, start):
+        rate = rate_at(spec, done, total)
+        loss = backend.step(batch, rate)
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"the loss is not finite in epoch {epoch + 1} after row "
+                f"{done - epoch * reader.n_rows:,}, at rate {rate:.3g}",
+                hint="Use a smaller --learning-rate; the last checkpoint is kept.",
+            )
+        done += batch.n_rows
+        yield Step(batch.n_rows, loss)

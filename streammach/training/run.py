@@ -1,0 +1,123 @@
+"""The folder of a run: what was decided, what was measured, the model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streammach.errors import DiskError, MismatchError, clean
+from streammach.files import read_small
+from streammach.model.model import Model
+from streammach.spec import Estimator, Plan, TrainSpec, from_json
+
+MAX_DOCUMENT = 16 << 20
+PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run decided before its first epoch, and why.
+
+    Attributes
+    ----------
+    training : TrainSpec
+        The training.
+    held_out : str
+        How the held-out rows were chosen.
+    trials : tuple of dict
+        The short trainings of the search.
+    reasons : tuple of str
+        Why, in sentences.
+    request : str
+        Digest of what was asked for; a run is resumed only with the same.
+    """
+
+    training: TrainSpec
+    held_out: str
+    trials: tuple[dict[str, Any], ...]
+    reasons: tuple[str, ...]
+    request: str
+
+
+class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a finished run measured.
+
+    Attributes
+    ----------
+    history : tuple of dict
+        What was measured at the end of each epoch.
+    best_epoch : int
+        The epoch whose weights were kept, from 0.
+    stopped : str or None
+        Why it ended before its last epoch.
+    estimator : str
+        The estimator chosen.
+    reasons : tuple of str
+        Why.
+    validation : dict
+        P@1 and P@5 of each estimator on the held-out rows.
+    seconds : float
+        Time spent on training, the search included.
+    projected_bytes, peak_bytes : int
+        Memory by the plan, and the largest resident memory measured.
+    """
+
+    history: tuple[dict[str, Any], ...]
+    best_epoch: int
+    stopped: str | None
+    estimator: Estimator
+    reasons: tuple[str, ...]
+    validation: dict[str, Any]
+    seconds: float
+    projected_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, what was decided, what was measured.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    plan : Plan
+        The plan.
+    settings : Settings
+        What was decided.
+    result : Result
+        What was measured.
+    """
+
+    path: Path
+    plan: Plan
+    settings: Settings
+    result: Result
+
+    @property
+    def model(self) -> Model:
+        """The trained model, opened."""
+        return Model.load(self.path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Run:
+        """Open the folder of a finished run.
+
+        Raises
+        ------
+        MismatchError
+            If it is no folder of a finished run.
+        """
+        folder = Path(path)
+        try:
+            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
+            settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+            result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
+        except (ValueError, DiskError) as error:
+            raise MismatchError(
+                f"not the folder of a finished run ({clean(error, 120)})", path=clean(folder, 300)
+            ) from None
+        return cls(folder, plan, settings, result)

@@ -1,0 +1,432 @@
+"""Trains a model by a plan: search, epochs, held-out rows, checkpoints, the finished model."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streammach.backends.base import Backend, open_backend
+from streammach.data.reader import Reader
+from streammach.data.store.dataset import Dataset
+from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
+from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
+from streammach.machine import peak_bytes
+from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.model import Calibration, Model
+from streammach.prediction.evaluate import choose_estimator, fit_calibration, measure, merits
+from streammach.prediction.predictor import ESTIMATORS
+from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
+from streammach.training.callbacks import EarlyStopping, State, call
+from streammach.training.holdout import HeldOut, hold_out
+from streammach.training.loop import train_epoch
+from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
+from streammach.training.signals import StopSignals
+from streammach.training.trials import Search, Trial
+
+EPOCHS = {False: 5, True: 12}  # by dense
+SMOOTHING = {False: 0.1, True: 0.0}
+CHECKPOINT_MINUTES = 10.0
+FAILED_SAVES = 3  # in a row, before a run gives up
+TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
+
+
+class Trainer:
+    """Trains models by a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, batch, memory.
+    epochs : int, optional
+        Passes over the rows; 5 for sparse rows, 12 for dense ones.
+    learning_rate : float, optional
+        The rate at the start; searched otherwise.
+    transform : str
+        ``raw``, ``binary``, ``log1p``, ``l2``, or ``auto``: searched.
+    label_smoothing : float, optional
+        Share of the target spread over all buckets; 0.1 for sparse rows, 0 for dense ones.
+    seed : int
+        Decides the order of the rows and the groups held out.
+    callbacks : sequence
+        Objects with any of the methods of :class:`streammach.training.callbacks.Callback`;
+        early stopping after 3 epochs if none is given.
+    checkpoint_minutes : float
+        Time between checkpoints.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its range.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        transform: str = "auto",
+        label_smoothing: float | None = None,
+        seed: int = 0,
+        callbacks: Sequence[Any] | None = None,
+        checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    ) -> None:
+        if transform != "auto" and transform not in TRANSFORMS:
+            known = ", ".join(("auto", *TRANSFORMS))
+            raise UsageError(f"'{clean(transform)}' is not one of {known}: --transform")
+        if epochs is not None and epochs < 1:
+            raise UsageError("at least one epoch is needed: --epochs")
+        if learning_rate is not None and not 0 < learning_rate < float("inf"):
+            raise UsageError("the learning rate is not a number above 0: --learning-rate")
+        if label_smoothing is not None and not 0 <= label_smoothing < 1:
+            raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
+        self.plan = plan
+        self._transform: Transform | None = next((t for t in TRANSFORMS if t == transform), None)
+        self._rate = learning_rate
+        self._spec = TrainSpec(
+            epochs or EPOCHS[plan.dense],
+            plan.batch_size,
+            learning_rate or 1.0,
+            self._transform or "raw",
+            SMOOTHING[plan.dense] if label_smoothing is None else label_smoothing,
+            plan.optimizer,
+            1e-8,
+            seed,
+        )
+        self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
+        self._checkpoint_seconds = checkpoint_minutes * 60
+
+    def fit(
+        self,
+        data: Dataset | str | os.PathLike[str],
+        out: str | os.PathLike[str],
+        *,
+        validation: str | os.PathLike[str] | None = None,
+        hold_out_by: str | None = None,
+        resume: bool = False,
+    ) -> Run:
+        """Train on a store; leave the run in a folder.
+
+        Parameters
+        ----------
+        data : Dataset or path-like
+            The store that the plan was made for.
+        out : path-like
+            The run's folder: plan, log, checkpoints, model.
+        validation : path-like, optional
+            A store with held-out rows.
+        hold_out_by : str, optional
+            Hold out rows of the training store that share a feature of this namespace; random
+            rows otherwise.
+        resume : bool
+            Go on with an interrupted run of the same store, plan and options, from its last
+            checkpoint; the result has the bytes of a run that was not interrupted.
+
+        Raises
+        ------
+        UsageError
+            If `out` holds a run and `resume` is False.
+        MismatchError
+            If the plan belongs to another store, or the run to other options.
+        DivergedError
+            If the loss leaves the finite numbers; the last checkpoint is kept.
+        Interrupted
+            After a signal, with the work saved.
+        DiskError, LockedError, StoreError, ModelError
+            If files cannot be read or written.
+        """
+        dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+        folder = Path(out)
+        if dataset.digest != self.plan.facts.digest:
+            raise MismatchError(
+                "the plan was made for another store", path=clean(dataset.path, 300)
+            )
+        if (folder / PLAN).exists() and not resume:
+            raise UsageError(
+                "it holds a run already",
+                path=clean(folder, 300),
+                hint="Use --resume or another --out.",
+            )
+        make_folder(folder)
+        with locked(folder / ".lock", clean(folder)), StopSignals() as signals:
+            request = self._request(validation, hold_out_by)
+            if resume and (folder / RESULT).exists():
+                run = Run.open(folder)
+                _same_request(run.settings, request, folder)
+                return run
+            check_free(folder, self.plan.disk_bytes, "the run")
+            write_atomic(folder / PLAN, to_json(self.plan))
+            session = _Session(self, dataset, folder, signals)
+            try:
+                return session.run(request, validation, hold_out_by)
+            finally:
+                session.close()
+
+    def _request(self, validation: str | os.PathLike[str] | None, by: str | None) -> str:
+        """Return the digest of all that decides the result."""
+        plan = self.plan
+        decided = [
+            plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
+            plan.validation_rows, plan.validation_nnz, self._spec, self._transform, self._rate,
+            str(validation), by,
+        ]  # fmt: skip
+        return sha256([msgspec.json.encode(decided)])
+
+
+def _same_request(settings: Settings, request: str, folder: Path) -> None:
+    if settings.request != request:
+        raise MismatchError(
+            "the run was started with another store, plan or options",
+            path=clean(folder, 300),
+            hint="Use the same command as before, or another --out.",
+        )
+
+
+class _Session:
+    """One call of fit: the backend, the reader, and where the run is."""
+
+    def __init__(
+        self, trainer: Trainer, dataset: Dataset, folder: Path, signals: StopSignals
+    ) -> None:
+        self._trainer, self._dataset, self._folder = trainer, dataset, folder
+        self._signals = signals
+        self._plan = trainer.plan
+        self._callbacks = trainer._callbacks
+        self._backend: Backend = open_backend(
+            self._plan.device, self._plan.model, dense=self._plan.dense, threads=self._plan.threads
+        )
+        self._began = time.monotonic()
+        self._failed_saves = 0
+        self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def run(self, request: str, validation: str | os.PathLike[str] | None, by: str | None) -> Run:
+        self._log("start", plan=str(self._folder / PLAN))
+        held = hold_out(
+            self._dataset, self._plan, validation=validation, by=by, seed=self._trainer._spec.seed
+        )
+        settings = self._settings(held, request)
+        spec = settings.training
+        self._backend.prepare(spec)
+        checkpoints = Checkpoints(self._folder / "checkpoints", request)
+        progress = checkpoints.newest(self._backend.arrays()) or Progress()
+        reader = self._reader(spec, held)
+        state = self._state(progress, spec, reader)
+        call(self._callbacks, "on_fit_start", state)
+        while progress.epoch < spec.epochs and state.stop_reason is None:
+            progress, state = self._epoch(progress, spec, reader, held, checkpoints)
+        result = self._finish(progress, state, held, spec, checkpoints)
+        call(self._callbacks, "on_fit_end", state)
+        return Run(self._folder, self._plan, settings, result)
+
+    def _settings(self, held: HeldOut, request: str) -> Settings:
+        """Return what an earlier call decided, or decide it now."""
+        path = self._folder / SETTINGS
+        if path.exists():
+            settings = from_json(read_small(path, MAX_DOCUMENT), Settings)
+            _same_request(settings, request, self._folder)
+            return settings
+        trainer = self._trainer
+
+        def on_trial(trial: Trial) -> None:
+            self._log("search", **trial.document())
+            call(self._callbacks, "on_search", trial)
+
+        search = Search(
+            self._dataset, self._plan, self._backend, held,
+            on_trial=on_trial, on_batch=self._signals.check,
+        )  # fmt: skip
+        choice = search.choose(
+            trainer._spec, transform=trainer._transform, learning_rate=trainer._rate
+        )
+        trials = tuple(trial.document() for trial in choice.trials)
+        settings = Settings(choice.spec, held.origin, trials, choice.reasons, request)
+        write_atomic(path, to_json(settings))
+        return settings
+
+    def _reader(self, spec: TrainSpec, held: HeldOut) -> Reader:
+        return Reader(
+            self._dataset,
+            seed=spec.seed,
+            batch_size=spec.batch_size,
+            batch_nnz=self._plan.batch_nnz,
+            pool_blocks=self._plan.pool_blocks,
+            transform=spec.transform,
+            by_feature=self._backend.wants_by_feature,
+            held=held.mask,
+        )
+
+    def _epoch(
+        self,
+        progress: Progress,
+        spec: TrainSpec,
+        reader: Reader,
+        held: HeldOut,
+        checkpoints: Checkpoints,
+    ) -> tuple[Progress, State]:
+        """Train to the end of the present epoch, measure, keep the best."""
+        epoch, before, began = progress.epoch, progress.seconds, time.monotonic()
+        reader.waited_seconds = 0.0
+        first_row = progress.row
+        for step in train_epoch(self._backend, reader, spec, epoch, progress.row):
+            progress = msgspec.structs.replace(
+                progress,
+                step=progress.step + 1,
+                row=progress.row + step.n_rows,
+                loss_sum=progress.loss_sum + step.loss,
+                seconds=before + time.monotonic() - began,
+            )
+            state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
+            call(self._callbacks, "on_progress", state)
+            self._between_batches(progress, state, checkpoints)
+        seconds = time.monotonic() - began
+        entry = self._measured(progress, spec, reader, held, (reader.n_rows - first_row) / seconds)
+        progress = _after_epoch(progress, entry, before + time.monotonic() - began)
+        if progress.best_epoch == epoch and progress.epoch < spec.epochs:
+            self._save(progress, checkpoints)
+        state = self._state(progress, spec, reader)
+        state.epoch = epoch
+        self._log("validation", **entry)
+        call(self._callbacks, "on_epoch_end", state)
+        return progress, state
+
+    def _measured(
+        self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float
+    ) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "epoch": progress.epoch + 1,
+            "loss": progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
+            "rows_per_second": speed,
+            "waited_share": reader.waited_seconds * speed / reader.n_rows,
+            "peak_bytes": peak_bytes(),
+        }
+        if held.rows.n_rows:
+            found = measure(self._backend, held.rows, "logsum", spec.transform)
+            entry |= {"p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "merit": found.merit}
+        return entry
+
+    def _between_batches(self, progress: Progress, state: State, checkpoints: Checkpoints) -> None:
+        """Save when it is time, and when a signal asks for the end."""
+        if self._signals.requested:
+            checkpoints.save(progress, self._backend.arrays())
+            self._log("interrupted", step=progress.step, epoch=progress.epoch, row=progress.row)
+            raise Interrupted(
+                f"interrupted: saved step {progress.step:,} "
+                f"(epoch {progress.epoch + 1}, row {progress.row:,})",
+                hint="The same command with --resume goes on.",
+            )
+        if time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds:
+            self._save(progress, checkpoints)
+            call(self._callbacks, "on_checkpoint", state)
+
+    def _save(self, progress: Progress, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
+        self._saved_at = time.monotonic()
+        try:
+            checkpoints.save(progress, self._backend.arrays())
+            self._failed_saves = 0
+            self._log("checkpoint", step=progress.step, epoch=progress.epoch, row=progress.row)
+        except DiskError as error:
+            self._failed_saves += 1
+            if self._failed_saves == FAILED_SAVES:
+                raise
+            warnings.warn(f"a checkpoint could not be written: {error}", stacklevel=2)
+
+    def _finish(
+        self,
+        progress: Progress,
+        state: State,
+        held: HeldOut,
+        spec: TrainSpec,
+        checkpoints: Checkpoints,
+    ) -> Result:
+        """Go back to the best epoch, choose the estimator, write model and result."""
+        if progress.best_epoch not in (-1, progress.epoch - 1):
+            checkpoints.read(progress.best_step, self._backend.arrays())
+        estimator, calibration = ESTIMATORS[0], Calibration()
+        validation: dict[str, Any] = {}
+        reasons: tuple[str, ...] = ("estimator logsum: no held-out rows to choose on",)
+        if held.rows.n_rows:
+            estimator, found = choose_estimator(self._backend, held.rows, spec.transform)
+            calibration = fit_calibration(self._backend, held.rows, spec.transform)
+            validation = {n: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for n, m in found.items()}
+            reasons = (f"estimator {estimator}: held-out P@1 / P@5 {merits(found.items())}",)
+        arrays = self._backend.arrays()
+        Model(
+            self._plan.model, spec, self._plan.dense, estimator, calibration, self._dataset.digest,
+            int(self._dataset.label_counts.argmax()), validation, self._dataset.labels,
+            self._dataset.features, arrays["weights"], arrays["bias"],
+        ).save(self._folder / "model")  # fmt: skip
+        result = Result(
+            history=progress.history,
+            best_epoch=max(progress.best_epoch, 0),
+            stopped=state.stop_reason,
+            estimator=estimator,
+            reasons=reasons,
+            validation=validation,
+            seconds=time.monotonic() - self._began,
+            projected_bytes=self._plan.projected_bytes,
+            peak_bytes=peak_bytes(),
+        )
+        write_atomic(self._folder / RESULT, to_json(result))
+        checkpoints.remove()
+        self._log("end", seconds=result.seconds, peak_bytes=result.peak_bytes)
+        return result
+
+    def _state(
+        self,
+        progress: Progress,
+        spec: TrainSpec,
+        reader: Reader,
+        first_row: int = 0,
+        seconds: float = 0.0,
+    ) -> State:
+        speed = (progress.row - first_row) / seconds if seconds > 0 else 0.0
+        left = (spec.epochs - progress.epoch) * reader.n_rows - progress.row
+        return State(
+            epoch=progress.epoch,
+            epochs=spec.epochs,
+            row=progress.row,
+            n_rows=reader.n_rows,
+            step=progress.step,
+            loss=progress.loss_sum / max(progress.row * self._plan.n_repetitions, 1),
+            rows_per_second=speed,
+            seconds=progress.seconds,
+            left_seconds=left / speed if speed else 0.0,
+            peak_bytes=0,
+            waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
+            history=progress.history,
+            best_epoch=progress.best_epoch,
+        )
+
+    def _log(self, event: str, **facts: Any) -> None:
+        """Append a line to the run's log."""
+        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **facts}
+        with open(self._folder / "log.jsonl", "a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+
+
+def _after_epoch(progress: Progress, entry: dict[str, Any], seconds: float) -> Progress:
+    """Return the progress at the start of the next epoch."""
+    score = entry.get("merit", float(progress.epoch))  # without held-out rows the last is the best
+    better = score > progress.best_score
+    return msgspec.structs.replace(
+        progress,
+        epoch=progress.epoch + 1,
+        row=0,
+        loss_sum=0.0,
+        seconds=seconds,
+        history=(*progress.history, entry),
+        best_step=progress.step if better else progress.best_step,
+        best_epoch=progress.epoch if better else progress.best_epoch,
+        best_score=score if better else progress.best_score,
+    )

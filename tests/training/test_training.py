@@ -1,0 +1,346 @@
+"""Training runs: they learn, they resume to the same bytes, they say what they chose."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import (
+    DiskError,
+    DivergedError,
+    Interrupted,
+    LockedError,
+    MismatchError,
+    UsageError,
+)
+from streammach.files import locked
+from streammach.model.checkpoint import Checkpoints
+from streammach.prediction.evaluate import evaluate
+from streammach.training.callbacks import EarlyStopping, TimeLimit
+from streammach.training.holdout import hold_out, in_namespace, namespaces
+from streammach.training.signals import StopSignals
+
+
+def fit(data, out, *, plan=None, fit_options=None, **options):
+    chosen = plan or sm.plan(data, n_buckets=8, n_repetitions=6, threads=2)
+    return sm.Trainer(chosen, **options).fit(data, out, **(fit_options or {}))
+
+
+def model_bytes(run):
+    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
+
+
+FIXED = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
+
+
+@pytest.fixture
+def data(tiny):
+    with tiny.dataset(n_rows=900, n_classes=30, namespace=True) as opened:
+        yield opened
+
+
+def test_a_run_learns_and_leaves_its_files(data, tiny):
+    run = fit(data, tiny.folder / "run")
+    names = sorted(p.name for p in run.path.iterdir())
+    assert names == ["log.jsonl", "model", "plan.json", "result.json", "training.json"]
+    test = tiny.store("test.zarr", n_rows=300, like=data.path, namespace=True)
+    with sm.Predictor(run.model) as predictor:
+        assert evaluate(predictor, test).p_at_1 > 0.9
+    events = [
+        json.loads(line)["event"] for line in (run.path / "log.jsonl").read_text().splitlines()
+    ]
+    assert events[0] == "start"
+    assert events[-1] == "end"
+    assert events.count("validation") == 5
+    assert run.result.peak_bytes > 0
+    assert sm.Run.open(run.path).result == run.result
+
+
+def test_what_was_chosen_is_said_with_its_evidence(data, tiny):
+    run = fit(data, tiny.folder / "run")
+    reasons = " ".join(run.settings.reasons)
+    assert f"transform {run.settings.training.transform}: held-out P@1 / P@5" in reasons
+    assert f"learning rate {run.settings.training.learning_rate:.3g}:" in reasons
+    assert run.result.reasons[0].startswith(f"estimator {run.result.estimator}: held-out")
+    tried = {trial["transform"] for trial in run.settings.trials}
+    assert tried == {"raw", "binary", "log1p", "l2"}
+    rates = {
+        t["learning_rate"]
+        for t in run.settings.trials
+        if t["transform"] == run.settings.training.transform
+    }
+    assert len(rates) >= 3
+
+
+def test_what_is_given_is_not_searched(data, tiny):
+    run = fit(data, tiny.folder / "run", **FIXED, label_smoothing=0.3)
+    assert run.settings.trials == ()
+    training = run.settings.training
+    assert (training.learning_rate, training.transform, training.label_smoothing) == (
+        0.5,
+        "binary",
+        0.3,
+    )
+    other = fit(data, tiny.folder / "run2", epochs=1, transform="l2")
+    assert {t["transform"] for t in other.settings.trials} == {"l2"}
+
+
+def test_dense_data_go_through_matrix_products(tiny):
+    lines = []
+    for i in range(400):
+        x = tiny.rng.random(6) + 2 * np.eye(6)[i % 6]
+        lines.append(f"{i % 6} | " + " ".join(f"{j}:{v:.4f}" for j, v in enumerate(x)))
+    sm.convert(tiny.text("d.vw", lines), tiny.folder / "d.zarr")
+    with sm.Dataset.open(tiny.folder / "d.zarr") as dense:
+        chosen = sm.plan(dense, memory="500MB")
+        assert chosen.dense
+        assert chosen.model.exact
+        run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
+    assert run.settings.training.optimizer == "adam"
+    assert run.result.validation["logsum"]["p_at_1"] > 0.9
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
+def test_the_number_of_threads_does_not_change_a_byte(optimizer, data, tiny):
+    runs = []
+    for threads in (1, 2):
+        plan = sm.plan(data, n_buckets=8, n_repetitions=6, threads=threads, optimizer=optimizer)
+        runs.append(
+            fit(data, tiny.folder / f"run{threads}", plan=plan, **{**FIXED, "learning_rate": 0.05})
+        )
+    assert model_bytes(runs[0]) == model_bytes(runs[1])
+
+
+class StopAfter:
+    """Asks for the end like a signal would, after some batches."""
+
+    def __init__(self, steps, monkeypatch):
+        self.steps = steps
+        monkeypatch.setattr(StopSignals, "__enter__", self.entered)
+        self.signals = None
+
+    def entered(self, signals=None):
+        self.signals = signals
+        return signals
+
+    def on_progress(self, state):
+        if state.step == self.steps:
+            self.signals.requested = True
+
+
+@pytest.mark.parametrize("steps", [1, 17, 54, 55, 90])
+def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeypatch):
+    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
+    stop = StopAfter(steps, monkeypatch)
+    monkeypatch.setattr(StopSignals, "__enter__", stop.entered)
+    with pytest.raises(Interrupted, match=f"saved step {steps}"):
+        fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
+    monkeypatch.undo()
+    resumed = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    assert model_bytes(resumed) == model_bytes(undisturbed)
+    assert [h["loss"] for h in resumed.result.history] == pytest.approx(
+        [h["loss"] for h in undisturbed.result.history], rel=1e-12
+    )
+
+
+def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, monkeypatch):
+    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
+
+    class Crash(BaseException):
+        pass
+
+    class CrashAt:
+        def on_progress(self, state):
+            if state.step == 77:
+                raise Crash
+
+    with pytest.raises(Crash):
+        fit(data, tiny.folder / "run", callbacks=[CrashAt()], checkpoint_minutes=1e-9, **FIXED)
+    assert (tiny.folder / "run/checkpoints/step-76").is_dir()
+    resumed = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    assert model_bytes(resumed) == model_bytes(undisturbed)
+
+
+def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
+    scores = iter([0.1, 0.9, 0.3, 0.2])
+    weights = []
+    from streammach.prediction.evaluate import Measured
+    from streammach.training import trainer
+
+    def planted(backend, *_):
+        weights.append(backend.arrays()["weights"].copy())
+        return Measured(next(scores), 0.0)
+
+    monkeypatch.setattr(trainer, "measure", planted)
+    run = fit(data, tiny.folder / "run", callbacks=[], epochs=4, learning_rate=0.5, transform="raw")
+    assert run.result.best_epoch == 1
+    assert np.array_equal(run.model.weights, weights[1])
+    assert not np.array_equal(run.model.weights, weights[3])
+
+
+def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
+    from streammach.prediction.evaluate import Measured
+    from streammach.training import trainer
+
+    monkeypatch.setattr(trainer, "measure", lambda *_: Measured(0.5, 0.5))
+    options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
+    run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
+    assert len(run.result.history) == 3
+    assert run.result.stopped == "no better epoch in 2"
+    run = fit(data, tiny.folder / "run2", callbacks=[TimeLimit(0)], **options)
+    assert len(run.result.history) == 1
+
+
+def test_callbacks_see_the_run(data, tiny):
+    calls = []
+
+    class Watch:
+        def __getattr__(self, name):
+            if name.startswith("on_"):
+                return lambda *_: calls.append(name)
+            raise AttributeError(name)
+
+    fit(data, tiny.folder / "run", callbacks=[Watch()], epochs=2, transform="raw")
+    kinds = list(dict.fromkeys(calls))
+    assert kinds == ["on_search", "on_fit_start", "on_progress", "on_epoch_end", "on_fit_end"]
+    assert calls.count("on_epoch_end") == 2
+
+
+def test_divergence_is_an_error_that_keeps_the_last_checkpoint(data, tiny):
+    plan = sm.plan(data, n_buckets=8, n_repetitions=6, optimizer="sgd")
+    with pytest.raises(DivergedError, match="not finite"):
+        fit(data, tiny.folder / "run", plan=plan, epochs=3, learning_rate=1e38, transform="raw",
+            checkpoint_minutes=0)  # fmt: skip
+    for step in (tiny.folder / "run/checkpoints").glob("step-*"):
+        held = Checkpoints(step.parent, json.loads((step / "state.json").read_text())["identity"])
+        arrays = {"weights": np.empty((data.n_features, 48), np.float32),
+                  "bias": np.empty(48, np.float32), "steps": np.empty(1, np.int64)}  # fmt: skip
+        held.read(int(step.name.split("-")[1]), arrays)
+        assert np.isfinite(arrays["weights"]).all()
+
+
+def test_a_full_disk_is_a_warning_twice_and_then_an_error(data, tiny, monkeypatch):
+    def full(*_):
+        raise DiskError("No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with (
+        pytest.warns(UserWarning, match="could not be written") as caught,
+        pytest.raises(DiskError),
+    ):
+        fit(data, tiny.folder / "run", checkpoint_minutes=0, **FIXED)
+    assert len(caught) == 2
+
+
+def test_a_run_is_not_overwritten(data, tiny):
+    fit(data, tiny.folder / "run", **FIXED)
+    with pytest.raises(UsageError, match="it holds a run already"):
+        fit(data, tiny.folder / "run", **FIXED)
+    again = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    assert len(again.result.history) == 3
+    with pytest.raises(MismatchError, match="another store, plan or options"):
+        fit(data, tiny.folder / "run", fit_options={"resume": True}, **{**FIXED, "epochs": 4})
+
+
+def test_a_plan_of_another_store_is_refused(data, tiny):
+    other = tiny.dataset("other.zarr", n_rows=100)
+    with pytest.raises(MismatchError, match="another store"):
+        sm.Trainer(sm.plan(other, n_buckets=4, n_repetitions=4)).fit(data, tiny.folder / "run")
+    other.close()
+
+
+def test_a_second_process_is_refused(data, tiny):
+    (tiny.folder / "run").mkdir()
+    with locked(tiny.folder / "run/.lock", "run"), pytest.raises(LockedError):
+        fit(data, tiny.folder / "run", **FIXED)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"transform": "sqrt"}, "--transform"), ({"epochs": 0}, "--epochs"),
+        ({"learning_rate": 0.0}, "--learning-rate"),
+        ({"label_smoothing": 1.0}, "--label-smoothing"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(options, message, data):
+    with pytest.raises(UsageError, match=message):
+        sm.Trainer(sm.plan(data, n_buckets=4, n_repetitions=4), **options)
+
+
+def test_held_out_rows_share_no_value_of_the_namespace(data):
+    plan = sm.plan(data, n_buckets=4, n_repetitions=4)
+    held = hold_out(data, plan, validation=None, by="g", seed=0)
+    groups = {i for i in range(data.n_features) if data.features.raw(i).startswith(b"g^")}
+    whole = data.rows(0, data.n_rows)
+
+    def groups_of(rows):
+        return {
+            int(f) for i in rows for f in whole.features[whole.indptr[i] : whole.indptr[i + 1]]
+            if int(f) in groups
+        }  # fmt: skip
+
+    out, kept = groups_of(np.flatnonzero(held.mask)), groups_of(np.flatnonzero(~held.mask))
+    assert out
+    assert kept
+    assert not out & kept
+    assert "namespace g" in held.origin
+    assert held.rows.n_rows == min(held.mask.sum(), plan.validation_rows)
+
+
+def test_random_held_out_rows_are_a_twentieth(data):
+    held = hold_out(
+        data, sm.plan(data, n_buckets=4, n_repetitions=4), validation=None, by=None, seed=0
+    )
+    assert held.mask.sum() == held.rows.n_rows == 45
+
+
+def test_held_out_rows_may_come_from_another_store(data, tiny):
+    tiny.store("valid.zarr", n_rows=200, n_classes=40, namespace=True)  # its own ids, more classes
+    plan = sm.plan(data, n_buckets=4, n_repetitions=4)
+    held = hold_out(data, plan, validation=tiny.folder / "valid.zarr", by=None, seed=0)
+    assert held.mask is None
+    with sm.Dataset.open(tiny.folder / "valid.zarr") as valid:
+        block = valid.rows(0, held.rows.n_rows)
+        for i in range(held.rows.n_rows):
+            name = valid.labels.label(block.labels[i])
+            y = held.rows.labels[i]
+            assert y == -1 if int(name.split("-")[1]) >= 30 else data.labels.label(y) == name
+    run = fit(
+        data, tiny.folder / "run", fit_options={"validation": tiny.folder / "valid.zarr"}, **FIXED
+    )
+    assert "valid.zarr" in run.settings.held_out
+
+
+def test_wrong_ways_to_hold_out_are_refused(data):
+    plan = sm.plan(data, n_buckets=4, n_repetitions=4)
+    with pytest.raises(UsageError, match=r"no feature has the namespace 'q'.*Known are g, w, x"):
+        hold_out(data, plan, validation=None, by="q", seed=0)
+    with pytest.raises(UsageError, match="exclude one another"):
+        hold_out(data, plan, validation="v", by="g", seed=0)
+
+
+def test_namespaces_are_those_before_the_separator():
+    names = sm.Model and __import__("streammach.rows.names", fromlist=["Names"]).Names.of(
+        ["ab^x", "abc^x", "ab^", "^ab^x", "ab", "b^ab^"]
+    )
+    assert in_namespace(names, "ab").tolist() == [True, False, True, False, False, False]
+    assert namespaces(names) == ["ab", "abc", "b"]
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 19, 25])
+def test_tiny_data_train_too(n_rows, tiny):
+    lines = [f"{i % 2} | x{i % 2}" for i in range(n_rows)]
+    sm.convert(tiny.text("t.vw", lines), tiny.folder / "t.zarr")
+    with sm.Dataset.open(tiny.folder / "t.zarr") as data:
+        run = sm.Trainer(sm.plan(data, memory="400MB")).fit(data, tiny.folder / "run")
+    with sm.Predictor(run.model) as predictor:
+        assert evaluate(predictor, tiny.folder / "t.zarr").p_at_1 > 0.9
+
+
+def test_no_thread_is_left(data, tiny):
+    before = threading.active_count()
+    fit(data, tiny.folder / "run", **FIXED)
+    assert threading.active_count() == before

@@ -1,0 +1,109 @@
+"""The commands about data: convert, verify."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import click
+
+from streammach.cli.options import debug_option, epilog, format_option, json_option, progress_option
+from streammach.cli.output import Progress, say, say_json, short_path
+from streammach.errors import StoreError
+
+
+@click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
+)
+@click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
+@format_option
+@click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
+              help="Use this store's labels and features: for test data.")  # fmt: skip
+@click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
+              show_default=True, help="What to do with a row that cannot be read.")  # fmt: skip
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
+)
+@click.option("--force", is_flag=True, help="Replace an existing store.")
+@progress_option
+@json_option
+@debug_option
+def convert(
+    sources: tuple[Path, ...],
+    out: Path,
+    form: str | None,
+    like: Path | None,
+    on_bad_row: str,
+    seed: int,
+    force: bool,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Convert VW or svmlight text, plain or gzip, into a compressed store in random row order."""
+    from streammach.data.convert import convert as run  # compiled code loads on demand
+
+    with Progress(progress, "bytes") as shown:
+
+        def on_progress(stage: str, n: int, total: int) -> None:
+            if stage == "read":
+                shown(stage, n, total)
+
+        done = run(
+            list(sources), out, format=form, like=like, on_bad_row=on_bad_row, seed=seed,
+            force=force, progress=on_progress,
+        )  # fmt: skip
+    if done.unseen_label_rows:
+        warnings.warn(
+            f"{done.unseen_label_rows:,} rows carry a label that {short_path(like)} does not have: "
+            f"{short_path(out)}. They are kept and count as wrong",
+            stacklevel=1,
+        )
+    if as_json:
+        say_json(dataclasses.asdict(done))
+        return
+    say(
+        f"{short_path(out)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
+        f"{done.n_features:,} features, {done.nnz / done.n_rows:.3g} values a row "
+        f"({', '.join(sorted(set(done.formats)))})"
+    )
+    if done.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(done.skipped.items()))
+        say(f"skipped {sum(done.skipped.values()):,} rows: {reasons}")
+    if done.duplicates:
+        say(f"added up {done.duplicates:,} values of a feature that its row held already")
+    if done.unknown_values:
+        say(
+            f"dropped {done.unknown_values:,} values of features that "
+            f"{short_path(like)} does not have"
+        )
+
+
+@click.command(epilog=epilog("streammach verify train.zarr"))
+@click.argument("store", type=click.Path(path_type=Path))
+@json_option
+@debug_option
+def verify(store: Path, as_json: bool) -> None:
+    """Read every chunk of a store and check that it is what was written."""
+    from streammach.data.store.dataset import Dataset  # loads on demand
+
+    with Dataset.open(store) as dataset:
+        problems = dataset.verify()
+        if problems:
+            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+            raise StoreError(f"{problems[0]}{more}", hint="Copy or convert the store again.")
+        if as_json:
+            say_json(
+                {
+                    "store": str(store),
+                    "ok": True,
+                    "n_rows": dataset.n_rows,
+                    "digest": dataset.digest,
+                }
+            )
+        else:
+            say(
+                f"{short_path(store)}: complete, format 1, {dataset.n_rows:,} rows; "
+                "every chunk is as written"
+            )

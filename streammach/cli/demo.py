@@ -1,0 +1,29 @@
+"""The command demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from streammach.cli.options import debug_option, epilog, json_option
+from streammach.cli.output import say_json
+
+
+@click.command(epilog=epilog("streammach demo"))
+@click.option("--folder", metavar="DIR", type=click.Path(path_type=Path),
+              default=Path("streammach-demo"), show_default=True,
+              help="Where data and model are made.")  # fmt: skip
+@json_option
+@debug_option
+def demo(folder: Path, as_json: bool) -> None:
+    """Do the whole job on a real data set: guess the next identifier of Python code.
+
+    The data are made from this Python's own standard library; nothing is downloaded. Every command
+    is shown before it runs.
+    """
+    from streammach.demo import run_demo  # loads on demand
+
+    figures = run_demo(folder, quiet=as_json)
+    if as_json:
+        say_json(figures)

@@ -1,0 +1,186 @@
+"""The command ``streammach``: its group, and the way from errors to exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+import streammach
+from streammach.cli.output import say_json, tell
+from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
+
+PIPE_CLOSED = 141
+INTERRUPTED = 130
+COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
+MAX_LINE = 600
+COMMANDS = {
+    "convert": "streammach.cli.data",
+    "verify": "streammach.cli.data",
+    "info": "streammach.cli.info",
+    "plan": "streammach.cli.models",
+    "train": "streammach.cli.models",
+    "evaluate": "streammach.cli.predictions",
+    "predict": "streammach.cli.predictions",
+    "demo": "streammach.cli.demo",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the job."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = __import__(COMMANDS[cmd_name], fromlist=[cmd_name])
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version  # only where the answer is asked for
+
+    python = ".".join(str(n) for n in sys.version_info[:3])
+    click.echo(
+        f"streammach {streammach.__version__} (store format 1, model format 1, "
+        f"Python {python}, numba {version('numba')})"
+    )
+    ctx.exit()
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: streammach demo",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Print the version and what it runs on.")  # fmt: skip
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def group(debug: bool) -> None:
+    """Train classifiers with 100,000 classes on one machine, inside a memory budget you name."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The arguments; those of the process otherwise.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = _show_warning
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _interrupt)
+    try:
+        code = _run(given)
+        return _flushed(code)
+    except BrokenPipeError:
+        return _pipe_closed()
+
+
+def _run(given: list[str]) -> int:
+    try:
+        if COMPLETION in os.environ:
+            group.main(given, prog_name="streammach")
+        # Not group.main: it turns a pipe that was closed into exit code 1.
+        with group.make_context("streammach", list(given)) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        tell("streammach: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _fail(_as_ours(error), given)
+    return 0
+
+
+def _as_ours(error: Exception) -> StreammachError:
+    """Return any exception as one with an exit code."""
+    if isinstance(error, StreammachError):
+        return error
+    if isinstance(error, click.ClickException):
+        hint = _help_hint(error) if isinstance(error, click.UsageError) else None
+        return UsageError(clean(error.format_message(), 300), hint=hint)
+    if isinstance(error, MemoryError):
+        return BudgetError(f"out of memory ({clean(error)})")
+    if isinstance(error, OSError):
+        return DiskError(error.strerror or str(error), path=clean(error.filename or "?"))
+    hint = "Run again with --debug and report it."  # a mistake of ours, said in one line
+    return StreammachError(f"{type(error).__name__}: {clean(error, 200)}", hint=hint)
+
+
+def _help_hint(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "streammach"
+    return f"See: {command} --help"
+
+
+def _fail(error: StreammachError, given: list[str]) -> int:
+    """Say what went wrong on stderr, and on stdout where JSON was asked for; return the code."""
+    if "--debug" in given:
+        traceback.print_exc()
+    line = " ".join(str(error).split())
+    word = "interrupted" if error.exit_code == INTERRUPTED else "error"
+    text = line.removeprefix("interrupted: ") if word == "interrupted" else line
+    tell(f"streammach: {word}: {clean(text, MAX_LINE)}")
+    if "--json" in given:
+        say_json({"error": _document(error)})
+    return error.exit_code
+
+
+def _document(error: StreammachError) -> dict[str, Any]:
+    return {
+        "code": error.exit_code,
+        "kind": error.kind,
+        "message": error.message,
+        "path": error.path,
+        "line": error.line,
+        "byte": error.byte,
+        "hint": error.hint,
+    }
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        tell(f"streammach: warning: {clean(message, MAX_LINE)}")
+
+
+def _flushed(code: int) -> int:
+    """Flush stdout ourselves: a reader that left is no error, a full disk is one."""
+    if sys.stdout is None:
+        return code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _pipe_closed()
+    except OSError as error:
+        tell(f"streammach: error: {error.strerror}: standard output")
+        return DiskError.exit_code
+    return code
+
+
+def _pipe_closed() -> int:
+    """Leave quietly: what is still in the buffer goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

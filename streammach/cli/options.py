@@ -1,0 +1,66 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+progress_option = click.option(
+    "--progress",
+    type=click.Choice(["auto", "bar", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="How progress is shown, on standard error.",
+)
+threads_option = click.option(
+    "--threads", type=int, help="Threads that compute.  [default: all cores]"
+)
+device_option = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    help="Where to compute.",
+)  # fmt: skip
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
+)
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["vw", "svmlight"]),
+    help="Format of the text.  [default: guessed]",
+)
+
+
+def shape_options(command: F) -> F:
+    """Add the options that decide the model's shape."""
+    options = [
+        click.option("--memory", metavar="SIZE", help="Budget of bytes, such as 12GB or 500MB."),
+        click.option("--buckets", type=int, metavar="B", help="Buckets of each model."),
+        click.option("--repetitions", type=int, metavar="R", help="Number of models."),
+        click.option("--exact", is_flag=True, help="A bucket for every class."),
+        click.option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
+        click.option(
+            "--optimizer",
+            type=click.Choice(["auto", "adagrad", "adam", "sgd"]),
+            default="auto",
+            show_default=True,
+            help="auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
+        ),
+        device_option,
+        threads_option,
+        click.option(
+            "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def epilog(example: str) -> str:
+    """Return the example that stands at the end of a help text, kept as it is written."""
+    return f"\b\nExample:\n  {example}"

@@ -1,0 +1,137 @@
+"""What commands print: results to stdout, the story to stderr, one JSON object where asked."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import Any
+
+from streammach.errors import clean
+from streammach.machine import size_text, time_text
+
+PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
+BARS_PER_SECOND = 4
+
+
+def say(text: str) -> None:
+    """Print a line of the result to stdout."""
+    print(text)
+
+
+def tell(text: str) -> None:
+    """Print a line of the story to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def say_json(document: Any) -> None:
+    """Print the one JSON object of a command; numbers that are not finite become null."""
+    print(json.dumps(_plain(document), ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+class Progress:
+    """Progress of a long stage: a bar on a terminal, a line now and then in a pipe.
+
+    Parameters
+    ----------
+    mode : str
+        ``auto``, ``bar``, ``plain`` or ``none``.
+    unit : str
+        What is counted: ``bytes`` or a word such as ``rows``.
+    """
+
+    def __init__(self, mode: str, unit: str) -> None:
+        if mode == "auto":
+            mode = "bar" if sys.stderr.isatty() else "plain"
+        self._mode, self._unit = mode, unit
+        self._began = self._told = time.monotonic()
+        self._stage = ""
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` (0: unknown) are done."""
+        if self._mode == "none":
+            return
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._began, self._told = stage, now, now
+        if self._mode == "bar":
+            self._show_bar(stage, done, total, note)
+        elif now - self._told >= PLAIN_SECONDS:
+            self._told = now
+            tell(self._line(stage, done, total, now - self._began, note))
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _amount(self, n: float) -> str:
+        return size_text(n) if self._unit == "bytes" else f"{n:,.0f} {self._unit}"
+
+    def _line(self, stage: str, done: int, total: int, seconds: float, note: str) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        share = f" {100 * done / total:.0f}%" if total else ""
+        speed = f" {self._amount(done / seconds)}/s" if seconds > 0 else ""
+        left = f" left {time_text((total - done) * seconds / done)}" if total and done else ""
+        return f"{stamp} {stage}{share} {self._amount(done)}{speed}{left} {note}".rstrip()
+
+    def _show_bar(self, stage: str, done: int, total: int, note: str) -> None:
+        if self._bar is None:
+            from rich.console import Console  # only where there is a terminal
+            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                refresh_per_second=BARS_PER_SECOND,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(stage, total=None, note="")
+        self._bar.update(
+            self._task,
+            description=stage,
+            completed=done,
+            total=total or None,
+            note=note or self._amount(done),
+        )
+
+
+def short_path(path: object) -> str:
+    """Return a path as it may stand in a line."""
+    return clean(path, 60)

@@ -1,0 +1,293 @@
+"""The commands as they are typed: results, JSON, exit codes, one line for an error."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from streammach.cli.main import COMMANDS, main
+
+pytestmark = pytest.mark.filterwarnings("default")  # warnings are lines on stderr here
+BUDGET = ["--buckets", "8", "--repetitions", "6"]
+
+
+def run(capsys, *arguments):
+    """Exit code, stdout and stderr of a command."""
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def one_line(err):
+    """The one line that an error says."""
+    lines = [line for line in err.splitlines() if line.startswith("streammach: error:")]
+    assert len(lines) == 1, err
+    assert len(lines[0]) <= 400
+    assert "Traceback" not in err
+    return lines[0]
+
+
+@pytest.fixture
+def train_text(tiny):
+    return tiny.text("train.vw.gz", tiny.lines(700, 30, namespace=True), zipped=True)
+
+
+@pytest.fixture
+def job(tiny, train_text, capsys):
+    """The whole job, done once: train.zarr, test.zarr and a run."""
+    test = tiny.text("test.vw", tiny.lines(200, 35, namespace=True))
+    folder = tiny.folder
+    assert run(capsys, "convert", train_text, folder / "train.zarr")[0] == 0
+    like = ["--like", folder / "train.zarr"]
+    assert run(capsys, "convert", test, folder / "test.zarr", *like)[0] == 0
+    options = [*BUDGET, "--epochs", 4]
+    assert run(capsys, "train", folder / "train.zarr", "--out", folder / "run", *options)[0] == 0
+    return folder
+
+
+def test_convert_says_what_it_made(train_text, tiny, capsys):
+    code, out, err = run(capsys, "convert", train_text, tiny.folder / "a.zarr")
+    assert code == 0
+    assert out.startswith(str(tiny.folder / "a.zarr")[:20]) or "a.zarr: 700 rows" in out
+    assert "30 classes" in out
+    assert err == ""
+    code, out, _ = run(capsys, "convert", train_text, tiny.folder / "b.zarr", "--json")
+    assert json.loads(out)["n_rows"] == 700
+    assert "700" not in err
+
+
+def test_a_label_unseen_in_training_is_one_warning(job, capsys):
+    test = job / "test.vw"
+    like = ["--like", job / "train.zarr", "--force"]
+    code, out, err = run(capsys, "convert", test, job / "test.zarr", *like)
+    assert code == 0
+    assert err.count("streammach: warning:") == 1
+    assert "rows carry a label that" in err
+    code, out, err = run(capsys, "evaluate", job / "run", job / "test.zarr")
+    assert code == 0
+    assert "label never seen in training" in err
+    assert "unseen labels count as wrong" in out
+
+
+def test_verify_and_info_of_a_store(job, capsys):
+    code, out, _ = run(capsys, "verify", job / "train.zarr")
+    assert (code, "every chunk is as written" in out) == (0, True)
+    assert json.loads(run(capsys, "verify", job / "train.zarr", "--json")[1])["ok"] is True
+    code, out, _ = run(capsys, "info", job / "train.zarr")
+    assert (code, "700 with" in out) == (0, True)
+    assert json.loads(run(capsys, "info", job / "train.zarr", "--json")[1])["n_rows"] == 700
+
+
+def test_info_of_a_run_shows_planned_and_measured(job, capsys):
+    code, out, _ = run(capsys, "info", job / "run")
+    assert code == 0
+    assert "8 x 6 float32" in out
+    assert "projected" in out
+    assert "measured" in out
+    document = json.loads(run(capsys, "info", job / "run", "--json")[1])
+    assert document["buckets"] == 8
+    assert len(document["history"]) == 4
+
+
+def test_plan_report_and_json(job, capsys, monkeypatch):
+    monkeypatch.chdir(job)
+    code, out, _ = run(capsys, "plan", "train.zarr", "--memory", "500MB")
+    assert code == 0
+    assert all(len(line) <= 100 for line in out.splitlines())
+    for word in ("store", "device", "budget", "chosen", "why", "memory", "weights", "disk", "next"):
+        assert word in out
+    document = json.loads(run(capsys, "plan", job / "train.zarr", "--memory", "500MB", "--json")[1])
+    assert document["chosen"]["exact"] is True
+    host = [line["n_bytes"] for line in document["ledger"] if line["where"] == "host"]
+    assert sum(host) == document["projected_bytes"] <= document["allowed_bytes"] == 500_000_000
+
+
+def test_train_tells_its_story_and_its_result(job, capsys):
+    code, out, err = run(capsys, "train", job / "train.zarr", "--out", job / "run2", *BUDGET)
+    assert code == 0
+    assert "projected of" in err
+    assert err.count("trial ") >= 6
+    assert "epoch    loss" in err
+    assert "held-out P@1" in out
+    assert "learning rate" in out
+    code, out, _ = run(
+        capsys, "train", job / "train.zarr", "--out", job / "run3", *BUDGET, "--json",
+        "--epochs", 2, "--learning-rate", 0.5, "--transform", "binary", "--hold-out-by", "g",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert document["training"]["learning_rate"] == 0.5
+    assert "namespace g" in document["held_out"]
+    assert len(document["history"]) == 2
+
+
+def test_evaluate_json_has_the_agreed_keys(job, capsys):
+    for estimator in ("mean", "min", "median", "logsum"):
+        options = ["--estimator", estimator, "--json"]
+        code, out, _ = run(capsys, "evaluate", job / "run", job / "test.zarr", *options)
+        found = json.loads(out)
+        assert code == 0
+        keys = {"n_rows", "p_at_1", "p_at_3", "p_at_5", "log_loss", "seconds"}
+        assert keys <= set(found)
+        assert found["n_rows"] == 200
+        assert 0.6 < found["p_at_1"] <= found["p_at_3"] <= found["p_at_5"] <= 1
+        assert found["estimator"] == estimator
+
+
+def test_predict_writes_tab_separated_lines(job, capsys):
+    code, out, _ = run(capsys, "predict", job / "run", job / "test.vw", "-k", 3)
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0
+    assert [int(line[0]) for line in lines] == list(range(200))
+    assert {len(line) for line in lines} == {7}
+    assert all(line[1].startswith("class-") for line in lines)
+    scores = [[float(x) for x in line[2::2]] for line in lines]
+    assert all(s == sorted(s, reverse=True) for s in scores)
+    code, out, _ = run(
+        capsys, "predict", job / "run", job / "test.vw", "-k", 3, "--out", job / "p.tsv"
+    )
+    assert (job / "p.tsv").read_text() == "".join("\t".join(line) + "\n" for line in lines)
+    options = ["--out", job / "p2.tsv", "--json"]
+    document = json.loads(run(capsys, "predict", job / "run", job / "test.zarr", *options)[1])
+    assert document["n_rows"] == 200
+
+
+def test_labels_with_tabs_stay_in_their_column(tiny, capsys):
+    from streammach.cli.predictions import _cell
+
+    assert _cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
+    assert _cell(b"\xff") == "\\xff"
+
+
+FAILURES = [
+    ("malformed", b"a |w x\nb |w y:z\n", 3, "value 'z' is not a number"),
+    (
+        "truncated",
+        gzip.compress(b"a |w x\n" * 9000)[:-9],
+        3,
+        "gzip stream ends before its end mark",
+    ),
+    ("empty", b"", 3, "it holds no rows"),
+    ("nameless", b"|w x\n", 3, "the line has no label"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "code", "message"), FAILURES)
+def test_a_bad_file_is_one_line_and_no_store(name, content, code, message, tmp_path, capsys):
+    source = tmp_path / name
+    source.write_bytes(content)
+    for options in ([], ["--json"]):
+        found = run(capsys, "convert", source, tmp_path / "out.zarr", *options)
+        assert found[0] == code
+        assert message in one_line(found[2])
+        assert sorted(p.name for p in tmp_path.iterdir()) == [name]
+        if options:
+            assert json.loads(found[1])["error"]["kind"] == "bad-data"
+        else:
+            assert found[1] == ""
+
+
+def test_exit_codes(job, capsys, monkeypatch):
+    store, out = job / "train.zarr", job / "new"
+    cases = [
+        (2, ["convert", job / "nothing.vw", out]),
+        (2, ["convert", job / "test.vw", store]),
+        (2, ["train", store]),
+        (2, ["train", store, "--out", job / "run", *BUDGET]),
+        (2, ["plan", store, "--memory", "lots"]),
+        (2, ["nonsense"]),
+        (2, ["train", store, "--out", out, "--buckets", "8"]),
+        (2, ["predict", job / "run", job / "test.vw", "--json"]),
+        (4, ["verify", job / "run"]),
+        (4, ["evaluate", store, store]),
+        (4, ["info", job]),
+        (5, ["train", store, "--out", out, *BUDGET, "--device", "cuda"]),
+        (6, ["plan", store, "--memory", "100MB"]),
+        (6, ["train", store, "--out", out, "--memory", "100MB"]),
+    ]
+    for code, arguments in cases:
+        found = run(capsys, *arguments)
+        assert found[0] == code, arguments
+        one_line(found[2])
+        assert not out.exists()
+
+
+def test_a_mistake_of_ours_is_one_line_too(job, capsys, monkeypatch):
+    import streammach.data.store.dataset as module
+
+    monkeypatch.setattr(module.Dataset, "verify", lambda self: 1 / 0)
+    code, _, err = run(capsys, "verify", job / "train.zarr")
+    assert code == 1
+    assert "ZeroDivisionError" in one_line(err)
+    code, _, err = run(capsys, "verify", job / "train.zarr", "--debug")
+    assert "Traceback" in err
+
+
+def test_damage_is_found_by_verify(job, capsys):
+    victim = job / "train.zarr/X/data/c/0"
+    content = bytearray(victim.read_bytes())
+    content[50] ^= 1
+    victim.write_bytes(content)
+    code, _, err = run(capsys, "verify", job / "train.zarr")
+    assert code == 4
+    assert "digest is wrong" in one_line(err)
+
+
+def test_resume_of_a_finished_run_gives_its_result(job, capsys):
+    options = [*BUDGET, "--epochs", 4, "--resume", "--json"]
+    code, out, _ = run(capsys, "train", job / "train.zarr", "--out", job / "run", *options)
+    assert code == 0
+    assert len(json.loads(out)["history"]) == 4
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_help_has_an_example(command, capsys):
+    code, out, _ = run(capsys, *command, "--help")
+    assert code == 0
+    assert "Example:" in out
+    assert "streammach" in out
+
+
+def test_version_names_the_formats(capsys):
+    code, out, _ = run(capsys, "--version")
+    assert code == 0
+    assert "store format 1" in out
+
+
+def shell(*arguments, cwd, **options):
+    command = [sys.executable, "-m", "streammach", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, check=False, **options)
+
+
+def test_a_reader_that_leaves_the_pipe_is_no_error(job):
+    many = job / "many.vw"
+    many.write_text((job / "test.vw").read_text() * 40)
+    command = f"{sys.executable} -m streammach predict run many.vw | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], cwd=job, capture_output=True, check=False
+    )
+    assert done.returncode == 141
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_output_is_a_disk_error(job):
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "streammach", "predict", "run", "test.vw"]
+        done = subprocess.run(command, cwd=job, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 7
+    assert b"No space left" in done.stderr
+
+
+def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
+    monkeypatch.setattr("streammach.cli.output.PLAIN_SECONDS", 0.0)
+    options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
+    _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
+    lines = [line for line in err.splitlines() if "epoch 1/1" in line]
+    assert lines
+    assert all("rows/s" in line and "\x1b" not in line and len(line) <= 100 for line in lines)
+    options = [*options[:-2], "--transform", "l2", "--progress", "none"]
+    _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r2", *options)
+    assert "epoch 1/1" not in err

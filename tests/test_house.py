@@ -1,0 +1,78 @@
+"""The rules of the house that a machine can check."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import streammach
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ["numba", "zarr", "h5py", "scipy", "sklearn", "numcodecs", "rich"]
+
+
+def modules_after(code):
+    """Heavy libraries that a fresh interpreter holds after some code."""
+    script = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[-1]
+
+
+def test_importing_the_package_loads_no_heavy_library():
+    assert modules_after("import streammach") == "[]"
+    assert modules_after("from streammach.cli.main import main; main(['--help'])") == "[]"
+
+
+def test_public_names_are_there():
+    for name in streammach.__all__:
+        assert getattr(streammach, name) is not None
+
+
+def test_the_changelog_names_the_version():
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] in ("Unreleased", streammach.__version__)
+    assert streammach.__version__ in versions or versions == ["Unreleased"]
+
+
+def test_init_files_are_empty():
+    for file in (ROOT / "streammach").rglob("__init__.py"):
+        assert file.parent == ROOT / "streammach" or file.read_text() == ""
+
+
+def test_kernels_are_compiled_by_one_decorator_alone():
+    for file in (ROOT / "streammach").rglob("*.py"):
+        if file.name != "jit.py":
+            assert not re.search(r"\b(njit|numba\.jit|vectorize)\b", file.read_text()), file
+
+
+def test_stale_code_is_never_served(tmp_path):
+    """An edit of a kernel that another file calls changes the answer in the next process."""
+    package = tmp_path / "streammach"
+    package.mkdir()
+    for name in ("__init__.py", "jit.py"):
+        (package / name).write_text((ROOT / "streammach" / name).read_text())
+    (package / "outer.py").write_text(
+        "from streammach.inner import inner\nfrom streammach.jit import kernel\n\n\n"
+        "@kernel()\ndef outer(x):\n    return inner(x) * 3\n"
+    )
+    answers = []
+    for factor in (1, 2, 1):
+        (package / "inner.py").write_text(
+            "from streammach.jit import kernel\n\n\n"
+            f"@kernel()\ndef inner(x):\n    return x * {factor}\n"
+        )
+        code = "from streammach.outer import outer; print(outer(1.0))"
+        env = {
+            "PYTHONPATH": str(tmp_path),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "HOME": str(tmp_path),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env,
+            cwd=tmp_path,
+        )  # fmt: skip
+        answers.append(float(done.stdout))
+    assert answers == [3.0, 6.0, 3.0]
+    assert len(list((tmp_path / "cache/streammach").glob("kernels-*"))) == 2

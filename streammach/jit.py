@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numba
 import platformdirs
+from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
@@ -67,6 +68,38 @@ def _cache_dir() -> str | None:
 
 
 CACHE_DIR = _cache_dir()
+
+
+class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types
+    """Calls a function at the first kernel that is compiled rather than loaded."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] | None = None
+        self._told = False
+        register("numba:compile", self)
+
+    def on_start(self, event: Event) -> None:
+        """Tell once."""
+        if self.tell is not None and not self._told:
+            self._told = True
+            self.tell()
+
+    def on_end(self, event: Event) -> None:
+        """Do nothing: only the start is of interest."""
+
+
+_first_compilation = _FirstCompilation()
+
+
+def on_first_compilation(tell: Callable[[], None]) -> None:
+    """Have `tell` called, once a process, when a kernel is compiled rather than loaded.
+
+    Parameters
+    ----------
+    tell : callable
+        Called without arguments, on the thread that compiles, before it does.
+    """
+    _first_compilation.tell = tell
 
 
 def kernel(*, fastmath: bool = True, inline: bool = False) -> Callable[[F], F]:

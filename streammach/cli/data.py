@@ -41,7 +41,11 @@ def convert(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Convert VW or svmlight text, plain or gzip, into a compressed store in random row order."""
+    """Convert text files into a compressed, shuffled store.
+
+    SRC is VW multiclass or svmlight text, plain or gzip; several files become one store. Labels and
+    features keep their names.
+    """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
     with Progress(progress, "bytes") as shown:
@@ -85,7 +89,7 @@ def convert(
 @json_option
 @debug_option
 def verify(store: Path, as_json: bool) -> None:
-    """Read every chunk of a store and check that it is what was written."""
+    """Check that every chunk of a store is what was written."""
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:

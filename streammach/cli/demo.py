@@ -17,10 +17,10 @@ from streammach.cli.output import say_json
 @json_option
 @debug_option
 def demo(folder: Path, as_json: bool) -> None:
-    """Do the whole job on a real data set: guess the next identifier of Python code.
+    """Do the whole job on a real data set.
 
-    The data are made from this Python's own standard library; nothing is downloaded. Every command
-    is shown before it runs.
+    The job is to guess the next identifier of Python code. The data are made from this Python's own
+    standard library; nothing is downloaded. Every command is shown before it runs.
     """
     from streammach.demo import run_demo  # loads on demand
 

@@ -17,7 +17,10 @@ from streammach.machine import size_text, time_text
 @json_option
 @debug_option
 def info(path: Path, as_json: bool) -> None:
-    """Show what a store or a run holds; for a run, the plan beside what was measured."""
+    """Show what a store or a run holds.
+
+    For a run, the plan stands beside what was measured.
+    """
     document = _run_document(path) if (path / "plan.json").exists() else _store_document(path)
     if as_json:
         say_json(document)

@@ -82,15 +82,17 @@ def main(arguments: list[str] | None = None) -> int:
         The arguments; those of the process otherwise.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    warnings.showwarning = _show_warning
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _interrupt)
-    try:
-        code = _run(given)
-        return _flushed(code)
-    except BrokenPipeError:
-        return _pipe_closed()
+    with warnings.catch_warnings():  # warnings said once a command, not once a process
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = _run(given)
+            return _flushed(code)
+        except BrokenPipeError:
+            return _pipe_closed()
 
 
 def _run(given: list[str]) -> int:

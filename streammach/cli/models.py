@@ -108,9 +108,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 @json_option
 @debug_option
 def plan(store: Path, as_json: bool, **options: Any) -> None:
-    """Choose the model that fits a memory budget, and account for every byte.
+    """Choose the model that fits a memory budget.
 
-    Without --memory, --buckets or --exact the budget is 2GB.
+    Every byte is accounted for. Without --memory, --buckets or --exact the budget is 2GB.
     """
     chosen = _plan(store, options)
     if as_json:
@@ -198,17 +198,21 @@ def train(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a model on a store, within a memory budget (2GB unless another one is named).
+    """Train a model within a memory budget.
 
-    What is not given is chosen on held-out rows, and said.
+    Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
+    estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
     from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
     from streammach.training.trainer import Trainer
 
     chosen = _plan(store, options)
     tell(
-        f"{short_path(store)} -> {short_path(out)}  {chosen.device}, {chosen.threads} threads  "
-        f"{_shape(chosen)} float32  {size_text(chosen.projected_bytes)} projected of "
+        f"{short_path(store)} -> {short_path(out)}  {_shape(chosen)} float32, "
+        f"{chosen.device}, {chosen.threads} threads"
+    )
+    tell(
+        f"memory   {size_text(chosen.projected_bytes)} projected of "
         f"{size_text(chosen.allowed_bytes)} allowed ({chosen.limit_source})"
     )
     with Progress(progress, "rows") as shown:

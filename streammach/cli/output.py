@@ -50,6 +50,12 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def _announce_compilation() -> None:
+    from streammach.jit import on_first_compilation  # loads numba, which --help does without
+
+    on_first_compilation(lambda: tell("compiling kernels for this machine (once)"))
+
+
 class Progress:
     """Progress of a long stage: a bar on a terminal, a line now and then in a pipe.
 
@@ -62,6 +68,8 @@ class Progress:
     """
 
     def __init__(self, mode: str, unit: str) -> None:
+        if mode != "none":
+            _announce_compilation()
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "plain"
         self._mode, self._unit = mode, unit

@@ -46,7 +46,10 @@ def evaluate(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Measure P@1, P@3, P@5 and log loss of a model on a store or a labelled text."""
+    """Measure P@1, P@3, P@5 and log loss.
+
+    STORE is a store or a labelled text; its labels are compared by name.
+    """
     from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.predictor import Predictor
@@ -156,7 +159,9 @@ def predict(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Write the k best classes of each row: row number from 0, label, score, label, score ...
+    """Write the best classes of each row.
+
+    A line holds tab-separated: row number from 0, label, score, label, score ...
 
     INPUT is a text, whose rows need no labels, or a store. The score is the estimator's: a mean
     logarithm of bucket probabilities for logsum, else a probability.

@@ -300,9 +300,9 @@ def _room(text_bytes: int) -> Parsed:
 
 def _taken(text: NDArray[np.uint8], base: int, out: Parsed) -> RowBlock:
     """Return the rows read so far, with the numbers rounded that the kernel left to Python."""
-    for (value, start, stop), scale in zip(
-        out.hard[: out.state[HARD]].tolist(), out.scales.tolist(), strict=False
-    ):
+    n_hard = int(out.state[HARD])
+    hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
+    for (value, start, stop), scale in zip(hard, scales, strict=True):
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
     n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
     return RowBlock(

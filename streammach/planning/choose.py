@@ -26,7 +26,8 @@ MAX_VALIDATION_NNZ = 4_000_000
 VALIDATION_SHARE = 0.05
 MIN_REPETITIONS = 16
 MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
-BUCKETS = (1024, 512, 256, 128, 64, 32, 16, 8)
+BUCKETS = (256, 128, 64, 32, 16, 8)  # with 16 repetitions and more, the first that fits
+FEW_BUCKETS = (32, 16, 8)  # with fewer repetitions, where nothing else fits
 
 
 def plan(
@@ -112,7 +113,7 @@ def plan(
             if best is None or host_bytes(lines) < best.projected_bytes:
                 best = found
     assert best is not None
-    raise BudgetError(_refusal(best), path=f"{size_text(allowed)} {source}", hint=NOTHING_DONE)
+    raise BudgetError(_refusal(best), path=f"{size_text(allowed)} ({source})", hint=NOTHING_DONE)
 
 
 NOTHING_DONE = "Nothing was allocated; allow more memory or ask for a smaller model."
@@ -197,19 +198,23 @@ def _shapes(
             yield n_buckets, n_repetitions, "buckets and repetitions as asked"
         return
     yield classes, 1, "a bucket for every class fits"
-    for buckets in BUCKETS:
-        fewest = hashing.repetitions_for(classes, buckets, DELTA)
-        enough = max(fewest, MIN_REPETITIONS)
-        most = MAX_COLUMNS // buckets
-        if buckets >= classes:
-            continue
-        for repetitions in range(most, enough - 1, -1):
-            yield buckets, repetitions, f"the most repetitions of {buckets} buckets that fit"
-    for buckets in (32, 16, 8):
-        fewest = hashing.repetitions_for(classes, buckets, DELTA)
-        for repetitions in range(MIN_REPETITIONS - 1, fewest - 1, -1):
-            if buckets < classes:
-                yield buckets, repetitions, f"the most repetitions of {buckets} buckets that fit"
+    for buckets in (n for n in BUCKETS if n < classes):
+        enough = max(hashing.repetitions_for(classes, buckets, DELTA), MIN_REPETITIONS)
+        for repetitions in range(MAX_COLUMNS // buckets, enough - 1, -1):
+            yield buckets, repetitions, _why(buckets, repetitions)
+    for buckets in (n for n in FEW_BUCKETS if n < classes):
+        enough = hashing.repetitions_for(classes, buckets, DELTA)
+        for repetitions in range(MIN_REPETITIONS - 1, enough - 1, -1):
+            yield buckets, repetitions, _why(buckets, repetitions)
+
+
+def _why(buckets: int, repetitions: int) -> str:
+    if (repetitions + 1) * buckets > MAX_COLUMNS:
+        return (
+            f"the most buckets that leave {MIN_REPETITIONS} repetitions within {MAX_COLUMNS:,} "
+            "columns: more brought nothing on the data sets measured"
+        )
+    return f"the most repetitions of {buckets} buckets that fit"
 
 
 def _model(facts: DataFacts, n_buckets: int, n_repetitions: int, seed: int | None) -> ModelSpec:

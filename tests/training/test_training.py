@@ -118,12 +118,13 @@ class StopAfter:
 
     def __init__(self, steps, monkeypatch):
         self.steps = steps
-        monkeypatch.setattr(StopSignals, "__enter__", self.entered)
         self.signals = None
 
-    def entered(self, signals=None):
-        self.signals = signals
-        return signals
+        def entered(signals):
+            self.signals = signals
+            return signals
+
+        monkeypatch.setattr(StopSignals, "__enter__", entered)
 
     def on_progress(self, state):
         if state.step == self.steps:
@@ -134,7 +135,6 @@ class StopAfter:
 def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeypatch):
     undisturbed = fit(data, tiny.folder / "whole", **FIXED)
     stop = StopAfter(steps, monkeypatch)
-    monkeypatch.setattr(StopSignals, "__enter__", stop.entered)
     with pytest.raises(Interrupted, match=f"saved step {steps}"):
         fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
     monkeypatch.undo()

@@ -1,0 +1,48 @@
+"""What every benchmark says of where it ran, and how it reports."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+LIBRARIES = ("numpy", "numba", "zarr", "numcodecs", "scipy")
+
+
+def facts(*more_libraries):
+    """Machine, versions and commit, as a JSON-ready dict."""
+    processor = platform.processor()
+    try:
+        names = [x for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
+        processor = names[0].partition(":")[2].strip() if names else processor
+    except OSError:
+        pass
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "python": sys.version.split()[0],
+        "libraries": {name: version(name) for name in (*LIBRARIES, *more_libraries)},
+        "commit": commit,
+    }
+
+
+def parser(description):
+    """An argument parser with the options that all benchmarks share."""
+    out = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    out.add_argument("--json", metavar="FILE", help="also write the figures here")
+    return out
+
+
+def report(figures, path):
+    """Write the figures as JSON where asked for."""
+    if path:
+        Path(path).write_text(json.dumps(figures, indent=1) + "\n")
+        print(f"written: {path}")

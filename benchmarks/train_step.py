@@ -1,0 +1,224 @@
+"""How fast a training step is, and how far from what this machine's memory allows.
+
+    python -m benchmarks.train_step STORE [--json FILE]
+
+Three things take turns on the same batches, with the same threads, in one process:
+
+- step: forward, softmax and row-wise Adagrad at (32, 25), as a run does them;
+- floor: loops that only touch the memory a step must touch, in the same order and with the same
+  threads: each non-zero's row of the table read, each non-zero's row of residuals read, each
+  feature's row of the table read and written;
+- torch: the same step written with torch.nn.EmbeddingBag (sum, sparse gradients), cross entropy
+  with label smoothing over R x B logits, and row-wise Adagrad on the coalesced gradient; also with
+  torch.optim.Adagrad, which keeps one accumulator a weight. Left out where torch is not installed.
+
+The ratios are medians over turns, so that a machine whose speed drifts does not bend them.
+"""
+
+import itertools
+import statistics
+import time
+
+import numpy as np
+
+from benchmarks.machine_facts import facts, parser, report
+from streammach.backends.base import open_backend
+from streammach.backends.cpu import kernels
+from streammach.data.reader import Reader
+from streammach.data.store.dataset import Dataset
+from streammach.jit import kernel
+from streammach.planning.choose import plan
+from streammach.rows.batch import Batch, ByFeature
+from streammach.spec import TrainSpec
+
+RATE, SMOOTHING, EPSILON = 0.5, 0.1, 1.0
+
+
+@kernel()
+def read_rows(indptr, ids, first, last, table, out):
+    """Read the table's row of every value of rows first:last: a forward pass without arithmetic."""
+    ones = np.ones(1 << 16, np.float32)
+    for i in range(first, last):
+        kernels.add_rows(
+            out[i], ones, ids[indptr[i] : indptr[i + 1]], 0, indptr[i + 1] - indptr[i], table
+        )
+
+
+@kernel()
+def rewrite_rows(ids, starts, rows, first, last, residuals, table, scratch):
+    """Read each feature's residuals, read and write its row: a backward pass without arithmetic."""
+    ones = np.ones(1 << 16, np.float32)
+    for u in range(first, last):
+        kernels.add_rows(
+            scratch, ones, rows[starts[u] : starts[u + 1]], 0, starts[u + 1] - starts[u], residuals
+        )
+        row = table[ids[u]]
+        for c in range(row.shape[0]):
+            row[c] += np.float32(1)
+
+
+class Ours:
+    """The step of a run, and its floor on the same buffers."""
+
+    def __init__(self, chosen, threads):
+        self.backend = open_backend("cpu", chosen.model, dense=False, threads=threads)
+        spec = TrainSpec(1, chosen.batch_size, RATE, "binary", SMOOTHING, "adagrad", EPSILON, 0)
+        self.backend.prepare(spec)
+
+    def step(self, batches):
+        for batch in batches:
+            self.backend.step(batch, RATE)
+
+    def floor(self, batches):
+        backend = self.backend
+        table, residuals = backend.arrays()["weights"], backend._buffers["z"]
+        scratch = {}
+        for batch in batches:
+            n, found = batch.n_rows, batch.by_feature
+            pieces = cut(np.arange(n + 1), backend.threads)
+            backend._run(
+                lambda a, b, x=batch: read_rows(x.indptr, x.features, a, b, table, residuals),
+                pieces,
+            )
+            cost = found.starts + 6 * np.arange(len(found.ids) + 1)
+            backend._run(
+                lambda a, b, x=found: rewrite_rows(
+                    x.ids, x.starts, x.rows, a, b, residuals, table,
+                    scratch.setdefault(a, np.zeros(table.shape[1], np.float32)),
+                ),
+                cut(cost, backend.threads),
+            )  # fmt: skip
+
+
+def cut(cost, threads):
+    """Pieces of equal cost, eight to a thread, as the backend cuts them."""
+    edges = np.searchsorted(cost, np.linspace(0, cost[-1], 8 * threads + 1)[1:-1]).tolist()
+    ends = [0, *edges, len(cost) - 1]
+    return [(a, b) for a, b in itertools.pairwise(ends) if a < b]
+
+
+class Torch:
+    """The same step in PyTorch."""
+
+    def __init__(self, chosen, codes, threads, *, rowwise):
+        import torch
+
+        torch.set_num_threads(threads)
+        self.torch, model = torch, chosen.model
+        self.shape = (model.n_repetitions, model.n_buckets)
+        self.bag = torch.nn.EmbeddingBag(model.n_features, model.n_columns, mode="sum", sparse=True)
+        torch.nn.init.zeros_(self.bag.weight)
+        self.bias = torch.zeros(model.n_columns, requires_grad=True)
+        self.codes = torch.from_numpy(codes.astype(np.int64))
+        self.sums = torch.zeros(model.n_features, model.n_repetitions) if rowwise else None
+        parameters = [self.bias] if rowwise else [self.bag.weight, self.bias]
+        self.optimizer = torch.optim.Adagrad(parameters, lr=RATE, eps=1e-8)
+
+    def step(self, batches):
+        torch = self.torch
+        for batch in batches:
+            ids = torch.from_numpy(batch.features.astype(np.int64))
+            offsets = torch.from_numpy(batch.indptr[:-1])
+            targets = self.codes[torch.from_numpy(batch.labels.astype(np.int64))]
+            z = self.bag(ids, offsets) + self.bias
+            loss = torch.nn.functional.cross_entropy(
+                z.view(-1, self.shape[1]), targets.reshape(-1), reduction="sum",
+                label_smoothing=SMOOTHING,
+            )  # fmt: skip
+            self.bag.weight.grad = self.bias.grad = None
+            loss.backward()
+            if self.sums is not None:
+                self.rowwise_update()
+            self.optimizer.step()
+
+    def rowwise_update(self):
+        gradient = self.bag.weight.grad.coalesce()
+        ids, values = gradient.indices()[0], gradient.values().view(-1, *self.shape)
+        with self.torch.no_grad():
+            self.sums.index_add_(0, ids, values.square().sum(dim=2))
+            step = RATE / self.torch.sqrt(self.sums[ids] + EPSILON)
+            change = (values * step[:, :, None]).view(len(ids), -1)
+            self.bag.weight.index_add_(0, ids, change, alpha=-1.0)
+
+
+def copied(batch):
+    """A batch that stays valid."""
+    f = batch.by_feature
+    by_feature = ByFeature(f.ids.copy(), f.starts.copy(), f.rows.copy(), f.values.copy())
+    arrays = (batch.indptr, batch.features, batch.values, batch.labels, batch.weights)
+    return Batch(*(a.copy() for a in arrays), by_feature)
+
+
+def main():
+    arguments = parser(__doc__)
+    arguments.add_argument("store")
+    arguments.add_argument("--rows", type=int, default=60_000, help="rows of a turn")
+    arguments.add_argument("--turns", type=int, default=7)
+    arguments.add_argument("--threads", type=int, default=2)
+    options = arguments.parse_args()
+    with Dataset.open(options.store) as data:
+        chosen = plan(data, n_buckets=32, n_repetitions=25, threads=options.threads)
+        reader = Reader(
+            data, seed=0, batch_size=chosen.batch_size, batch_nnz=chosen.batch_nnz,
+            pool_blocks=chosen.pool_blocks, transform="binary", by_feature=True, rows=options.rows,
+        )  # fmt: skip
+        batches = [copied(batch) for batch in reader.epoch(0)]
+    n = sum(batch.n_rows for batch in batches)
+    nnz = sum(len(batch.features) for batch in batches)
+    unique = sum(len(batch.by_feature.ids) for batch in batches)
+    ours = Ours(chosen, options.threads)
+    contenders = {"step": ours.step, "floor": ours.floor}
+    try:
+        codes = ours.backend.codes
+        contenders["torch"] = Torch(chosen, codes, options.threads, rowwise=True).step
+        contenders["torch per-weight"] = Torch(chosen, codes, options.threads, rowwise=False).step
+    except ImportError:
+        print("torch is not installed: pip install torch==2.13.0")
+    seconds = {name: [] for name in contenders}
+    for turn in range(options.turns + 1):
+        for name, run in contenders.items():
+            began = time.perf_counter()
+            run(batches[: 2 if turn == 0 else None])  # the first turn only warms up
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    row_bytes = 4 * chosen.model.n_columns
+    touched = row_bytes * (2 * nnz + 2 * unique)
+    figures = {
+        "store": options.store, "shape": [32, 25], "batch": chosen.batch_size, "rows": n,
+        "values_per_row": nnz / n, "features_per_value": unique / nnz, "threads": options.threads,
+        "rows_per_second": {k: n / statistics.median(v) for k, v in seconds.items()},
+        "range": {k: [n / max(v), n / min(v)] for k, v in seconds.items()},
+        "share_of_floor": ratio(seconds, "floor", "step"),
+        "floor_gb_per_second": touched / statistics.median(seconds["floor"]) / 1e9,
+        "machine": facts(*(["torch"] if "torch" in seconds else [])),
+    }  # fmt: skip
+    if "torch" in seconds:
+        figures["times_torch"] = ratio(seconds, "torch", "step")
+        figures["times_torch_per_weight"] = ratio(seconds, "torch per-weight", "step")
+    show(figures)
+    report(figures, options.json)
+    ours.backend.close()
+
+
+def ratio(seconds, a, b):
+    """Median over turns of the time of `a` over that of `b`."""
+    return statistics.median(x / y for x, y in zip(seconds[a], seconds[b], strict=True))
+
+
+def show(figures):
+    print(
+        f"{figures['store']}: {figures['rows']:,} rows of {figures['values_per_row']:.1f} values, "
+        f"(32, 25), batch {figures['batch']}, {figures['threads']} threads"
+    )
+    for name, speed in figures["rows_per_second"].items():
+        low, high = figures["range"][name]
+        print(f"{name:<17}{speed:>10,.0f} rows/s  ({low:,.0f} to {high:,.0f})")
+    print(f"share of the floor's bandwidth    {figures['share_of_floor']:.2f}")
+    print(f"bandwidth of the floor            {figures['floor_gb_per_second']:.1f} GB/s")
+    if "times_torch" in figures:
+        print(f"times as fast as torch            {figures['times_torch']:.1f}")
+        print(f"times as fast as torch per-weight {figures['times_torch_per_weight']:.1f}")
+
+
+if __name__ == "__main__":
+    main()

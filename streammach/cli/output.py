@@ -53,7 +53,7 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
 def _announce_compilation() -> None:
     from streammach.jit import on_first_compilation  # loads numba, which --help does without
 
-    on_first_compilation(lambda: tell("compiling kernels for this machine (once)"))
+    on_first_compilation(lambda: tell("compiling kernels; later runs load them"))
 
 
 class Progress:

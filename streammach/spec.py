@@ -16,6 +16,7 @@ import msgspec
 Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = Literal["adagrad", "adam", "sgd"]
 Estimator = Literal["mean", "min", "median", "logsum"]
+Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
 T = TypeVar("T")
 MAX_DEPTH = 32
 
@@ -32,6 +33,8 @@ class DataFacts:
         SHA-256 of its manifest: its content.
     n_rows, n_classes, n_features, nnz : int
         Its shape.
+    n_pairs : int
+        About how many distinct (feature, class) pairs its rows hold, to 1%.
     max_row_nnz : int
         Values of its longest row.
     block_rows, max_block_nnz : int
@@ -50,6 +53,7 @@ class DataFacts:
     n_classes: int
     n_features: int
     nnz: int
+    n_pairs: int
     max_row_nnz: int
     block_rows: int
     max_block_nnz: int
@@ -157,6 +161,8 @@ class Plan:
         Blocks of the store whose rows are shuffled together.
     validation_rows, validation_nnz : int
         Most held-out rows and their values that are kept in memory.
+    max_pairs : int
+        Counted (feature, class) pairs that there is room for; 0 without counts.
     device : str
         ``cpu``.
     threads : int
@@ -180,6 +186,7 @@ class Plan:
     pool_blocks: int
     validation_rows: int
     validation_nnz: int
+    max_pairs: int
     device: str
     threads: int
     allowed_bytes: int

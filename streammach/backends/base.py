@@ -16,13 +16,14 @@ DEVICES = ("cpu",)
 
 
 class Backend(Protocol):
-    """R softmax models side by side on one device.
+    """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps.
     """
 
     spec: ModelSpec
+    codes: NDArray[Any]
     wants_by_feature: bool
 
     def prepare(self, training: TrainSpec) -> None:

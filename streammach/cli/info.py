@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import say, say_json, short_path
 from streammach.machine import size_text, time_text
+
+if TYPE_CHECKING:
+    from streammach.model.model import Model
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
@@ -66,17 +69,19 @@ def _run_document(path: Path) -> dict[str, Any]:
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
     shape = "exact" if plan.model.exact else f"{plan.n_buckets} x {plan.n_repetitions}"
     ratio = result.peak_bytes / result.projected_bytes
-    best = result.history[result.best_epoch]
+    best = result.validation.get(result.estimator, result.history[result.best_epoch])
     validation = (
         f"P@1 {best['p_at_1']:.3f}, P@5 {best['p_at_5']:.3f} on {run.settings.held_out}"
         if "p_at_1" in best
         else "no held-out rows"
     )
+    counts = [] if model.counts is None else [("counts", _counts_text(model))]
     lines = [
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         ("model", f"{shape} float32, {model.spec.n_classes:,} classes, {model.spec.n_features:,} "
                   f"features, {size_text(model.n_bytes)}, {model.estimator}"),
+        *counts,
         ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
                      f"{training.transform} values, smoothing {training.label_smoothing:g}, "
                      f"batch {training.batch_size:,}"),
@@ -91,6 +96,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         "repetitions": plan.n_repetitions,
         "exact": plan.model.exact, "n_classes": model.spec.n_classes,
         "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
+        "counts_bytes": model.counts_bytes,
         "estimator": model.estimator, "learning_rate": training.learning_rate,
         "transform": training.transform, "optimizer": training.optimizer,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
@@ -100,3 +106,15 @@ def _run_document(path: Path) -> dict[str, Any]:
         "seconds": result.seconds, "reasons": [text for name, text in lines if name == "why"],
         "lines": lines,
     }  # fmt: skip
+
+
+def _counts_text(model: Model) -> str:
+    """Return how large the counts are and what each part reaches on held-out rows."""
+    assert model.counts is not None
+    alone, both = (model.validation[name] for name in ("logsum", "blend"))
+    pairs = len(model.counts["classes"])
+    return (
+        f"{pairs:,} pairs, {size_text(model.counts_bytes)}; held-out P@1 / P@5 "
+        f"{alone['p_at_1']:.3f} / {alone['p_at_5']:.3f} without them, "
+        f"{both['p_at_1']:.3f} / {both['p_at_5']:.3f} with"
+    )

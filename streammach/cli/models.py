@@ -42,6 +42,7 @@ def _plan(store: Path, options: dict[str, Any]) -> Plan:
         exact=options["exact"],
         batch_size=options["batch_size"],
         optimizer=options["optimizer"],
+        counts=options["counts"],
         device=options["device"],
         threads=options["threads"],
         seed=options["seed"],
@@ -96,6 +97,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "batch_size": plan.batch_size,
             "optimizer": plan.optimizer,
             "dense": plan.dense,
+            "max_pairs": plan.max_pairs,
         },
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
@@ -137,6 +139,11 @@ class _Watcher:
             f"x {trial.epochs}  held-out P@1 {trial.measured.p_at_1:.3f}  "
             f"P@5 {trial.measured.p_at_5:.3f}"
         )
+
+    def on_counts(self, text: str) -> None:
+        """Tell what counting and fitting found."""
+        self._progress.close()
+        tell(f"counts   {text}")
 
     def on_progress(self, state: State) -> None:
         """Show where the epoch is."""
@@ -223,7 +230,7 @@ def train(
         )  # fmt: skip
         run = trainer.fit(store, out, validation=validation, hold_out_by=hold_out_by, resume=resume)
     result, training = run.result, run.settings.training
-    best = result.history[result.best_epoch]
+    best = result.validation.get(result.estimator, result.history[result.best_epoch])
     if as_json:
         say_json(
             {

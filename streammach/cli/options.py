@@ -50,6 +50,13 @@ def shape_options(command: F) -> F:
             show_default=True,
             help="auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
         ),
+        click.option(
+            "--counts",
+            type=click.Choice(["auto", "on", "off"]),
+            default="auto",
+            show_default=True,
+            help="Counts of (feature, class) pairs beside the hashed models.",
+        ),
         device_option,
         threads_option,
         click.option(

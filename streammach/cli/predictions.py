@@ -30,8 +30,9 @@ from streammach.machine import time_text
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--estimator", type=click.Choice(["mean", "min", "median", "logsum"]),
-              help="How repetitions are joined.  [default: chosen in training]")  # fmt: skip
+@click.option("--estimator", type=click.Choice(["blend", "mean", "min", "median", "logsum"]),
+              help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
+                   "[default: chosen in training]")  # fmt: skip
 @device_option
 @threads_option
 @progress_option
@@ -163,8 +164,8 @@ def predict(
 
     A line holds tab-separated: row number from 0, label, score, label, score ...
 
-    INPUT is a text, whose rows need no labels, or a store. The score is the estimator's: a mean
-    logarithm of bucket probabilities for logsum, else a probability.
+    INPUT is a text, whose rows need no labels, or a store. The score is the estimator's: a log odds
+    for blend, a mean logarithm of bucket probabilities for logsum, else a probability.
     """
     from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.inputs import Seen

@@ -19,6 +19,7 @@ from streammach.files import check_free, check_output, commit_folder, locked, re
 from streammach.jit import Array, kernel
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
+from streammach.rows.distinct import PairSketch
 from streammach.rows.finish import finish_rows
 from streammach.rows.names import Names
 from streammach.rows.order import keys
@@ -169,12 +170,14 @@ def _convert(
     writer = StoreWriter(partial, np.uint8 if whole else np.float32, weighted=weighted)
     label_counts = np.zeros(len(label_names), np.int64)
     feature_counts = np.zeros(len(feature_names), np.int64)
+    pairs = PairSketch()
     order = np.argsort(keys(seed, held.files, held.places), kind="stable")
     lengths = finished.lengths[order]
     for piece in _pieces(held, order, lengths):
         labels = label_rank[piece.labels]
         label_counts += np.bincount(labels, minlength=len(label_counts))
         feature_counts += np.bincount(piece.features, minlength=len(feature_counts))
+        pairs.add(piece.indptr, piece.features, labels)
         writer.append_rows(piece.indptr, piece.features, piece.values, labels, piece.weights)
         if progress is not None:
             progress("write", int(label_counts.sum()), held.n_rows)
@@ -189,6 +192,7 @@ def _convert(
             "classes": len(label_names),
             "features": len(feature_names),
             "nnz": nnz,
+            "pairs": min(pairs.estimate(), nnz),
             "max_row_nnz": int(lengths.max()),
             "block_rows": block_rows,
             "max_block_nnz": int(

@@ -29,8 +29,8 @@ class Progress(msgspec.Struct, frozen=True):
         The epoch it is in, from 0.
     row : int
         Rows of that epoch that are done.
-    loss_sum, loss_rows : float, int
-        Loss so far in that epoch, summed over rows and models, and over how many rows.
+    loss_sum : float
+        Loss so far in that epoch, summed over rows and models.
     seconds : float
         Time spent on training.
     history : tuple of dict
@@ -39,18 +39,20 @@ class Progress(msgspec.Struct, frozen=True):
         The best epoch so far and the step at its end; -1 before the first end.
     best_score : float
         Its score on held-out rows.
+    stopped : str or None
+        Why training ended before its last epoch.
     """
 
     step: int = 0
     epoch: int = 0
     row: int = 0
     loss_sum: float = 0.0
-    loss_rows: int = 0
     seconds: float = 0.0
     history: tuple[dict[str, Any], ...] = ()
     best_step: int = -1
     best_epoch: int = -1
     best_score: float = -1.0
+    stopped: str | None = None
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

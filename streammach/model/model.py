@@ -15,9 +15,10 @@ from streammach.errors import DiskError, DivergedError, ModelError, clean
 from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
 from streammach.model.tensors import COPY_AGAIN, TensorFile, map_tensors, write_tensors
 from streammach.rows.names import Names
-from streammach.spec import Estimator, ModelSpec, TrainSpec, from_json, to_json
+from streammach.spec import ModelSpec, Ranker, TrainSpec, from_json, to_json
 
 FORMAT = 1
+COUNTS = "count_"  # before the names of the counts' arrays
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20
 
@@ -25,7 +26,8 @@ MAX_DOCUMENT = 4 << 20
 class Calibration(msgspec.Struct, frozen=True):
     """How scores become probabilities.
 
-    With S the log-sum score of a class divided by R, ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
+    S is the score of a class by counts and hashed models together, or where there are no counts the
+    mean logarithm of the hashed models. Then ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
     e^other)`` over the best candidates j; what is left is spread evenly over the other classes.
     """
 
@@ -47,9 +49,11 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense : bool
         Whether rows go through matrix products.
     estimator : str
-        The estimator chosen on held-out rows.
+        How classes are ranked, chosen on held-out rows.
     calibration : Calibration
         Fitted on held-out rows.
+    hashed_weight : float or None
+        Weight of the hashed models beside counts; None without counts.
     store : str
         Digest of the store that it was trained on.
     label_kind, feature_kind : str
@@ -66,8 +70,9 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spec: ModelSpec
     training: TrainSpec
     dense: bool
-    estimator: Estimator
+    estimator: Ranker
     calibration: Calibration
+    hashed_weight: float | None
     store: str
     label_kind: str
     feature_kind: str
@@ -89,7 +94,7 @@ class Model:
     dense : bool
         Whether rows go through matrix products.
     estimator : str
-        The estimator chosen on held-out rows.
+        How classes are ranked, chosen on held-out rows.
     calibration : Calibration
         How scores become probabilities.
     store : str
@@ -104,12 +109,17 @@ class Model:
         The table; memory-mapped after :meth:`load`.
     bias : float32 (R*B,)
         The bias.
+    counts : dict or None
+        The counts beside the hashed models, as the arrays of
+        :class:`streammach.counts.scores.CountWeights`; None without.
+    hashed_weight : float
+        Weight of the hashed models beside counts.
     """
 
     spec: ModelSpec
     training: TrainSpec
     dense: bool
-    estimator: Estimator
+    estimator: Ranker
     calibration: Calibration
     store: str
     majority: int
@@ -118,12 +128,24 @@ class Model:
     features: Names
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
+    counts: dict[str, NDArray[Any]] | None = None
+    hashed_weight: float = 0.0
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the arrays, as they lie on disk and in memory."""
-        arrays = (self.weights, self.bias)
-        return sum(a.nbytes for a in arrays) + self.labels.n_bytes + self.features.n_bytes
+        names = self.labels.n_bytes + self.features.n_bytes
+        return self.weights.nbytes + self.bias.nbytes + self.counts_bytes + names
+
+    @property
+    def counts_bytes(self) -> int:
+        """Bytes of the counts."""
+        return sum(a.nbytes for a in (self.counts or {}).values())
+
+    @property
+    def calibrated(self) -> Ranker:
+        """The ranking whose scores the calibration turns into probabilities."""
+        return "logsum" if self.counts is None else "blend"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model into a folder, which appears whole and replaces an older one.
@@ -135,7 +157,8 @@ class Model:
         DiskError
             If it cannot be written.
         """
-        check_finite({"weights": self.weights, "bias": self.bias})
+        counts = {COUNTS + name: array for name, array in (self.counts or {}).items()}
+        check_finite({"weights": self.weights, "bias": self.bias, **counts})
         target = Path(folder)
         partial = target.with_name(f".{target.name}.partial")
         remove_folder(partial)
@@ -149,13 +172,14 @@ class Model:
                     "label_bytes": self.labels.data,
                     "feature_offsets": self.features.offsets,
                     "feature_bytes": self.features.data,
+                    **counts,
                     "weights": self.weights,
                 },
             )
             document = Document(
                 FORMAT, self.spec, self.training, self.dense, self.estimator, self.calibration,
-                self.store, self.labels.kind, self.features.kind, self.majority, self.validation,
-                tensors,
+                None if self.counts is None else self.hashed_weight, self.store, self.labels.kind,
+                self.features.kind, self.majority, self.validation, tensors,
             )  # fmt: skip
             write_atomic(partial / DOCUMENT, to_json(document))
             commit_folder(partial, target)
@@ -199,7 +223,8 @@ class Model:
             document.store, document.majority, document.validation,
             _names(arrays, "label", document.label_kind),
             _names(arrays, "feature", document.feature_kind),
-            arrays["weights"], arrays["bias"],
+            arrays["weights"], arrays["bias"], _counts(arrays, document, clean(folder, 300)),
+            document.hashed_weight or 0.0,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -251,3 +276,35 @@ def _names(arrays: dict[str, NDArray[Any]], which: str, kind: str) -> Names:
     if offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
         raise ModelError(f"damaged: the {which}s' names are wrong", hint=COPY_AGAIN)
     return Names(offsets, data, kind)
+
+
+def _counts(
+    arrays: dict[str, NDArray[Any]], document: Document, place: str
+) -> dict[str, NDArray[Any]] | None:
+    """Return the counts' arrays, after checking that no index leads out of them."""
+    if document.hashed_weight is None:
+        return None
+    spec = document.spec
+    found = {name.removeprefix(COUNTS): a for name, a in arrays.items() if name.startswith(COUNTS)}
+    pairs = found["classes"].shape if "classes" in found else (-1,)
+    shapes: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
+        "starts": ((spec.n_features + 1,), np.int64),
+        "classes": (pairs, np.int32),
+        "gains": (pairs, np.float32),
+        "penalty": ((spec.n_features,), np.float32),
+        "base": ((spec.n_classes,), np.float32),
+        "log_values": ((spec.n_classes,), np.float32),
+    }
+    right = found.keys() == shapes.keys() and all(
+        found[name].shape == shape and found[name].dtype == dtype
+        for name, (shape, dtype) in shapes.items()
+    )
+    if right:
+        starts, classes = found["starts"], found["classes"]
+        right = starts[0] == 0 and starts[-1] == len(classes) and not (np.diff(starts) < 0).any()
+        right = right and (
+            not len(classes) or (classes.min() >= 0 and classes.max() < spec.n_classes)
+        )
+    if not right:
+        raise ModelError("damaged: the counts are wrong", path=place, hint=COPY_AGAIN)
+    return found

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from streammach import hashing
 from streammach.backends.base import choose_device
+from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import cores, memory_limit, parse_size, size_text
@@ -26,6 +27,7 @@ MAX_VALIDATION_NNZ = 4_000_000
 VALIDATION_SHARE = 0.05
 MIN_REPETITIONS = 16
 MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
+BESIDE_COUNTS = 1024  # columns beside counts
 BUCKETS = (256, 128, 64, 32, 16, 8)  # with 16 repetitions and more, the first that fits
 FEW_BUCKETS = (32, 16, 8)  # with fewer repetitions, where nothing else fits
 
@@ -39,16 +41,18 @@ def plan(
     exact: bool = False,
     batch_size: int | None = None,
     optimizer: str = "auto",
+    counts: str = "auto",
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    With a budget: a bucket for every class if that fits; else the number of columns B*R that fits,
-    at most 4,096, as the largest B that leaves 16 repetitions and tells all classes apart with
-    probability 0.999. With `n_buckets` and `n_repetitions` that model, if this machine's memory
-    allows it.
+    With a budget: counts beside the hashed models, for sparse rows and if they fit; then a bucket
+    for every class if that fits; else the number of columns B*R that fits, at most 1,024 beside
+    counts and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
+    apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if this machine's
+    memory allows it.
 
     Parameters
     ----------
@@ -65,6 +69,9 @@ def plan(
     optimizer : str
         ``auto`` (row-wise Adagrad for sparse rows, Adam for dense ones), ``adagrad``, ``adam`` or
         ``sgd``.
+    counts : str
+        ``auto``: room for counts where rows are sparse and they fit; ``on``: refuse where they do
+        not fit; ``off``.
     device : str
         ``auto`` or ``cpu``.
     threads : int, optional
@@ -85,7 +92,7 @@ def plan(
         If nothing fits; the message names the largest terms.
     """
     facts = _facts(data)
-    _check_options(memory, n_buckets, n_repetitions, exact, optimizer, batch_size, threads)
+    _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
     limit = memory_limit()
     allowed, source = (limit.n_bytes, limit.source)
     if memory is not None:
@@ -99,19 +106,21 @@ def plan(
             )
     sizes = list(_sizes(facts, batch_size, optimizer, choose_device(device)[0], threads))
     best: Plan | None = None
-    for buckets, repetitions, reason in _shapes(facts, n_buckets, n_repetitions, exact):
-        model = _model(facts, buckets, repetitions, None)
-        for size in sizes:
-            lines = ledger(facts, model, size)
-            found = Plan(
-                facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
-                size.pool_blocks, size.validation_rows, size.validation_nnz, size.device,
-                size.threads, allowed, source, lines, (reason,),
-            )  # fmt: skip
-            if host_bytes(lines) <= allowed:
-                return _with_hashes(found, seed)
-            if best is None or host_bytes(lines) < best.projected_bytes:
-                best = found
+    for max_pairs, why_counts in _counts(facts, counts, dense=sizes[0].dense):
+        most = BESIDE_COUNTS if max_pairs else MAX_COLUMNS
+        for buckets, repetitions, reason in _shapes(facts, n_buckets, n_repetitions, exact, most):
+            model = _model(facts, buckets, repetitions, None)
+            for size in (dataclasses.replace(size, max_pairs=max_pairs) for size in sizes):
+                lines = ledger(facts, model, size)
+                found = Plan(
+                    facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
+                    size.pool_blocks, size.validation_rows, size.validation_nnz, max_pairs,
+                    size.device, size.threads, allowed, source, lines, (reason, why_counts),
+                )  # fmt: skip
+                if host_bytes(lines) <= allowed:
+                    return _with_hashes(found, seed)
+                if best is None or host_bytes(lines) < best.projected_bytes:
+                    best = found
     assert best is not None
     raise BudgetError(_refusal(best), path=f"{size_text(allowed)} ({source})", hint=NOTHING_DONE)
 
@@ -134,6 +143,7 @@ def _check_options(
     n_repetitions: int | None,
     exact: bool,
     optimizer: str,
+    counts: str,
     batch_size: int | None,
     threads: int | None,
 ) -> None:
@@ -154,6 +164,8 @@ def _check_options(
         raise UsageError(
             f"'{clean(optimizer)}' is not one of auto, adagrad, adam, sgd: --optimizer"
         )
+    if counts not in ("auto", "on", "off"):
+        raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
 
 
 def _sizes(
@@ -174,15 +186,34 @@ def _sizes(
         for pool in POOL_BLOCKS:
             yield Sizes(
                 batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), chosen, dense, device,
+                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, chosen, dense, device,
                 threads or cores(),
             )  # fmt: skip
 
 
+def _counts(facts: DataFacts, counts: str, *, dense: bool) -> Iterator[tuple[int, str]]:
+    """Yield (room for pairs, reason) in the order of preference."""
+    if counts == "off":
+        yield 0, "no counts, as asked"
+        return
+    impossible = "rows are dense" if dense else ""
+    if facts.n_classes >= MAX_CLASSES:
+        impossible = "there are too many classes"
+    if impossible and counts == "on":
+        raise UsageError(f"{impossible}: --counts on")
+    if impossible:
+        yield 0, f"no counts: {impossible}"
+        return
+    room = pair_room(facts)
+    yield room, f"room to count {room:,} pairs of a feature and a class"
+    if counts == "auto":
+        yield 0, f"no counts: {room:,} pairs of a feature and a class do not fit"
+
+
 def _shapes(
-    facts: DataFacts, n_buckets: int | None, n_repetitions: int | None, exact: bool
+    facts: DataFacts, n_buckets: int | None, n_repetitions: int | None, exact: bool, most: int
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield (B, R, reason) in the order of preference."""
+    """Yield (B, R, reason) in the order of preference, with at most so many columns."""
     classes = facts.n_classes
     if exact:
         yield classes, 1, "a bucket for every class, as asked"
@@ -200,18 +231,18 @@ def _shapes(
     yield classes, 1, "a bucket for every class fits"
     for buckets in (n for n in BUCKETS if n < classes):
         enough = max(hashing.repetitions_for(classes, buckets, DELTA), MIN_REPETITIONS)
-        for repetitions in range(MAX_COLUMNS // buckets, enough - 1, -1):
-            yield buckets, repetitions, _why(buckets, repetitions)
+        for repetitions in range(most // buckets, enough - 1, -1):
+            yield buckets, repetitions, _why(buckets, repetitions, most)
     for buckets in (n for n in FEW_BUCKETS if n < classes):
         enough = hashing.repetitions_for(classes, buckets, DELTA)
         for repetitions in range(MIN_REPETITIONS - 1, enough - 1, -1):
-            yield buckets, repetitions, _why(buckets, repetitions)
+            yield buckets, repetitions, _why(buckets, repetitions, most)
 
 
-def _why(buckets: int, repetitions: int) -> str:
-    if (repetitions + 1) * buckets > MAX_COLUMNS:
+def _why(buckets: int, repetitions: int, most: int) -> str:
+    if (repetitions + 1) * buckets > most:
         return (
-            f"the most buckets that leave {MIN_REPETITIONS} repetitions within {MAX_COLUMNS:,} "
+            f"the most buckets that leave {MIN_REPETITIONS} repetitions within {most:,} "
             "columns: more brought nothing on the data sets measured"
         )
     return f"the most repetitions of {buckets} buckets that fit"

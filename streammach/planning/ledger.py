@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach.backends.base import footprint
+from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer
 
@@ -26,6 +27,8 @@ class Sizes:
         Blocks that are shuffled together.
     validation_rows, validation_nnz : int
         Most held-out rows in memory and their values.
+    max_pairs : int
+        Counted pairs that there is room for; 0 without counts.
     optimizer : str
         The optimiser.
     dense : bool
@@ -41,6 +44,7 @@ class Sizes:
     pool_blocks: int
     validation_rows: int
     validation_nnz: int
+    max_pairs: int
     optimizer: Optimizer
     dense: bool
     device: str
@@ -71,12 +75,16 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         "code": CODE_BYTES,
         **device,
         **reader,
+        **counts.footprint(
+            facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
+            threads=sizes.threads,
+        ),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
-    }
+    }  # fmt: skip
     kept = device["weights"] + device.get("optimizer", 0)
     disk = {
-        "model": device["weights"] + facts.names_bytes,
+        "model": device["weights"] + facts.names_bytes + counts.MODEL_BYTES * sizes.max_pairs,
         "checkpoints": CHECKPOINTS * kept,
     }
     lines = [Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])]

@@ -16,9 +16,10 @@ from streammach.backends.base import Backend
 from streammach.errors import DataError, clean
 from streammach.model.model import Calibration
 from streammach.prediction.inputs import Seen, rows_of
-from streammach.prediction.predictor import ESTIMATORS, Predictor, topk_ids
+from streammach.prediction.predictor import ESTIMATORS, Predictor
+from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, Transform
+from streammach.spec import Estimator, Ranker, Transform
 
 CANDIDATES = 32
 PLACES = (1, 3, 5)
@@ -44,7 +45,7 @@ class Evaluation:
     majority : float
         Share of the rows with the most frequent class of the training data.
     estimator : str
-        How repetitions were joined.
+        How classes were ranked.
     seconds : float
         Time taken.
     """
@@ -57,7 +58,7 @@ class Evaluation:
     p_at_5: float
     log_loss: float
     majority: float
-    estimator: Estimator
+    estimator: Ranker
     seconds: float
 
 
@@ -79,11 +80,9 @@ def hits(ids: NDArray[np.int64], labels: NDArray[np.int32], k: int) -> int:
     return int((ids[:, :k] == labels[:, None]).any(axis=1).sum())
 
 
-def measure(
-    backend: Backend, rows: RowBlock, estimator: Estimator, transform: Transform
-) -> Measured:
-    """Return what a model reaches on rows held in memory."""
-    ids, _ = topk_ids(backend, rows, PLACES[-1], estimator, transform)
+def measure(rows: RowBlock, ranking: Ranking) -> Measured:
+    """Return what a ranking reaches on rows held in memory."""
+    ids, _ = ranking(rows, PLACES[-1])
     n = max(rows.n_rows, 1)
     return Measured(hits(ids, rows.labels, 1) / n, hits(ids, rows.labels, 5) / n)
 
@@ -97,7 +96,7 @@ def choose_estimator(
     P@1. With one repetition all rank alike and only the first is measured.
     """
     names = ESTIMATORS[:1] if backend.spec.n_repetitions == 1 else ESTIMATORS
-    found = {name: measure(backend, rows, name, transform) for name in names}
+    found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
     usual = found[names[0]]
     error = (usual.p_at_1 * (1 - usual.p_at_1) / max(rows.n_rows, 1)) ** 0.5
     best = max(names, key=lambda name: found[name].merit)
@@ -116,7 +115,7 @@ def log_probabilities(
     Parameters
     ----------
     ids, scores : int64 (n, m), float32 (n, m)
-        The m best classes and their log-sum scores.
+        The m best classes and their scores by the ranking that was calibrated.
     labels : int32 (n,)
         Class ids, none unknown.
     n_classes : int
@@ -142,17 +141,17 @@ def log_probabilities(
     return logs
 
 
-def fit_calibration(backend: Backend, rows: RowBlock, transform: Transform) -> Calibration:
+def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibration:
     """Return the map from scores to probabilities with the smallest log loss on held-out rows."""
     known = np.flatnonzero(rows.labels >= 0)
     if not len(known):
         return Calibration()
-    ids, scores = topk_ids(backend, rows, CANDIDATES, "logsum", transform)
+    ids, scores = ranking(rows, CANDIDATES)
     ids, scores, labels = ids[known], scores[known], rows.labels[known]
 
     def loss(x: NDArray[np.float64]) -> float:
         map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        return float(-log_probabilities(ids, scores, labels, backend.spec.n_classes, map_).mean())
+        return float(-log_probabilities(ids, scores, labels, n_classes, map_).mean())
 
     start = np.array([0.5, -4.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
@@ -216,9 +215,10 @@ def evaluate(
 def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int], float]:
     """Return hits by place and the summed log loss of the rows with a known label."""
     model = predictor.model
-    ids, scores = predictor.topk_ids(block, CANDIDATES, "logsum")
+    calibrated = model.calibrated
+    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
     best = ids
-    if predictor.estimator != "logsum":
+    if predictor.estimator != calibrated:
         best, _ = predictor.topk_ids(block, PLACES[-1])
     known = block.labels >= 0
     logs = log_probabilities(

@@ -12,16 +12,18 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend, choose_device, open_backend
+from streammach.backends.base import choose_device, open_backend
+from streammach.counts.scores import CountScorer, CountWeights
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import cores
 from streammach.model.model import Model
 from streammach.prediction.inputs import Seen, rows_of
-from streammach.rows.batch import transformed
+from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, Transform
+from streammach.spec import Estimator, Ranker
 
 ESTIMATORS: tuple[Estimator, ...] = ("logsum", "mean", "median", "min")
+RANKERS: tuple[Ranker, ...] = ("blend", *ESTIMATORS)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Predictor:
     model : Model
         The model.
     estimator : str, optional
-        ``mean``, ``min``, ``median`` or ``logsum``; the one stored with the model otherwise.
+        ``mean``, ``min``, ``median`` or ``logsum`` of the hashed models, or ``blend``: counts and
+        hashed models together; the one stored with the model otherwise.
     device : str
         ``auto`` or ``cpu``.
     threads : int, optional
@@ -60,7 +63,7 @@ class Predictor:
     Raises
     ------
     UsageError
-        If there is no such estimator.
+        If there is no such estimator, or the model has no counts to blend.
     DeviceError
         If the device cannot be used.
     """
@@ -73,13 +76,19 @@ class Predictor:
         device: str = "auto",
         threads: int | None = None,
     ) -> None:
-        if estimator is not None and estimator not in ESTIMATORS:
-            known = ", ".join(ESTIMATORS)
+        if estimator is not None and estimator not in RANKERS:
+            known = ", ".join(RANKERS)
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
+        if estimator == "blend" and model.counts is None:
+            raise UsageError("the model has no counts to blend: --estimator blend")
         self.model = model
-        self.estimator: Estimator = next(
-            (name for name in ESTIMATORS if name == estimator), model.estimator
+        self.estimator: Ranker = next(
+            (name for name in RANKERS if name == estimator), model.estimator
         )
+        self._scorer: CountScorer | None = None
+        if model.counts is not None:
+            weights = CountWeights(**model.counts, hashed=model.hashed_weight)
+            self._scorer = CountScorer(weights, threads or cores())
         self._backend = open_backend(
             choose_device(device)[0],
             model.spec,
@@ -105,7 +114,8 @@ class Predictor:
         labels : array (n, k)
             In the type of the training data: int64 or object.
         scores : float32 (n, k)
-            By the estimator: an unbiased probability, or a logarithm for ``logsum``.
+            By the estimator: an unbiased probability, a logarithm for ``logsum``, a log odds for
+            ``blend``.
 
         Raises
         ------
@@ -117,12 +127,14 @@ class Predictor:
         return self.labels(ids), scores
 
     def topk_ids(
-        self, block: RowBlock, k: int, estimator: Estimator | None = None
+        self, block: RowBlock, k: int, estimator: Ranker | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the k best class ids of each row and their scores: (n, k) each."""
-        return topk_ids(
-            self._backend, block, k, estimator or self.estimator, self.model.training.transform
-        )
+        name, transform = estimator or self.estimator, self.model.training.transform
+        if name == "blend":
+            assert self._scorer is not None
+            return by_counts(self._backend, self._scorer, transform)(block, k)
+        return by_hashes(self._backend, name, transform)(block, k)
 
     def stream(
         self,
@@ -170,33 +182,14 @@ class Predictor:
     def close(self) -> None:
         """Stop the threads."""
         self._backend.close()
+        if self._scorer is not None:
+            self._scorer.close()
 
     def __enter__(self) -> Predictor:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def topk_ids(
-    backend: Backend, block: RowBlock, k: int, estimator: Estimator, transform: Transform
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the k best class ids of each row and their scores.
-
-    Parameters
-    ----------
-    backend : Backend
-        Holds the model.
-    block : RowBlock
-        n rows before their transform.
-    k : int
-        How many classes a row.
-    estimator : str
-        How repetitions are joined.
-    transform : str
-        The model's transform.
-    """
-    return backend.topk(transformed(block, transform), k, estimator)
 
 
 def as_block(rows: Any, n_features: int) -> RowBlock:

@@ -13,11 +13,12 @@ from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.finish import finished
-from streammach.rows.names import SEPARATOR, Names
+from streammach.rows.namespaces import in_namespace, namespaces
 from streammach.rows.order import keys
 from streammach.spec import Plan
 
 GROUPS_STREAM = 3
+MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class HeldOut:
     Attributes
     ----------
     rows : RowBlock
-        The rows, with the training store's ids, before any transform.
+        The rows, with the training store's ids, before any transform; rows of one group, if there
+        are groups, lie together.
     mask : bool (n_rows,) or None
         Which rows of the training store they are; None where they come from another store.
     origin : str
@@ -75,6 +77,7 @@ def hold_out(
     if validation is not None:
         return _from_store(dataset, plan, validation)
     mask = np.zeros(dataset.n_rows, bool)
+    groups: NDArray[np.int32] | None = None
     if by is None:
         wanted = plan.validation_rows
         mask[dataset.n_rows - wanted :] = True  # the store is shuffled
@@ -83,7 +86,10 @@ def hold_out(
         groups = _groups(dataset, by)
         mask, count = _choose_groups(groups, plan.validation_rows, seed)
         origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(by)}"
-    return HeldOut(_masked_rows(dataset, plan, mask), mask, origin)
+    rows, numbers = _masked_rows(dataset, plan, mask)
+    if groups is not None:
+        rows = chosen_rows(rows, np.argsort(groups[numbers], kind="stable"))
+    return HeldOut(rows, mask, origin)
 
 
 def _from_store(dataset: Dataset, plan: Plan, path: str | os.PathLike[str]) -> HeldOut:
@@ -96,9 +102,12 @@ def _from_store(dataset: Dataset, plan: Plan, path: str | os.PathLike[str]) -> H
         return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")
 
 
-def _masked_rows(dataset: Dataset, plan: Plan, mask: NDArray[np.bool_]) -> RowBlock:
-    """Return the masked rows, as many as the plan has room for."""
+def _masked_rows(
+    dataset: Dataset, plan: Plan, mask: NDArray[np.bool_]
+) -> tuple[RowBlock, NDArray[np.int64]]:
+    """Return the masked rows, as many as the plan has room for, and their numbers."""
     parts: list[RowBlock] = []
+    numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     rows = nnz = 0
     step = dataset.facts.block_rows
     for start in range(0, dataset.n_rows, step):
@@ -111,12 +120,14 @@ def _masked_rows(dataset: Dataset, plan: Plan, mask: NDArray[np.bool_]) -> RowBl
         chosen = chosen[
             : int(np.searchsorted(np.cumsum(lengths[chosen]), plan.validation_nnz - nnz, "right"))
         ]
-        parts.append(_subset(block, chosen))
+        parts.append(chosen_rows(block, chosen))
+        numbers.append(start + chosen)
         rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
-    return _joined(parts)
+    return _joined(parts), np.concatenate(numbers)
 
 
-def _subset(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:
+def chosen_rows(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:
+    """Return copies of some rows of a block, without weights and places."""
     lengths = np.diff(block.indptr)[chosen]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     places = np.repeat(block.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
@@ -140,7 +151,7 @@ def _joined(parts: list[RowBlock]) -> RowBlock:
 
 def _groups(dataset: Dataset, namespace: str) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
-    inside = in_namespace(dataset.features, namespace)
+    inside = in_namespace(dataset.features, namespace.encode())
     if not inside.any():
         raise UsageError(
             f"no feature has the namespace '{clean(namespace)}'",
@@ -167,26 +178,6 @@ def first_inside(indptr: Array, features: Array, inside: Array, out: Array) -> N
                 break
 
 
-def in_namespace(names: Names, namespace: str) -> NDArray[np.bool_]:
-    """Return for each feature whether it belongs to a namespace: bool (d,)."""
-    prefix = np.frombuffer(namespace.encode() + b"^", np.uint8)
-    starts = names.offsets[:-1]
-    inside = np.diff(names.offsets) >= len(prefix)
-    for k, byte in enumerate(prefix):
-        inside[inside] &= names.data[starts[inside] + k] == byte
-    return inside
-
-
-def namespaces(names: Names, most: int = 40) -> list[str]:
-    """Return the namespaces of the first features, sorted, for a message."""
-    found: set[bytes] = set()
-    for i in range(min(len(names), 20_000)):
-        head, separator, _ = names.raw(i).partition(bytes([SEPARATOR]))
-        if separator and head:
-            found.add(head)
-    return [clean(name) for name in sorted(found)[:most]]
-
-
 def _choose_groups(
     groups: NDArray[np.int32], wanted: int, seed: int
 ) -> tuple[NDArray[np.bool_], int]:
@@ -194,6 +185,8 @@ def _choose_groups(
     sizes = np.bincount(groups[groups >= 0])
     present = np.flatnonzero(sizes)
     order = present[np.argsort(keys(seed, GROUPS_STREAM, present), kind="stable")]
+    large = sizes[order] > wanted / MIN_GROUPS  # none of them may stand for all
+    order = np.concatenate([order[~large], order[large]])
     count = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
     chosen = np.zeros(len(sizes), bool)
     chosen[order[:count]] = True

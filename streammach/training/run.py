@@ -12,7 +12,7 @@ import msgspec
 from streammach.errors import DiskError, MismatchError, clean
 from streammach.files import read_small
 from streammach.model.model import Model
-from streammach.spec import Estimator, Plan, TrainSpec, from_json
+from streammach.spec import Plan, Ranker, TrainSpec, from_json
 
 MAX_DOCUMENT = 16 << 20
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
@@ -54,11 +54,11 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stopped : str or None
         Why it ended before its last epoch.
     estimator : str
-        The estimator chosen.
+        How classes are ranked.
     reasons : tuple of str
         Why.
     validation : dict
-        P@1 and P@5 of each estimator on the held-out rows.
+        P@1 and P@5 of each way to rank on the held-out rows.
     seconds : float
         Time spent on training, the search included.
     projected_bytes, peak_bytes : int
@@ -68,7 +68,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     history: tuple[dict[str, Any], ...]
     best_epoch: int
     stopped: str | None
-    estimator: Estimator
+    estimator: Ranker
     reasons: tuple[str, ...]
     validation: dict[str, Any]
     seconds: float

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from streammach.backends.base import Backend, open_backend
+from streammach.counts.scores import CountScorer, CountWeights
 from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
@@ -20,9 +21,17 @@ from streammach.files import check_free, locked, make_folder, read_small, sha256
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Calibration, Model
-from streammach.prediction.evaluate import choose_estimator, fit_calibration, measure, merits
+from streammach.prediction.evaluate import (
+    Measured,
+    choose_estimator,
+    fit_calibration,
+    measure,
+    merits,
+)
 from streammach.prediction.predictor import ESTIMATORS
-from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
+from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.spec import Plan, Ranker, TrainSpec, Transform, from_json, to_json
+from streammach.training.blend import Blend, Blender
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.holdout import HeldOut, hold_out
 from streammach.training.loop import train_epoch
@@ -34,6 +43,7 @@ EPOCHS = {False: 5, True: 12}  # by dense
 SMOOTHING = {False: 0.1, True: 0.0}
 CHECKPOINT_MINUTES = 10.0
 FAILED_SAVES = 3  # in a row, before a run gives up
+GOES_ON = "The same command with --resume goes on."
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
 
 
@@ -174,8 +184,8 @@ class Trainer:
         plan = self.plan
         decided = [
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
-            plan.validation_rows, plan.validation_nnz, self._spec, self._transform, self._rate,
-            str(validation), by,
+            plan.validation_rows, plan.validation_nnz, plan.max_pairs, self._spec,
+            self._transform, self._rate, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
 
@@ -222,9 +232,9 @@ class _Session:
         reader = self._reader(spec, held)
         state = self._state(progress, spec, reader)
         call(self._callbacks, "on_fit_start", state)
-        while progress.epoch < spec.epochs and state.stop_reason is None:
+        while progress.epoch < spec.epochs and progress.stopped is None:
             progress, state = self._epoch(progress, spec, reader, held, checkpoints)
-        result = self._finish(progress, state, held, spec, checkpoints)
+        result = self._finish(progress, held, spec, checkpoints)
         call(self._callbacks, "on_fit_end", state)
         return Run(self._folder, self._plan, settings, result)
 
@@ -297,7 +307,7 @@ class _Session:
         state.epoch = epoch
         self._log("validation", **entry)
         call(self._callbacks, "on_epoch_end", state)
-        return progress, state
+        return msgspec.structs.replace(progress, stopped=state.stop_reason), state
 
     def _measured(
         self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float
@@ -310,7 +320,7 @@ class _Session:
             "peak_bytes": peak_bytes(),
         }
         if held.rows.n_rows:
-            found = measure(self._backend, held.rows, "logsum", spec.transform)
+            found = measure(held.rows, by_hashes(self._backend, "logsum", spec.transform))
             entry |= {"p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "merit": found.merit}
         return entry
 
@@ -322,7 +332,7 @@ class _Session:
             raise Interrupted(
                 f"interrupted: saved step {progress.step:,} "
                 f"(epoch {progress.epoch + 1}, row {progress.row:,})",
-                hint="The same command with --resume goes on.",
+                hint=GOES_ON,
             )
         if time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds:
             self._save(progress, checkpoints)
@@ -342,37 +352,22 @@ class _Session:
             warnings.warn(f"a checkpoint could not be written: {error}", stacklevel=2)
 
     def _finish(
-        self,
-        progress: Progress,
-        state: State,
-        held: HeldOut,
-        spec: TrainSpec,
-        checkpoints: Checkpoints,
+        self, progress: Progress, held: HeldOut, spec: TrainSpec, checkpoints: Checkpoints
     ) -> Result:
-        """Go back to the best epoch, choose the estimator, write model and result."""
+        """Go back to the best epoch, choose how classes are ranked, write model and result."""
+        if self._plan.max_pairs:
+            self._save(progress, checkpoints)  # counts take their time
         if progress.best_epoch not in (-1, progress.epoch - 1):
             checkpoints.read(progress.best_step, self._backend.arrays())
-        estimator, calibration = ESTIMATORS[0], Calibration()
-        validation: dict[str, Any] = {}
-        reasons: tuple[str, ...] = ("estimator logsum: no held-out rows to choose on",)
-        if held.rows.n_rows:
-            estimator, found = choose_estimator(self._backend, held.rows, spec.transform)
-            calibration = fit_calibration(self._backend, held.rows, spec.transform)
-            validation = {n: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for n, m in found.items()}
-            reasons = (f"estimator {estimator}: held-out P@1 / P@5 {merits(found.items())}",)
-        arrays = self._backend.arrays()
-        Model(
-            self._plan.model, spec, self._plan.dense, estimator, calibration, self._dataset.digest,
-            int(self._dataset.label_counts.argmax()), validation, self._dataset.labels,
-            self._dataset.features, arrays["weights"], arrays["bias"],
-        ).save(self._folder / "model")  # fmt: skip
+        model, reasons = self._model(held, spec)
+        model.save(self._folder / "model")
         result = Result(
             history=progress.history,
             best_epoch=max(progress.best_epoch, 0),
-            stopped=state.stop_reason,
-            estimator=estimator,
+            stopped=progress.stopped,
+            estimator=model.estimator,
             reasons=reasons,
-            validation=validation,
+            validation=model.validation,
             seconds=time.monotonic() - self._began,
             projected_bytes=self._plan.projected_bytes,
             peak_bytes=peak_bytes(),
@@ -381,6 +376,56 @@ class _Session:
         checkpoints.remove()
         self._log("end", seconds=result.seconds, peak_bytes=result.peak_bytes)
         return result
+
+    def _model(self, held: HeldOut, spec: TrainSpec) -> tuple[Model, tuple[str, ...]]:
+        """Return the finished model, and why it ranks classes as it does."""
+        dataset, backend, transform = self._dataset, self._backend, spec.transform
+        ranker: Ranker = ESTIMATORS[0]
+        calibration = Calibration()
+        found: dict[str, Measured] = {}
+        reasons: tuple[str, ...] = ("estimator logsum: no held-out rows to choose on",)
+        weights: CountWeights | None = None
+        if held.rows.n_rows:
+            ranker, hashed = choose_estimator(backend, held.rows, transform)
+            reasons = (f"estimator {ranker}: held-out P@1 / P@5 {merits(hashed.items())}",)
+            found.update(hashed.items())
+            ranking = by_hashes(backend, "logsum", transform)
+            if self._plan.max_pairs:
+                blend = self._blend(held, transform)
+                weights, reasons = blend.weights, (*reasons, *blend.reasons)
+                found |= blend.validation
+            if weights is not None:
+                ranker = "blend"
+                scorer = CountScorer(weights, self._plan.threads)
+                ranking = by_counts(backend, scorer, transform)
+            calibration = fit_calibration(held.rows, ranking, dataset.n_classes)
+        arrays = backend.arrays()
+        model = Model(
+            self._plan.model, spec, self._plan.dense, ranker, calibration, dataset.digest,
+            int(dataset.label_counts.argmax()),
+            {name: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for name, m in found.items()},
+            dataset.labels, dataset.features, arrays["weights"], arrays["bias"],
+            None if weights is None else weights.arrays(),
+            0.0 if weights is None else weights.hashed,
+        )  # fmt: skip
+        return model, reasons
+
+    def _stop_if_asked(self) -> None:
+        if self._signals.requested:
+            self._log("interrupted")
+            raise Interrupted("interrupted: the trained epochs are saved", hint=GOES_ON)
+
+    def _blend(self, held: HeldOut, transform: Transform) -> Blend:
+        """Put counts beside the trained models."""
+
+        def tell(text: str) -> None:
+            self._log("counts", text=text)
+            call(self._callbacks, "on_counts", text)
+
+        return Blender(
+            self._dataset, self._plan, self._backend, held, transform,
+            tell=tell, check=self._stop_if_asked,
+        ).run()  # fmt: skip
 
     def _state(
         self,

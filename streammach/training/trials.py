@@ -14,6 +14,7 @@ from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
 from streammach.prediction.evaluate import Measured, measure
+from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
 from streammach.spec import Optimizer, Plan, TrainSpec, Transform
@@ -239,7 +240,7 @@ class Search:
             for epoch in range(epochs):
                 for _ in train_epoch(self._backend, reader, short, epoch):
                     self._on_batch()
-            measured = measure(self._backend, self._held.rows, "logsum", spec.transform)
+            measured = measure(self._held.rows, by_hashes(self._backend, "logsum", spec.transform))
         except DivergedError:
             measured = Measured(0.0, 0.0)
         trial = Trial(spec.transform, spec.learning_rate, reader.n_rows, epochs, measured)

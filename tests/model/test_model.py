@@ -47,6 +47,57 @@ def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
     assert not again.weights.flags.writeable
 
 
+@pytest.fixture
+def counted(model, rng):
+    """The model with counts beside it."""
+    starts = np.concatenate([[0], np.cumsum(rng.integers(0, 5, 12))])
+    counts = {
+        "starts": starts,
+        "classes": rng.integers(0, 30, starts[-1]).astype(np.int32),
+        "gains": rng.normal(size=starts[-1]).astype(np.float32),
+        "penalty": rng.normal(size=12).astype(np.float32),
+        "base": rng.normal(size=30).astype(np.float32),
+        "log_values": rng.normal(size=30).astype(np.float32),
+    }
+    return dataclasses.replace(model, counts=counts, hashed_weight=2.5, estimator="blend")
+
+
+def test_counts_come_back_as_they_were_saved(counted, tmp_path):
+    counted.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert (again.estimator, again.calibrated, again.hashed_weight) == ("blend", "blend", 2.5)
+    assert again.counts.keys() == counted.counts.keys()
+    for name, array in counted.counts.items():
+        assert np.array_equal(again.counts[name], array)
+    assert again.n_bytes == counted.n_bytes > counted.counts_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("starts", lambda a: a[::-1].copy()),
+        ("starts", lambda a: a + 1),
+        ("classes", lambda a: a + 30),
+        ("classes", lambda a: a - 30),
+        ("classes", lambda a: a.astype(np.int64)),
+        ("gains", lambda a: a[:-1]),
+        ("base", lambda a: a[:-1]),
+    ],
+)
+def test_counts_that_lead_out_of_their_arrays_are_refused(name, change, counted, tmp_path):
+    counts = {**counted.counts, name: change(counted.counts[name])}
+    dataclasses.replace(counted, counts=counts).save(tmp_path / "model")
+    with pytest.raises(ModelError, match="the counts are wrong"):
+        Model.load(tmp_path / "model")
+
+
+def test_gains_that_are_not_finite_are_never_written(counted, tmp_path):
+    counted.counts["gains"][0] = np.nan
+    with pytest.raises(DivergedError, match="gains are not finite"):
+        counted.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_model_is_found_in_the_folder_of_its_run(model, tmp_path):
     model.save(tmp_path / "model")
     assert Model.load(tmp_path).majority == 2

@@ -22,7 +22,8 @@ def machine_of_16_gb(monkeypatch):
 def facts(**changes):
     values = {
         "path": "store", "digest": "d", "n_rows": 1_000_000, "n_classes": 100_000,
-        "n_features": 50_000, "nnz": 30_000_000, "max_row_nnz": 90, "block_rows": 35_000,
+        "n_features": 50_000, "nnz": 30_000_000, "n_pairs": 11_000_000, "max_row_nnz": 90,
+        "block_rows": 35_000,
         "max_block_nnz": 1_100_000, "value_bytes": 1, "weighted": False, "names_bytes": 5_000_000,
     }  # fmt: skip
     return DataFacts(**{**values, **changes})
@@ -34,19 +35,49 @@ def test_classes_get_buckets_of_their_own_where_that_fits():
     assert (found.n_buckets, found.n_repetitions) == (1000, 1)
 
 
-def test_otherwise_the_budget_is_used():
+@pytest.mark.parametrize("counts", ["auto", "off"])
+def test_otherwise_the_budget_is_used(counts):
     for memory in ("700MB", "1GB", "2GB"):
-        found = plan(facts(), memory=memory)
+        found = plan(facts(), memory=memory, counts=counts)
         assert not found.model.exact
         assert found.n_repetitions >= 9
         assert found.projected_bytes <= parse_size(memory)
-        wider = plan(facts(), n_buckets=found.n_buckets, n_repetitions=found.n_repetitions + 4)
-        assert wider.projected_bytes > parse_size(memory) or wider.model.n_columns > 4096 - 1024
+        shape = {"n_buckets": found.n_buckets, "n_repetitions": found.n_repetitions + 4}
+        wider = plan(facts(), **shape, counts="on" if found.max_pairs else "off")
+        most = 1024 if found.max_pairs else 4096
+        assert wider.projected_bytes > parse_size(memory) or wider.model.n_columns > 0.75 * most
 
 
-def test_more_memory_never_gives_fewer_columns():
-    columns = [plan(facts(), memory=m * 10**8).model.n_columns for m in (6, 7, 8, 10, 13, 17, 25)]
+@pytest.mark.parametrize("counts", ["on", "off"])
+def test_more_memory_never_gives_fewer_columns(counts):
+    budgets = [m * 10**8 for m in (9, 10, 13, 17, 25)]
+    columns = [plan(facts(), memory=m, counts=counts).model.n_columns for m in budgets]
     assert columns == sorted(columns)
+
+
+def test_counts_take_room_where_they_fit():
+    found = plan(facts(), memory="2GB")
+    lines = {line.name: line.n_bytes for line in found.ledger if line.where == "host"}
+    assert 11_000_000 < found.max_pairs < 12_000_000
+    assert lines["count table"] > 8 * found.max_pairs
+    assert lines["count weights"] > 12 * found.max_pairs
+    assert any("room to count 11,5" in reason for reason in found.reasons)
+    small = plan(facts(), memory="600MB")
+    assert small.max_pairs == 0
+    assert not any(line.name.startswith("count ") for line in small.ledger)
+    assert any("do not fit" in reason for reason in small.reasons)
+    with pytest.raises(BudgetError, match=r"no plan fits.*count"):
+        plan(facts(), memory="600MB", counts="on")
+
+
+def test_counts_need_sparse_rows_and_can_be_left_out():
+    dense = facts(n_features=100, nnz=30_000_000, n_classes=1000)
+    assert plan(dense, memory="2GB").max_pairs == 0
+    with pytest.raises(UsageError, match="rows are dense: --counts on"):
+        plan(dense, memory="2GB", counts="on")
+    assert plan(facts(), memory="2GB", counts="off").max_pairs == 0
+    with pytest.raises(UsageError, match="not one of auto, on, off"):
+        plan(facts(), memory="2GB", counts="maybe")
 
 
 def test_the_ledger_adds_up():

@@ -199,7 +199,7 @@ def test_a_fitted_map_beats_the_one_before(trained):
     rows = data.rows(0, 200)
     ids, scores = backend.topk(rows, 20, "logsum")
     before = -log_probabilities(ids, scores, rows.labels, 20, Calibration()).mean()
-    fitted = fit_calibration(backend, rows, "binary")
+    fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
     after = -log_probabilities(ids, scores, rows.labels, 20, fitted).mean()
     assert after < before
 

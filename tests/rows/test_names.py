@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from streammach.rows.names import Names
+from streammach.rows.namespaces import in_namespace, namespace_ids, namespaces
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 
@@ -66,3 +67,17 @@ def test_a_vocabulary_of_many_namespaces_is_built_whole():
     composed = Names.of([f"space{i}^name" for i in range(3000)])
     vocabulary = Vocabulary(features=composed)
     assert vocabulary.feature_names().same_as(composed)
+
+
+def test_namespaces_are_those_before_the_separator():
+    names = Names.of(["ab^x", "abc^x", "ab^", "^ab^x", "ab", "b^ab^"])
+    assert in_namespace(names, b"ab").tolist() == [True, False, True, False, False, False]
+    assert namespaces(names) == ["ab", "abc", "b"]
+
+
+def test_namespaces_are_numbered_by_their_first_feature():
+    names = Names.of(["q^x", "plain", "^w^", "ab^x", "q^^", "abc^x", "b^ab^", "ab^y"])
+    assert namespace_ids(names, 9).tolist() == [1, 0, 0, 2, 1, 3, 4, 2]
+    assert namespace_ids(names, 3).tolist() == [1, 0, 0, 2, 1, 3, 3, 2]
+    assert namespace_ids(names, 1).tolist() == [1, 0, 0, 1, 1, 1, 1, 1]
+    assert namespace_ids(Names.of([]), 3).tolist() == []

@@ -19,7 +19,7 @@ from streammach.files import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.training.callbacks import EarlyStopping, TimeLimit
-from streammach.training.holdout import hold_out, in_namespace, namespaces
+from streammach.training.holdout import hold_out
 from streammach.training.signals import StopSignals
 
 
@@ -166,15 +166,19 @@ def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, 
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
+    from streammach.model.model import Calibration
     from streammach.prediction.evaluate import Measured
     from streammach.training import trainer
 
     def planted(backend, *_):
         weights.append(backend.arrays()["weights"].copy())
-        return Measured(next(scores), 0.0)
 
-    monkeypatch.setattr(trainer, "measure", planted)
-    run = fit(data, tiny.folder / "run", callbacks=[], epochs=4, learning_rate=0.5, transform="raw")
+    monkeypatch.setattr(trainer, "by_hashes", planted)
+    monkeypatch.setattr(trainer, "measure", lambda *_: Measured(next(scores), 0.0))
+    monkeypatch.setattr(trainer, "fit_calibration", lambda *_: Calibration())
+    plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
+    options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw"}
+    run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
     assert run.result.best_epoch == 1
     assert np.array_equal(run.model.weights, weights[1])
     assert not np.array_equal(run.model.weights, weights[3])
@@ -320,14 +324,6 @@ def test_wrong_ways_to_hold_out_are_refused(data):
         hold_out(data, plan, validation=None, by="q", seed=0)
     with pytest.raises(UsageError, match="exclude one another"):
         hold_out(data, plan, validation="v", by="g", seed=0)
-
-
-def test_namespaces_are_those_before_the_separator():
-    names = sm.Model and __import__("streammach.rows.names", fromlist=["Names"]).Names.of(
-        ["ab^x", "abc^x", "ab^", "^ab^x", "ab", "b^ab^"]
-    )
-    assert in_namespace(names, "ab").tolist() == [True, False, True, False, False, False]
-    assert namespaces(names) == ["ab", "abc", "b"]
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 19, 25])

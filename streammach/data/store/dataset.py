@@ -38,6 +38,7 @@ class Root(msgspec.Struct, frozen=True):
     classes: int
     features: int
     nnz: int
+    pairs: int
     max_row_nnz: int
     block_rows: int
     max_block_nnz: int
@@ -134,6 +135,7 @@ class Dataset:
             self.n_classes,
             self.n_features,
             self.nnz,
+            self.root.pairs,
             self.root.max_row_nnz,
             self.root.block_rows,
             self.root.max_block_nnz,

@@ -1,0 +1,56 @@
+"""Bytes of counts beside hashed models, by name."""
+
+from __future__ import annotations
+
+from streammach.counts.learning import CANDIDATES as LEARN_CANDIDATES
+from streammach.counts.learning import LEARN_ROWS
+from streammach.counts.scores import CountScorer
+from streammach.spec import DataFacts
+
+TABLE_BYTES = 8  # a pair: class and count
+WEIGHT_BYTES = 12  # a pair: gain, weight, sum of squares; before that, marks while it is counted
+MODEL_BYTES = 8  # a pair on disk: class and gain
+SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
+FIT_BYTES = 192_000_000  # evidence for the group weights
+FIT_CANDIDATES = 64
+MAX_GROUPS = 85
+MAX_CLASSES = 1 << 30
+
+
+def pair_room(facts: DataFacts) -> int:
+    """Return how many pairs a store may hold: an upper bound for its estimate."""
+    return min(int(facts.n_pairs * (1 + SKETCH_ERROR)) + 1000, facts.nnz)
+
+
+def evidence_bytes(n_groups: int) -> int:
+    """Return the bytes of a row's evidence, with what its fit needs beside it."""
+    return FIT_CANDIDATES * (4 * (2 * n_groups + 1) + 48)
+
+
+def footprint(
+    facts: DataFacts, *, max_pairs: int, validation_rows: int, threads: int
+) -> dict[str, int]:
+    """Return the bytes of every buffer of counting, fitting and learning, by name.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    max_pairs : int
+        Pairs that there is room for; without any there are no lines.
+    validation_rows : int
+        Most held-out rows.
+    threads : int
+        Threads that compute.
+    """
+    if not max_pairs:
+        return {}
+    d, k = facts.n_features, facts.n_classes
+    fit = min(FIT_BYTES, validation_rows * evidence_bytes(MAX_GROUPS))
+    lessons = LEARN_CANDIDATES * (2 * LEARN_ROWS * 8 + facts.max_row_nnz * 8)
+    return {
+        "count table": TABLE_BYTES * max_pairs + 16 * d + 24 * k,
+        "count weights": WEIGHT_BYTES * max_pairs + 28 * d + 16 * k,
+        "count fit": fit + lessons,
+        "count scores": CountScorer.footprint(k, threads),
+    }

@@ -1,0 +1,215 @@
+"""Compiled loops over counts of (feature, class) pairs.
+
+The table is a posting list a feature: ``classes[starts[f]:starts[f + 1]]``, rising, and beside it
+how many rows of the class hold the feature. Loops that make a score add float32 in a fixed order
+and are not reassociated: the score of a class is the same number wherever it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streammach.jit import Array, Number, kernel
+
+NOWHERE = -1
+
+
+@kernel()
+def scatter(
+    indptr: Array, features: Array, row_marks: Array, first: int, ends: Array, marks: Array
+) -> None:
+    """Append each row's mark to the lists of its features ``first : first + len(ends)``.
+
+    `row_marks` int32 (n,): twice the class id, plus 1 for a held-out row. `ends` int64 says where
+    the next mark of each list goes in `marks` int32.
+    """
+    for i in range(row_marks.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p] - first
+            if 0 <= f < ends.shape[0]:
+                marks[ends[f]] = row_marks[i]
+                ends[f] += 1
+
+
+@kernel()
+def sort_lists(begins: Array, first: int, last: int, marks: Array) -> None:
+    """Sort the marks of lists ``first:last``, which begin at `begins` int64."""
+    for f in range(first, last):
+        marks[begins[f] : begins[f + 1]].sort()
+
+
+@kernel()
+def size_lists(begins: Array, marks: Array, first: int, last: int, sizes: Array) -> None:
+    """Write how many classes sorted lists ``first:last`` have."""
+    for f in range(first, last):
+        n = 0
+        for p in range(begins[f], begins[f + 1]):
+            n += p == begins[f] or marks[p] >> 1 != marks[p - 1] >> 1
+        sizes[f] = n
+
+
+@kernel()
+def fill_lists(
+    begins: Array, marks: Array, first: int, last: int, starts: Array, classes: Array,
+    counts: Array,
+) -> None:  # fmt: skip
+    """Write the classes of sorted lists ``first:last`` and how many rows of each are not held out.
+
+    `starts` int64 says where the classes of each list go.
+    """
+    for f in range(first, last):
+        out = starts[f] - 1
+        for p in range(begins[f], begins[f + 1]):
+            if p == begins[f] or marks[p] >> 1 != marks[p - 1] >> 1:
+                out += 1
+                classes[out], counts[out] = marks[p] >> 1, 0
+            counts[out] += 1 - (marks[p] & 1)
+
+
+@kernel(inline=True)
+def find(classes: Array, low: int, high: int, wanted: int) -> Any:
+    """Return where `wanted` stands in ``classes[low:high]``, which rises, or NOWHERE."""
+    end = high
+    while low < high:
+        middle = (low + high) >> 1
+        if classes[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and classes[low] == wanted else NOWHERE
+
+
+@kernel()
+def add_rows(
+    indptr: Array, features: Array, labels: Array, starts: Array, classes: Array, counts: Array
+) -> None:
+    """Count rows at the places that their pairs have in the table."""
+    for i in range(labels.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p]
+            z = find(classes, starts[f], starts[f + 1], labels[i])
+            if z != NOWHERE:
+                counts[z] += 1
+
+
+@kernel()
+def entropies(starts: Array, counts: Array, out: Array) -> None:
+    """Write the entropy of each feature's classes in nats: float32 (d,)."""
+    for f in range(out.shape[0]):
+        total, n_log_n = 0.0, 0.0
+        for z in range(starts[f], starts[f + 1]):
+            if counts[z] > 0:
+                total += counts[z]
+                n_log_n += counts[z] * math.log(counts[z])
+        out[f] = math.log(total) - n_log_n / total if total > 0 else 0.0
+
+
+@kernel(fastmath=False)
+def pair_gains(
+    starts: Array, counts: Array, slope: Array, match: Array, share: Number, theta: Array,
+    delta: Array, first: int, last: int, gains: Array,
+) -> None:  # fmt: skip
+    """Write ``slope_f ln n + match_f + share (theta + delta_f)`` of every pair, 0 where n = 0.
+
+    For features ``first:last``; `theta` float32 (Z,) is empty where nothing was learnt.
+    """
+    learnt = theta.shape[0] > 0
+    for f in range(first, last):
+        for z in range(starts[f], starts[f + 1]):
+            gain = np.float32(0)
+            if counts[z] > 0:
+                gain = slope[f] * np.float32(math.log(counts[z])) + match[f]
+                if learnt:
+                    gain += share * (theta[z] + delta[f])
+            gains[z] = gain
+
+
+@kernel(fastmath=False)
+def sum_row(
+    row: Array, starts: Array, classes: Array, gains: Array, penalty: Array, base: Array,
+    log_values: Array, total: Array,
+) -> None:  # fmt: skip
+    """Write the score of every class for the features of a row: float32 (K,).
+
+    ``total_i = base_i - (sum_f penalty_f) log_values_i + sum over counted (f, i) of gains``, the
+    features in the row's order.
+    """
+    rest = np.float32(0)
+    for f in row:
+        rest += penalty[f]
+    for c in range(total.shape[0]):
+        total[c] = base[c] - rest * log_values[c]
+    for f in row:
+        for z in range(starts[f], starts[f + 1]):
+            total[classes[z]] += gains[z]
+
+
+@kernel(inline=True)
+def insert(scores: Array, ids: Array, score: Number, which: int) -> None:
+    """Put a class into a list ordered by falling score, behind its equals; the last drops out."""
+    j = scores.shape[0] - 1
+    while j > 0 and scores[j - 1] < score:
+        scores[j], ids[j] = scores[j - 1], ids[j - 1]
+        j -= 1
+    scores[j], ids[j] = score, which
+
+
+@kernel(fastmath=False)
+def best_of(total: Array, scores: Array, ids: Array) -> None:
+    """Write the classes with the largest totals, best first, ties to the smaller id."""
+    scores[:] = -np.inf
+    ids[:] = 0
+    last = scores.shape[0] - 1
+    for c in range(total.shape[0]):
+        if total[c] > scores[last]:
+            insert(scores, ids, total[c], c)
+
+
+@kernel(fastmath=False, inline=True)
+def hashed_sum(logs: Array, codes: Array, n_buckets: int, n_repetitions: int, c: int) -> Number:
+    """Return ``sum_r ln P_r[h_r(c)]`` of a class, r rising."""
+    s = np.float32(0)
+    for r in range(n_repetitions):
+        s += logs[r * n_buckets + codes[c * n_repetitions + r]]
+    return s
+
+
+@kernel(fastmath=False)
+def best_blended(
+    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    seeds: Array, seed_scores: Array, scores: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Write the classes with the largest ``total_i + weight * sum_r ln P_r[h_r(i)]``, exactly.
+
+    The sum over the repetitions is made only for classes that can be among the best. No class
+    passes ``total_i + weight * sum_r max_b ln P_r[b]`` computed in the same order, since float32
+    additions and products with a number that is not negative keep the order of what goes in. The
+    first bound comes from the classes with the largest totals, for which `seeds` int64 and
+    `seed_scores` float32 are scratch, as long as `scores` at least.
+    """
+    most = np.float32(0)
+    for r in range(n_repetitions):
+        high = logs[r * n_buckets]
+        for b in range(1, n_buckets):
+            high = max(high, logs[r * n_buckets + b])
+        most += high
+    cap = weight * most
+    last = scores.shape[0] - 1
+    best_of(total, seed_scores, seeds)
+    scores[:] = -np.inf
+    for j in range(min(seeds.shape[0], total.shape[0])):
+        s = total[seeds[j]] + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
+        if s > scores[last]:
+            insert(scores, ids, s, seeds[j])
+    bound = scores[last]
+    scores[:] = -np.inf
+    ids[:] = 0
+    for c in range(total.shape[0]):
+        if total[c] + cap >= bound:
+            s = total[c] + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, c)
+            if s > scores[last]:
+                insert(scores, ids, s, c)
+                bound = max(bound, scores[last])

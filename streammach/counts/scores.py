@@ -1,0 +1,176 @@
+"""Scores of classes by counts, alone or beside the hashed models; exact top-k."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts import kernels
+from streammach.rows.block import RowBlock
+
+SEEDS = 64  # classes whose whole score gives the first bound
+PIECES_PER_THREAD = 16
+
+
+@dataclass(frozen=True)
+class CountWeights:
+    """What a class's score is made of.
+
+    With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + sum over
+    counted pairs (f, i) of gain_fi``; with hashed models beside it, plus ``hashed * (1/R) sum_r ln
+    P_r[h_r(i)]``.
+
+    Attributes
+    ----------
+    starts : int64 (d + 1,)
+        Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
+    classes : int32 (Z,)
+        The class of each pair, rising within a feature.
+    gains : float32 (Z,)
+        What each pair adds.
+    penalty : float32 (d,)
+        What each feature takes from every class, times `log_values`.
+    base, log_values : float32 (K,)
+        What a class has before any feature, and the logarithm of the values of its rows.
+    hashed : float
+        Weight of the hashed models, 0 or more.
+    """
+
+    starts: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    gains: NDArray[np.float32]
+    penalty: NDArray[np.float32]
+    base: NDArray[np.float32]
+    log_values: NDArray[np.float32]
+    hashed: float
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name."""
+        return {name: value for name, value in vars(self).items() if name != "hashed"}
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """What hashed models say of some rows.
+
+    Attributes
+    ----------
+    logs : float32 (n, R*B)
+        Logarithms of the bucket probabilities.
+    codes : uint8 or uint16 or int32 (K*R,)
+        Bucket of each class in each repetition.
+    n_buckets, n_repetitions : int
+        B and R.
+    """
+
+    logs: NDArray[np.float32]
+    codes: NDArray[np.unsignedinteger]
+    n_buckets: int
+    n_repetitions: int
+
+    def means(self, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return ``(1/R) sum_r ln P_r[h_r(i)]`` of candidates int32 (n, m): float32 (n, m)."""
+        out = np.zeros(candidates.shape, np.float32)
+        codes = self.codes.reshape(-1, self.n_repetitions)
+        for r in range(self.n_repetitions):
+            buckets = codes[candidates, r].astype(np.int64) + r * self.n_buckets
+            out += np.take_along_axis(self.logs, buckets, axis=1)
+        return out / np.float32(self.n_repetitions)
+
+
+class CountScorer:
+    """Finds the best classes of rows.
+
+    Parameters
+    ----------
+    weights : CountWeights
+        What scores are made of.
+    threads : int
+        Threads that share the rows.
+    """
+
+    def __init__(self, weights: CountWeights, threads: int) -> None:
+        self.weights = weights
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "counts")
+        self._scratch = threading.local()
+
+    @staticmethod
+    def footprint(n_classes: int, threads: int) -> int:
+        """Return the bytes of the scratch of such a scorer."""
+        return threads * 4 * n_classes
+
+    def topk(
+        self, rows: RowBlock, k: int, hashed: Hashed | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the k best classes of each row and their scores, best first, exactly.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            n rows; which features they hold counts, their values do not.
+        k : int
+            How many; all K classes if there are fewer.
+        hashed : Hashed, optional
+            What the hashed models say of the rows; counts alone otherwise.
+
+        Returns
+        -------
+        ids : int64 (n, min(k, K))
+            Class ids; ties go to the smaller one.
+        scores : float32 (n, min(k, K))
+            Their scores.
+        """
+        k = min(k, len(self.weights.base))
+        ids = np.empty((rows.n_rows, k), np.int64)
+        scores = np.empty((rows.n_rows, k), np.float32)
+        self.each(rows.n_rows, lambda a, b: self._rows(rows, a, b, hashed, scores, ids))
+        return ids, scores
+
+    def each(self, n: int, work: Callable[[int, int], None]) -> None:
+        """Call `work` with ranges of rows, on all threads."""
+        edges = np.linspace(0, n, min(n, self._threads * PIECES_PER_THREAD) + 1).astype(int)
+        list(self._pool.map(lambda piece: work(*piece), itertools.pairwise(edges.tolist())))
+
+    def total(self) -> NDArray[np.float32]:
+        """Return this thread's scratch for the scores of all classes: float32 (K,)."""
+        if not hasattr(self._scratch, "total"):
+            self._scratch.total = np.empty(len(self.weights.base), np.float32)
+        found: NDArray[np.float32] = self._scratch.total
+        return found
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=True)
+
+    def _rows(
+        self,
+        rows: RowBlock,
+        first: int,
+        last: int,
+        hashed: Hashed | None,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        w, total = self.weights, self.total()
+        seeds = np.empty(max(SEEDS, scores.shape[1]), np.int64)
+        seed_scores = np.empty(len(seeds), np.float32)
+        for i in range(first, last):
+            row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
+            kernels.sum_row(
+                row, w.starts, w.classes, w.gains, w.penalty, w.base, w.log_values, total
+            )
+            if hashed is None:
+                kernels.best_of(total, scores[i], ids[i])
+                continue
+            kernels.best_blended(
+                total, hashed.logs[i], hashed.codes, hashed.n_buckets, hashed.n_repetitions,
+                np.float32(w.hashed / hashed.n_repetitions), seeds, seed_scores, scores[i], ids[i],
+            )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Ways to rank classes: by the hashed models, or by counts and hashed models together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.counts.scores import CountScorer, Hashed
+from streammach.rows.batch import transformed
+from streammach.rows.block import RowBlock
+from streammach.spec import Estimator, Transform
+
+LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
+
+# Rows before their transform and k in; class ids int64 (n, k) and scores float32 (n, k) out.
+Ranking = Callable[[RowBlock, int], tuple[NDArray[np.int64], NDArray[np.float32]]]
+
+
+def by_hashes(backend: Backend, estimator: Estimator, transform: Transform) -> Ranking:
+    """Return the ranking of an estimator.
+
+    Parameters
+    ----------
+    backend : Backend
+        Holds the model.
+    estimator : str
+        How repetitions are joined.
+    transform : str
+        The model's transform.
+    """
+    return lambda rows, k: backend.topk(transformed(rows, transform), k, estimator)
+
+
+def by_counts(backend: Backend, scorer: CountScorer, transform: Transform) -> Ranking:
+    """Return the ranking by counts and hashed models together, exact over all classes.
+
+    Parameters
+    ----------
+    backend : Backend
+        Holds the hashed models.
+    scorer : CountScorer
+        Holds the counts and the weight of the hashed models.
+    transform : str
+        The model's transform.
+    """
+
+    def rank(rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        k = min(k, backend.spec.n_classes)
+        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        for start, part, hashed in _parts(backend, rows, transform):
+            stop = start + part.n_rows
+            ids[start:stop], scores[start:stop] = scorer.topk(part, k, hashed)
+        return ids, scores
+
+    return rank
+
+
+def hashed_means(
+    backend: Backend, rows: RowBlock, candidates: NDArray[np.int32], transform: Transform
+) -> NDArray[np.float32]:
+    """Return ``(1/R) sum_r ln P_r[h_r(i)]`` of candidates: float32 (n, m).
+
+    Parameters
+    ----------
+    backend : Backend
+        Holds the hashed models.
+    rows : RowBlock
+        n rows before their transform.
+    candidates : int32 (n, m)
+        Class ids.
+    transform : str
+        The model's transform.
+    """
+    out = np.empty(candidates.shape, np.float32)
+    for start, part, hashed in _parts(backend, rows, transform):
+        stop = start + part.n_rows
+        out[start:stop] = hashed.means(candidates[start:stop])
+    return out
+
+
+def _parts(
+    backend: Backend, rows: RowBlock, transform: Transform
+) -> Iterator[tuple[int, RowBlock, Hashed]]:
+    """Yield rows in parts with what the hashed models say of them, in bounded memory."""
+    spec = backend.spec
+    step = max(1, LOGS_BYTES // (4 * spec.n_columns))
+    for start in range(0, rows.n_rows, step):
+        part = rows.part(start, min(start + step, rows.n_rows))
+        logs = backend.outputs(transformed(part, transform), logarithms=True)
+        yield (
+            start,
+            part,
+            Hashed(logs, backend.codes.reshape(-1), spec.n_buckets, spec.n_repetitions),
+        )

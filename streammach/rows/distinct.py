@@ -1,0 +1,70 @@
+"""An estimate of how many distinct (feature, class) pairs some rows hold, in 16 KB.
+
+HyperLogLog (Flajolet et al., 2007) with 2^14 registers and 64-bit hashes: a standard error of 0.8%.
+The result depends neither on the order of the rows nor on how they are cut into blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+
+BITS = 14
+REGISTERS = 1 << BITS
+ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
+SMALL = 2.5 * REGISTERS  # below this many, empty registers tell more
+
+
+@kernel()
+def add_pairs(indptr: Array, features: Array, labels: Array, registers: Array) -> None:
+    """Add each pair of a feature and its row's class to `registers` uint8 (2^14,)."""
+    for i in range(labels.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            x = (np.uint64(features[p]) << np.uint64(32)) | np.uint64(labels[i])
+            x += np.uint64(0x9E3779B97F4A7C15)
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x ^= x >> np.uint64(31)
+            register = np.int64(x & np.uint64(REGISTERS - 1))
+            x >>= np.uint64(BITS)
+            rank = 1
+            while rank <= 64 - BITS and not x & np.uint64(1):
+                x >>= np.uint64(1)
+                rank += 1
+            registers[register] = max(registers[register], rank)
+
+
+class PairSketch:
+    """Counts distinct pairs of a feature and a class, approximately."""
+
+    def __init__(self) -> None:
+        self._registers = np.zeros(REGISTERS, np.uint8)
+
+    def add(
+        self,
+        indptr: NDArray[np.int64],
+        features: NDArray[np.int32],
+        labels: NDArray[np.int32],
+    ) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        indptr : int64 (n + 1,)
+            Row pointers.
+        features : int32 (nnz,)
+            Feature ids.
+        labels : int32 (n,)
+            Class ids, none negative.
+        """
+        add_pairs(indptr, features, labels, self._registers)
+
+    def estimate(self) -> int:
+        """Return about how many distinct pairs were added."""
+        ranks = np.bincount(self._registers, minlength=66)
+        guess = ALPHA * REGISTERS**2 / float((ranks * 0.5 ** np.arange(len(ranks))).sum())
+        if guess <= SMALL and ranks[0]:
+            guess = REGISTERS * float(np.log(REGISTERS / ranks[0]))
+        return round(guess)

@@ -1,0 +1,315 @@
+"""Counts beside the hashed models: fitted on held-out rows, kept only where they win there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.counts.footprint import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
+from streammach.counts.learning import (
+    LEARN_ROWS,
+    GroupWeights,
+    Learnt,
+    class_logarithms,
+    evidence,
+    learn,
+    weigh,
+)
+from streammach.counts.scores import CountScorer, CountWeights
+from streammach.counts.table import CountTable, count_pairs
+from streammach.data.store.dataset import Dataset
+from streammach.prediction.evaluate import Measured, measure
+from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
+from streammach.rows.block import RowBlock
+from streammach.rows.namespaces import namespace_ids
+from streammach.spec import Plan, Transform
+from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
+from streammach.training.holdout import HeldOut, chosen_rows
+
+MIN_FIT_ROWS = 50
+FACTORS = (1.0, 1.5, 2.0, 3.0)
+NAMESPACES = MAX_GROUPS // 5 - 1
+OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
+ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
+LEARN_WORK = 5e11  # additions to the scores of classes while pairs are learnt
+
+
+@dataclass(frozen=True)
+class Blend:
+    """What counts brought.
+
+    Attributes
+    ----------
+    weights : CountWeights or None
+        The scores to use beside the hashed models; None where those do better alone.
+    reasons : tuple of str
+        Why, in sentences.
+    validation : dict
+        What was measured on held-out rows that the fit did not see, by name.
+    """
+
+    weights: CountWeights | None
+    reasons: tuple[str, ...]
+    validation: dict[str, Measured]
+
+
+def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
+    """Return the ways to group features: names, and int32 (d,) from 0 without gaps."""
+    octave = np.log2(np.maximum(dataset.feature_counts, 1) / 16) / 2
+    frequency = np.clip(octave, 0, OCTAVES - 1).astype(np.int32)
+    entropy = np.clip(table.entropies() / 1.5, 0, ENTROPIES - 1).astype(np.int32)
+    space = namespace_ids(dataset.features, NAMESPACES)
+    ways = {"frequency x entropy": frequency * ENTROPIES + entropy}
+    if len(np.unique(space)) > 1:
+        ways = {
+            "namespace x frequency": space * OCTAVES + frequency,
+            "namespace x entropy": space * ENTROPIES + entropy,
+            **ways,
+        }
+    return {name: np.unique(way, return_inverse=True)[1].astype(np.int32)
+            for name, way in ways.items()}  # fmt: skip
+
+
+class Blender:
+    """Counts the pairs of a store, fits their weights, and says whether they pay.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    plan : Plan
+        Says how many pairs there is room for.
+    backend : Backend
+        Holds the trained hashed models.
+    held : HeldOut
+        Its rows are fitted on, and decide.
+    transform : str
+        The hashed models' transform.
+    tell : callable
+        Told what was found.
+    check : callable
+        Called now and then; what it raises ends the work.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        backend: Backend,
+        held: HeldOut,
+        transform: Transform,
+        *,
+        tell: Callable[[str], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._dataset, self._plan, self._backend = dataset, plan, backend
+        self._held, self._transform = held, transform
+        self._tell, self._check = tell, check
+        self._rows = chosen_rows(held.rows, np.flatnonzero(held.rows.labels >= 0))
+        self._n_fit = min(self._rows.n_rows, FIT_BYTES // evidence_bytes(MAX_GROUPS))
+
+    def run(self) -> Blend:
+        """Return the counts' weights, or None where hashed models alone do better."""
+        if self._n_fit < MIN_FIT_ROWS:
+            reason = f"no counts: {self._n_fit:,} held-out rows are too few to weigh them"
+            return Blend(None, (reason,), {})
+        alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
+        table = self._count()
+        gains = np.empty(table.n_pairs, np.float32)
+        grouped = self._choose_grouping(table, gains)
+        learnt = self._learn(table, grouped, gains)
+        best = max(grouped, learnt, key=lambda fitted: fitted.reached.merit)
+        reasons = (
+            f"counts of {table.n_pairs:,} pairs by {grouped.why}",
+            f"feature and pair weights {'kept' if best is learnt else 'left out'}: held-out "
+            f"P@1 / P@5 {_text(learnt.reached)} with, {_text(grouped.reached)} without",
+            f"counts {'kept' if best.reached.merit > alone.merit else 'left out'}: held-out "
+            f"P@1 / P@5 {_text(best.reached)} with, {_text(alone)} without",
+        )
+        validation = {"logsum": alone, "blend": best.reached}
+        if best.reached.merit <= alone.merit:
+            return Blend(None, reasons, validation)
+        if self._held.mask is not None:
+            for block, out in self._blocks():
+                table.add(chosen_rows(block, np.flatnonzero(out)))
+        return Blend(weigh(table, best.weights, best.learnt, gains), reasons, validation)
+
+    def _blocks(self) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        """Yield the rows of the store and which of them are held out."""
+        step, n, mask = self._dataset.facts.block_rows, self._dataset.n_rows, self._held.mask
+        for start in range(0, n, step):
+            self._check()
+            stop = min(start + step, n)
+            held = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
+            yield self._dataset.rows(start, stop), held
+
+    def _count(self) -> CountTable:
+        facts = self._dataset.facts
+        table = count_pairs(
+            self._blocks, self._dataset.feature_counts, facts.n_classes,
+            max_pairs=self._plan.max_pairs, mark_bytes=self._plan.max_pairs * 12,
+            threads=self._plan.threads,
+        )  # fmt: skip
+        self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class")
+        return table
+
+    def _choose_grouping(self, table: CountTable, gains: NDArray[np.float32]) -> _Fitted:
+        """Fit the weights for each way to group features; return the best, with all figures."""
+        tried: list[tuple[str, _Fitted]] = []
+        for name, group in groupings(self._dataset, table).items():
+            found = self._evidence(table, start_weights(group), Learnt.nothing(), gains)
+            tried.append((name, self._fit(table, found, group, Learnt.nothing(), gains)))
+            self._tell(f"by {name}: held-out P@1 / P@5 {_text(tried[-1][1].reached)}")
+        name, best = max(tried, key=lambda item: item[1].reached.merit)
+        figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
+        return replace(best, why=f"{name}: held-out P@1 / P@5 {figures}")
+
+    def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.float32]) -> _Fitted:
+        """Learn feature and pair weights on counts alone, then fit everything together."""
+        group = grouped.weights.group
+        found = self._evidence(table, grouped.weights, Learnt.nothing(), gains)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            alone = fit_groups(found, group, hashed=False, learnt=False)
+        scorer = CountScorer(weigh(table, alone, Learnt.nothing(), gains), self._plan.threads)
+        work = float(np.diff(table.starts) @ self._dataset.feature_counts) / self._dataset.n_rows
+        n_rows = int(min(self._dataset.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
+        longest = self._dataset.facts.max_row_nnz
+        learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)
+        scorer.close()
+        found = self._evidence(table, replace(alone, learnt=1.0), learnt, gains)
+        fitted = self._fit(table, found, group, learnt, gains)
+        self._tell(f"with feature and pair weights: held-out P@1 / P@5 {_text(fitted.reached)}")
+        return fitted
+
+    def _fit(
+        self,
+        table: CountTable,
+        found: Evidence,
+        group: NDArray[np.int32],
+        learnt: Learnt,
+        gains: NDArray[np.float32],
+    ) -> _Fitted:
+        """Fit the weights; what they reach is measured on rows that the fit did not see.
+
+        Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
+        The loss is that of the first place; for the sake of the first five the hashed models get
+        the multiple of their fitted weight that does best on the half that each fit did not see.
+        """
+        half = self._n_fit // 2
+        halves = (found.part(0, half), found.part(half, self._n_fit))
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
+            fits = [fit_groups(part, group, hashed=True, learnt=learnt.theta.size > 0)
+                    for part in (*halves, found)]  # fmt: skip
+            factor = _best_factor(fits, halves)
+        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
+        others = (self._rows.part(half, self._rows.n_rows), self._rows.part(0, half))
+        reached = _joined(
+            (rows.n_rows, self._judge(table, weights, learnt, gains, rows))
+            for weights, rows in zip(fits[:2], others, strict=True)
+        )
+        return _Fitted(fits[2], learnt, reached, "")
+
+    def _lessons(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the first rows of the store that are not held out, some thousands at a time."""
+        for block, held in self._blocks():
+            kept = np.flatnonzero(~held)[:n_rows]
+            n_rows -= len(kept)
+            for start in range(0, len(kept), LEARN_ROWS):
+                self._check()
+                yield chosen_rows(block, kept[start : start + LEARN_ROWS])
+            if n_rows <= 0:
+                return
+
+    def _judge(
+        self,
+        table: CountTable,
+        weights: GroupWeights,
+        learnt: Learnt,
+        gains: NDArray[np.float32],
+        rows: RowBlock,
+    ) -> Measured:
+        """Return what counts and hashed models reach together."""
+        scorer = CountScorer(weigh(table, weights, learnt, gains), self._plan.threads)
+        try:
+            ranking = by_counts(self._backend, scorer, self._transform)
+            return measure(rows, ranking)
+        finally:
+            scorer.close()
+
+    def _evidence(
+        self,
+        table: CountTable,
+        weights: GroupWeights,
+        learnt: Learnt,
+        gains: NDArray[np.float32],
+    ) -> Evidence:
+        """Return the candidates of the rows to fit on, by counts and by hashes."""
+        rows = self._rows.part(0, self._n_fit)
+        scorer = CountScorer(weigh(table, weights, learnt, gains), self._plan.threads)
+        by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
+        ranking = by_hashes(self._backend, "logsum", self._transform)
+        by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
+        candidates = np.concatenate([by_count, by_hash], axis=1).astype(np.int32)
+        repeated = _repeated(candidates)
+        true = (candidates == rows.labels[:, None]) & ~repeated
+        kept = np.flatnonzero(true.any(axis=1))
+        rows, candidates = chosen_rows(rows, kept), candidates[kept]
+        counted = evidence(table, rows, candidates, weights.group, learnt, scorer.each)
+        scorer.close()
+        groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
+        row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+        np.add.at(groups, (row_of, weights.group[rows.features]), 1)
+        log_rows, log_values = class_logarithms(table)
+        return Evidence(
+            counted, groups, log_rows[candidates], log_values[candidates],
+            hashed_means(self._backend, rows, candidates, self._transform),
+            repeated[kept], true[kept].argmax(axis=1), kept,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Weights, and what they reach on rows that the fit did not see."""
+
+    weights: GroupWeights
+    learnt: Learnt
+    reached: Measured
+    why: str
+
+
+def _best_factor(fits: list[GroupWeights], halves: tuple[Evidence, Evidence]) -> float:
+    """Return the multiple of the hashed models' weight with the best P@1 + P@5 / 2."""
+
+    def merit(factor: float) -> float:
+        total = 0.0
+        for weights, unseen in zip(fits[:2], reversed(halves), strict=True):
+            first, five = hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            total += first + five / 2
+        return total
+
+    return max(FACTORS, key=merit)
+
+
+def _joined(parts: Iterable[tuple[int, Measured]]) -> Measured:
+    """Return what was reached on several sets of rows together."""
+    sizes, found = zip(*parts, strict=True)
+    first = np.average([m.p_at_1 for m in found], weights=sizes)
+    return Measured(float(first), float(np.average([m.p_at_5 for m in found], weights=sizes)))
+
+
+def _text(reached: Measured) -> str:
+    return f"{reached.p_at_1:.3f} / {reached.p_at_5:.3f}"
+
+
+def _repeated(candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which candidates stand further left in their row already: bool (n, m)."""
+    order = np.argsort(candidates, axis=1, kind="stable")
+    same = np.diff(np.take_along_axis(candidates, order, axis=1), axis=1, prepend=-1) == 0
+    out = np.zeros(candidates.shape, bool)
+    np.put_along_axis(out, order, same, axis=1)
+    return out

@@ -1,0 +1,229 @@
+"""Fits the weights by feature group: softmax over candidates of held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from streammach.counts.learning import GroupWeights
+
+# Where the fit starts: naive Bayes at a temperature that makes it about calibrated.
+SLOPE, MATCH, PENALTY, PRIOR, HASHED = 0.3, 2.7, 0.3, 0.3, 9.0
+STRENGTH = 10.0  # of the pull towards the start, in rows; measured between 1 and 10
+SPREAD = (1.0, 5.0, 1.0, 1.0, 1.0, 30.0)  # of slope, match, learnt, penalty, prior, hashed
+STEPS = 100
+CURVATURE_ROWS = 256  # rows whose squares are held at once
+REPEATED = np.float32(-1e9)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of the candidates of some rows, whose class is among them.
+
+    Attributes
+    ----------
+    counted : float32 (n, m, 2 G + 1)
+        Sums of ln n by group, numbers of counted pairs by group, the sum of learnt weights.
+    groups : float32 (n, G)
+        Features of each group that the row holds.
+    log_rows, log_values : float32 (n, m)
+        Logarithms of the rows of each candidate's class, and of the features that they hold.
+    hashed : float32 (n, m)
+        Mean logarithm of the hashed models.
+    repeated : bool (n, m)
+        Whether the candidate stands further left already.
+    place : int64 (n,)
+        Where the row's class stands.
+    number : int64 (n,)
+        Number of each row, rising.
+    """
+
+    counted: NDArray[np.float32]
+    groups: NDArray[np.float32]
+    log_rows: NDArray[np.float32]
+    log_values: NDArray[np.float32]
+    hashed: NDArray[np.float32]
+    repeated: NDArray[np.bool_]
+    place: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    def part(self, first: int, last: int) -> Evidence:
+        """Return the rows with numbers from `first` to below `last`."""
+        a, b = np.searchsorted(self.number, [first, last])
+        return Evidence(*(array[a:b] for array in vars(self).values()))
+
+    def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return each candidate's score by weights: slope, match, learnt, penalty, prior, hashed.
+
+        Parameters
+        ----------
+        x : float64 (3 G + 3,)
+            The weights.
+        """
+        w, g = x.astype(np.float32), self.n_groups
+        n = 2 * g + 1
+        z = (self.counted.reshape(-1, n) @ w[:n]).reshape(self.repeated.shape)
+        z -= (self.groups @ w[n : n + g])[:, None] * self.log_values
+        z += w[-2] * self.log_rows + w[-1] * self.hashed
+        z[self.repeated] = REPEATED
+        return z
+
+    def merged(self) -> Evidence:
+        """Return the same with all groups as one."""
+        g = self.n_groups
+        slope, match = (self.counted[:, :, i : i + g].sum(axis=2) for i in (0, g))
+        counted = np.stack([slope, match, self.counted[:, :, -1]], axis=2)
+        return replace(self, counted=counted, groups=self.groups.sum(axis=1, keepdims=True))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return len(self.place)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups, G."""
+        return int(self.groups.shape[1])
+
+
+def start_weights(group: NDArray[np.int32]) -> GroupWeights:
+    """Return the weights where the fit starts, for groups int32 (d,)."""
+    n = int(group.max()) + 1
+    slope, match, penalty = (np.full(n, x, np.float32) for x in (SLOPE, MATCH, PENALTY))
+    return GroupWeights(group, slope, match, penalty, PRIOR, 0.0, HASHED)
+
+
+def fit_groups(
+    found: Evidence, group: NDArray[np.int32], *, hashed: bool, learnt: bool
+) -> GroupWeights:
+    """Return the weights with the smallest loss.
+
+    The loss is ``-ln softmax`` of the row's class over its candidates, which is convex in the
+    weights, plus a pull: first one weight for all groups is fitted, then the groups, pulled towards
+    it, so that a group which the rows hardly hold is weighed like the others.
+
+    Parameters
+    ----------
+    found : Evidence
+        The rows.
+    group : int32 (d,)
+        Group of each feature.
+    hashed, learnt : bool
+        Whether the hashed models and the learnt weights take part; their weight is 0 otherwise.
+    """
+    g = found.n_groups
+    start = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
+    active = np.array([True, True, learnt, True, True, hashed])
+    one = _Problem(found.merged(), start, active).solve()
+    sizes = [g, g, 1, g, 1, 1]
+    x = _Problem(found, np.repeat(one, sizes), np.repeat(active, sizes)).solve()
+    slope, match, rest, penalty, last = np.split(x, [g, 2 * g, 2 * g + 1, 3 * g + 1])
+    return GroupWeights(
+        group, slope.astype(np.float32), match.astype(np.float32), penalty.astype(np.float32),
+        float(last[0]), float(rest[0]), float(last[1]),
+    )  # fmt: skip
+
+
+def hits(found: Evidence, weights: GroupWeights) -> tuple[int, int]:
+    """Return how many rows have their class first, and among the first five candidates."""
+    x = np.concatenate(
+        [weights.slope, weights.match, [weights.learnt], weights.penalty,
+         [weights.prior, weights.hashed]]
+    )  # fmt: skip
+    z = found.scores(x)
+    own = z[np.arange(found.n_rows), found.place][:, None]
+    better = (z > own).sum(axis=1)
+    return int((better < 1).sum()), int((better < 5).sum())
+
+
+class _Problem:
+    """The loss and its gradient. Weights: slope (G), match (G), learnt, penalty (G), prior, hashed.
+
+    The first 2 G + 1 are the columns of ``counted``.
+
+    Parameters
+    ----------
+    found : Evidence
+        The rows.
+    start : float64 (3 G + 3,)
+        Where the search starts and what the weights are pulled towards.
+    active : bool (3 G + 3,)
+        Which weights may move.
+    """
+
+    def __init__(
+        self, found: Evidence, start: NDArray[np.float64], active: NDArray[np.bool_]
+    ) -> None:
+        g = found.n_groups
+        self._found, self.start, self._active = found, start, active
+        self._spread = np.repeat(SPREAD, [g, g, 1, g, 1, 1])
+        self._n_counted = 2 * g + 1
+        self._flat = found.counted.reshape(-1, self._n_counted)
+
+    def solve(self) -> NDArray[np.float64]:
+        """Return the weights, found by L-BFGS in coordinates scaled by the curvature."""
+        scale = self.scale()
+        best = scipy.optimize.minimize(
+            self.loss, np.zeros(len(scale)), args=(scale,), jac=True, method="L-BFGS-B",
+            bounds=self.bounds(scale), options={"maxiter": STEPS},
+        )  # fmt: skip
+        x: NDArray[np.float64] = self.start + best.x * scale
+        return x
+
+    def bounds(self, scale: NDArray[np.float64]) -> list[tuple[float | None, float | None]]:
+        """Return bounds that keep the weight of the hashed models from falling below 0."""
+        free: list[tuple[float | None, float | None]] = [(None, None)] * (len(scale) - 1)
+        low = -self.start[-1] / scale[-1] if scale[-1] else 0.0
+        return [*free, (low, None)]
+
+    def scale(self) -> NDArray[np.float64]:
+        """Return for each weight the step that changes the loss by about one half: 0 if fixed."""
+        found = self._found
+        p = self._probabilities(self.start)[0]
+        curvature = np.zeros(len(self.start))
+        for first in range(0, found.n_rows, CURVATURE_ROWS):
+            part = slice(first, first + CURVATURE_ROWS)
+            q, x = p[part], found.counted[part]
+            mean = np.einsum("nm,nmc->nc", q, x)
+            curvature[: self._n_counted] += np.einsum("nm,nmc->c", q, x * x) - (mean**2).sum(0)
+        spread = (p * found.log_values**2).sum(1) - (p * found.log_values).sum(1) ** 2
+        curvature[self._n_counted : -2] = spread @ found.groups**2
+        for at, x in ((-2, found.log_rows), (-1, found.hashed)):
+            curvature[at] = ((p * x * x).sum(1) - (p * x).sum(1) ** 2).sum()
+        steps: NDArray[np.float64] = self._active / np.sqrt(
+            np.maximum(curvature, 0) + STRENGTH / self._spread**2
+        )
+        return steps
+
+    def loss(
+        self, u: NDArray[np.float64], scale: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return the loss and its gradient at ``start + u * scale``."""
+        found, x = self._found, self.start + u * scale
+        p, losses = self._probabilities(x)
+        p[np.arange(found.n_rows), found.place] -= 1
+        gradient = np.concatenate(
+            [
+                p.reshape(-1) @ self._flat,
+                -((p * found.log_values).sum(1) @ found.groups),
+                [(p * found.log_rows).sum(), (p * found.hashed).sum()],
+            ]
+        ).astype(np.float64)
+        pull = (x - self.start) / self._spread
+        total = losses.sum(dtype=np.float64) + STRENGTH / 2 * float(pull @ pull)
+        return total, (gradient + STRENGTH * pull / self._spread) * scale
+
+    def _probabilities(
+        self, x: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return each candidate's probability (n, m) and each row's loss (n,)."""
+        found = self._found
+        z = found.scores(x)
+        top = z.max(axis=1, keepdims=True)
+        own = z[np.arange(found.n_rows), found.place] - top[:, 0]
+        p = np.exp(z - top)
+        total = p.sum(axis=1, keepdims=True)
+        return p / total, np.log(total[:, 0]) - own

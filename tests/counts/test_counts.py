@@ -1,0 +1,233 @@
+"""Counts, their scores and what is learnt on top of them, held to plain dictionaries."""
+
+import numpy as np
+import pytest
+
+from streammach.counts import learning
+from streammach.counts.learning import GroupWeights, Learnt, evidence, learn, weigh
+from streammach.counts.scores import CountScorer, Hashed
+from streammach.counts.table import count_pairs, cut
+from streammach.rows.block import RowBlock
+from tests.builders import block_of
+from tests.reference import counts as reference
+
+D, K = 25, 12
+
+
+def whole(block, held):
+    """The rows as two blocks that can be read again and again."""
+    half = block.n_rows // 2
+
+    def blocks():
+        yield block.part(0, half), held[:half]
+        yield block.part(half, block.n_rows), held[half:]
+
+    return blocks
+
+
+def counted(block, *, held=None, mark_bytes=1 << 20, threads=2):
+    held = np.zeros(block.n_rows, bool) if held is None else held
+    sizes = np.bincount(block.features, minlength=D).astype(np.int64)
+    return count_pairs(
+        whole(block, held), sizes, K, max_pairs=block.nnz, mark_bytes=mark_bytes, threads=threads
+    )
+
+
+def as_pairs(table):
+    return {
+        (f, int(table.classes[z])): int(table.counts[z])
+        for f in range(table.n_features)
+        for z in range(table.starts[f], table.starts[f + 1])
+    }
+
+
+def group_weights(rng, n_groups=3, *, learnt=0.0, hashed=0.0):
+    def drawn():
+        return rng.uniform(0.1, 1, n_groups).astype(np.float32)
+
+    group = np.concatenate([np.arange(n_groups), rng.integers(0, n_groups, D - n_groups)])
+    return GroupWeights(group.astype(np.int32), drawn(), drawn(), drawn(), 0.4, learnt, hashed)
+
+
+@pytest.fixture
+def block(rng):
+    return block_of(rng, 120, D, K)
+
+
+@pytest.mark.parametrize("mark_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pairs_are_counted(block, mark_bytes, threads):
+    table = counted(block, mark_bytes=mark_bytes, threads=threads)
+    pairs, rows, values = reference.pair_counts(block)
+    assert as_pairs(table) == pairs
+    assert {c: n for c, n in enumerate(table.class_rows.tolist()) if n} == rows
+    assert {c: n for c, n in enumerate(table.class_values.tolist()) if n} == {
+        c: n for c, n in values.items() if n
+    }
+    for f in range(D):
+        own = table.classes[table.starts[f] : table.starts[f + 1]]
+        assert (np.diff(own) > 0).all()
+
+
+def test_held_out_rows_have_places_and_are_counted_later(block, rng):
+    held = rng.random(block.n_rows) < 0.4
+    table = counted(block, held=held)
+    assert {p: n for p, n in as_pairs(table).items() if n} == reference.pair_counts(block, held)[0]
+    rows = np.flatnonzero(held)
+    for i in rows:
+        table.add(block.part(i, i + 1))
+    pairs, rows, _ = reference.pair_counts(block)
+    assert as_pairs(table) == pairs
+    assert int(table.class_rows.sum()) == block.n_rows
+
+
+def test_entropies_are_those_of_the_classes(block):
+    table = counted(block)
+    for f in range(D):
+        n = table.counts[table.starts[f] : table.starts[f + 1]].astype(float)
+        p = n / n.sum()
+        assert table.entropies()[f] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
+
+
+def test_cuts_cover_everything_once(rng):
+    for sizes in ([5], [0, 0, 9, 0], rng.integers(0, 9, 50)):
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        for parts in (1, 3, 100):
+            pieces = cut(ends, parts)
+            assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])]
+            assert pieces[-1][1] == len(sizes)
+
+
+@pytest.mark.parametrize("with_learnt", [False, True])
+def test_scores_equal_the_reference(block, rng, with_learnt):
+    table = counted(block)
+    weights = group_weights(rng, learnt=0.7 if with_learnt else 0.0)
+    learnt, theta, delta = Learnt.nothing(), {}, {}
+    if with_learnt:
+        learnt = Learnt(
+            rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
+        )
+        theta = dict(zip(as_pairs(table), learnt.theta.tolist(), strict=True))
+        delta = dict(enumerate(learnt.delta.tolist()))
+    gains = np.empty(table.n_pairs, np.float32)
+    scorer = CountScorer(weigh(table, weights, learnt, gains), 2)
+    expected = reference.ReferenceScores(block, K, weights, theta, delta)
+    ids, scores = scorer.topk(block, K)
+    for i in range(block.n_rows):
+        row = block.features[block.indptr[i] : block.indptr[i + 1]]
+        wanted = expected.scores(row.tolist())
+        np.testing.assert_allclose(scores[i], wanted[ids[i]], rtol=1e-4, atol=1e-4)
+        assert sorted(ids[i].tolist()) == list(range(K))
+    scorer.close()
+
+
+def blended_by_force(scorer, block, hashed):
+    """Every class's score as it is defined, float32 in the order of the kernels."""
+    w, n = scorer.weights, hashed.n_repetitions
+    share = np.float32(w.hashed / n)
+    ids, totals = scorer.topk(block, len(w.base))
+    total = np.empty_like(totals)
+    np.put_along_axis(total, ids, totals, axis=1)
+    codes = hashed.codes.reshape(-1, n).astype(int)
+    s = np.zeros_like(total)
+    for r in range(n):
+        s += hashed.logs[:, r * hashed.n_buckets + codes[:, r]]
+    return total + share * s
+
+
+@pytest.mark.parametrize("k", [1, 5, K, K + 3])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 30.0])
+@pytest.mark.parametrize("levels", [2, 1000])  # few levels: many ties
+def test_counts_beside_hashes_are_exact_to_the_bit(rng, k, weight, levels):
+    block = block_of(rng, 70, D, K)
+    table = counted(block)
+    n_buckets, n_repetitions = 5, 3
+    logs = np.log(rng.integers(1, levels + 1, (70, n_buckets * n_repetitions)) / levels)
+    codes = rng.integers(0, n_buckets, (K, n_repetitions)).astype(np.uint8)
+    hashed = Hashed(logs.astype(np.float32), codes.reshape(-1), n_buckets, n_repetitions)
+    flat = GroupWeights(
+        np.zeros(D, np.int32), *(np.ones(1, np.float32) * x for x in (0.5, 1, 0)), 0.0, 0.0, weight
+    )
+    gains = np.empty(table.n_pairs, np.float32)
+    scorer = CountScorer(weigh(table, flat, Learnt.nothing(), gains), 2)
+    expected = blended_by_force(scorer, block, hashed)
+    ids, scores = scorer.topk(block, k, hashed)
+    assert ids.shape == (70, min(k, K))
+    for i in range(70):
+        order = np.lexsort((np.arange(K), -expected[i]))[:k]
+        assert ids[i].tolist() == order.tolist()
+        assert scores[i].view(np.int32).tolist() == expected[i][order].view(np.int32).tolist()
+    scorer.close()
+
+
+def test_means_are_those_of_the_codes(rng):
+    codes = rng.integers(0, 4, (K, 3)).astype(np.uint8)
+    logs = rng.normal(size=(6, 12)).astype(np.float32)
+    candidates = rng.integers(0, K, (6, 5)).astype(np.int32)
+    found = Hashed(logs, codes.reshape(-1), 4, 3).means(candidates)
+    for i in range(6):
+        for j in range(5):
+            own = [logs[i, r * 4 + codes[candidates[i, j], r]] for r in range(3)]
+            assert found[i, j] == pytest.approx(np.mean(own), rel=1e-5)
+
+
+def test_evidence_is_what_scores_are_made_of(block, rng):
+    """The groups' sums times their weights give the score back."""
+    table = counted(block)
+    weights = group_weights(rng, learnt=1.0)
+    learnt = Learnt(
+        rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
+    )
+    gains = np.empty(table.n_pairs, np.float32)
+    scorer = CountScorer(weigh(table, weights, learnt, gains), 1)
+    ids, scores = scorer.topk(block, 4)
+    found = evidence(table, block, ids.astype(np.int32), weights.group, learnt, scorer.each)
+    columns = np.concatenate([weights.slope, weights.match, [weights.learnt]])
+    w = scorer.weights
+    for i in range(block.n_rows):
+        row = block.features[block.indptr[i] : block.indptr[i + 1]]
+        rest = w.base[ids[i]] - w.penalty[row].sum() * w.log_values[ids[i]]
+        np.testing.assert_allclose(found[i] @ columns + rest, scores[i], rtol=1e-4, atol=1e-4)
+    scorer.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("piece", [7, 200])
+def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
+    block = block_of(rng, 90, D, K)
+    labels = block.labels.copy()
+    labels[labels == 3] = 4
+    labels[10] = 3  # the only row of its class
+    block = RowBlock(block.indptr, block.features, block.values, labels)
+    table = counted(block)
+    weights = group_weights(rng)
+    gains = np.empty(table.n_pairs, np.float32)
+    scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), threads)
+    pieces = [block.part(i, min(i + piece, 90)) for i in range(0, 90, piece)]
+    found = learn(table, weights, scorer, pieces, int(np.diff(block.indptr).max()))
+    scorer.close()
+    theta, delta = reference.learn(
+        block, reference.ReferenceScores(block, K, weights), min(learning.CANDIDATES, K),
+        pair_rate=learning.PAIR_RATE, feature_rate=learning.FEATURE_RATE,
+        pair_prior=learning.PAIR_PRIOR, feature_prior=learning.FEATURE_PRIOR,
+    )  # fmt: skip
+    for z, pair in enumerate(as_pairs(table)):
+        assert found.theta[z] == pytest.approx(theta.get(pair, 0.0), abs=2e-5)
+    for f in range(D):
+        assert found.delta[f] == pytest.approx(delta.get(f, 0.0), abs=2e-5)
+    assert any(abs(x) > 1e-3 for x in theta.values())
+
+
+def test_an_error_while_learning_reaches_the_caller(block, rng):
+    table = counted(block)
+    weights = group_weights(rng)
+    gains = np.empty(table.n_pairs, np.float32)
+    scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), 1)
+
+    def pieces():
+        yield block
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        learn(table, weights, scorer, pieces(), 6)
+    scorer.close()

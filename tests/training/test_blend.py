@@ -1,0 +1,125 @@
+"""Counts beside the hashed models: kept where they pay, resumed, the same for any threads."""
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import Interrupted, UsageError
+from streammach.prediction.evaluate import Measured, evaluate
+from streammach.training.blend import Blender
+from streammach.training.signals import StopSignals
+
+FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
+
+
+@pytest.fixture
+def stores(tiny):
+    """Many classes that a narrow model cannot tell apart, and their features can."""
+    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
+    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
+    with sm.Dataset.open(train) as data:
+        yield data, test
+
+
+def narrow(data, **options):
+    return sm.plan(data, n_buckets=4, n_repetitions=6, **options)
+
+
+def reached(run, test, estimator=None):
+    with sm.Predictor(run.model, estimator=estimator) as predictor:
+        return evaluate(predictor, test)
+
+
+def test_counts_make_a_narrow_model_better(stores, tiny):
+    data, test = stores
+    told = []
+
+    class Watch:
+        def on_counts(self, text):
+            told.append(text)
+
+    run = sm.Trainer(narrow(data), callbacks=[Watch()], **FIXED).fit(data, tiny.folder / "run")
+    assert run.model.estimator == "blend"
+    both, alone = reached(run, test), reached(run, test, "logsum")
+    assert both.estimator == "blend"
+    assert both.p_at_1 > alone.p_at_1 + 0.05
+    assert run.result.validation["blend"]["p_at_1"] > run.result.validation["logsum"]["p_at_1"]
+    assert any("counts kept" in reason for reason in run.result.reasons)
+    assert any(text.startswith("counted") for text in told)
+    off = sm.Trainer(narrow(data, counts="off"), **FIXED).fit(data, tiny.folder / "off")
+    assert off.model.counts is None
+    assert np.array_equal(off.model.weights, run.model.weights)
+    with pytest.raises(UsageError, match="no counts to blend"):
+        sm.Predictor(off.model, estimator="blend")
+
+
+def test_predictions_are_the_same_one_by_one(stores, tiny):
+    data, _ = stores
+    run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
+    rows = data.rows(0, 40)
+    with sm.Predictor(run.model) as predictor:
+        ids, scores = predictor.topk_ids(rows, 7)
+        for i in range(40):
+            one = predictor.topk_ids(rows.part(i, i + 1), 7)
+            assert ids[i].tolist() == one[0][0].tolist()
+            assert scores[i].view(np.int32).tolist() == one[1][0].view(np.int32).tolist()
+
+
+def test_the_number_of_threads_does_not_change_a_byte(stores, tiny):
+    data, _ = stores
+    files = []
+    for threads in (1, 3):
+        folder = tiny.folder / f"run{threads}"
+        sm.Trainer(narrow(data, threads=threads), **FIXED).fit(data, folder)
+        files.append((folder / "model/model.safetensors").read_bytes())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("told", [1, 4])
+def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, told):
+    data, _ = stores
+    whole = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "whole")
+    signals, texts = [], []
+
+    class Stop:
+        def on_counts(self, text):
+            texts.append(text)
+            if len(texts) == told:
+                signals[0].requested = True
+
+    def entered(entering):
+        signals.append(entering)
+        return entering
+
+    monkeypatch.setattr(StopSignals, "__enter__", entered)
+    with pytest.raises(Interrupted, match=r"the trained epochs are saved.*--resume"):
+        sm.Trainer(narrow(data), callbacks=[Stop()], **FIXED).fit(data, tiny.folder / "run")
+    monkeypatch.undo()
+    steps = []
+
+    class Watch:
+        def on_progress(self, state):
+            steps.append(state.step)
+
+    trainer = sm.Trainer(narrow(data), callbacks=[Watch()], **FIXED)
+    trainer.fit(data, tiny.folder / "run", resume=True)
+    assert steps == []
+    again = (tiny.folder / "run/model/model.safetensors").read_bytes()
+    assert again == (whole.path / "model/model.safetensors").read_bytes()
+
+
+def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
+    data, _ = stores
+    monkeypatch.setattr(Blender, "_judge", lambda *_: Measured(0.0, 0.01))
+    run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
+    assert run.model.counts is None
+    assert run.model.estimator in ("logsum", "mean", "median", "min")
+    assert any("counts left out: held-out P@1 / P@5 0.000" in r for r in run.result.reasons)
+
+
+def test_too_few_held_out_rows_leave_the_counts_out(tiny):
+    with tiny.dataset("small.zarr", n_rows=200, n_classes=10) as data:
+        run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
+    assert run.plan.max_pairs > 0
+    assert run.model.counts is None
+    assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)

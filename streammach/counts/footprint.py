@@ -8,8 +8,8 @@ from streammach.counts.scores import CountScorer
 from streammach.spec import DataFacts
 
 TABLE_BYTES = 8  # a pair: class and count
-WEIGHT_BYTES = 12  # a pair: gain, weight, sum of squares; before that, marks while it is counted
-MODEL_BYTES = 8  # a pair on disk: class and gain
+WEIGHT_BYTES = 12  # a pair: gain 2, spread gains 1, weight 4, sum of squares 4; before: marks
+MODEL_BYTES = 7  # a pair on disk: class and gain, and a byte for gains spread over all classes
 SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
 FIT_BYTES = 192_000_000  # evidence for the group weights
 FIT_CANDIDATES = 64

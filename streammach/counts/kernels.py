@@ -1,8 +1,9 @@
 """Compiled loops over counts of (feature, class) pairs.
 
 The table is a posting list a feature: ``classes[starts[f]:starts[f + 1]]``, rising, and beside it
-how many rows of the class hold the feature. Loops that make a score add float32 in a fixed order
-and are not reassociated: the score of a class is the same number wherever it is computed.
+how many rows of the class hold the feature. What a pair adds to a score is a whole number of small
+units, and loops over float32 are not reassociated: the score of a class is the same number wherever
+it is computed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import numpy as np
 from streammach.jit import Array, Number, kernel
 
 NOWHERE = -1
+UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat
+STEP = np.float32(1 / 1024)
+LARGEST = np.float32(32767)
+WIDE_PIECE = 4096  # classes whose sums stay in the first cache
+SCAN_PIECE = 256  # classes that are looked at together
 
 
 @kernel()
@@ -114,7 +120,8 @@ def pair_gains(
 ) -> None:  # fmt: skip
     """Write ``slope_f ln n + match_f + share (theta + delta_f)`` of every pair, 0 where n = 0.
 
-    For features ``first:last``; `theta` float32 (Z,) is empty where nothing was learnt.
+    For features ``first:last``, in units of 1/UNITS, rounded and cut to int16; `theta` float32 (Z,)
+    is empty where nothing was learnt.
     """
     learnt = theta.shape[0] > 0
     for f in range(first, last):
@@ -124,27 +131,54 @@ def pair_gains(
                 gain = slope[f] * np.float32(math.log(counts[z])) + match[f]
                 if learnt:
                     gain += share * (theta[z] + delta[f])
-            gains[z] = gain
+            gains[z] = round(max(-LARGEST, min(LARGEST, gain * UNITS)))
 
 
-@kernel(fastmath=False)
+@kernel()
+def spread_lists(
+    features: Array, starts: Array, classes: Array, gains: Array, table: Array
+) -> None:
+    """Write the gains of some features as rows over all classes: `table` int16 (n, K)."""
+    for j in range(features.shape[0]):
+        table[j] = 0
+        for z in range(starts[features[j]], starts[features[j] + 1]):
+            table[j, classes[z]] = gains[z]
+
+
+@kernel()
 def sum_row(
-    row: Array, starts: Array, classes: Array, gains: Array, penalty: Array, base: Array,
-    log_values: Array, total: Array,
+    row: Array, starts: Array, classes: Array, gains: Array, wide_of: Array, wide: Array,
+    penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
 ) -> None:  # fmt: skip
     """Write the score of every class for the features of a row: float32 (K,).
 
-    ``total_i = base_i - (sum_f penalty_f) log_values_i + sum over counted (f, i) of gains``, the
-    features in the row's order.
+    ``total_i = base_i - (sum_f penalty_f) log_values_i + (sum over counted (f, i) of gains) /
+    UNITS``. Gains are integers, so their sum does not depend on its order: first the features whose
+    gains stand in `wide` int16 (n, K) at ``wide_of[f]``, a piece of the classes at a time, then the
+    lists of the others. `units` int32 (K,) is scratch.
     """
     rest = np.float32(0)
     for f in row:
         rest += penalty[f]
-    for c in range(total.shape[0]):
-        total[c] = base[c] - rest * log_values[c]
+    for first in range(0, units.shape[0], WIDE_PIECE):
+        piece = units[first : first + WIDE_PIECE]
+        piece[:] = 0
+        for f in row:
+            if wide_of[f] >= 0:
+                add_piece(wide[wide_of[f], first : first + WIDE_PIECE], piece)
     for f in row:
-        for z in range(starts[f], starts[f + 1]):
-            total[classes[z]] += gains[z]
+        if wide_of[f] < 0:
+            for z in range(starts[f], starts[f + 1]):
+                units[np.uint32(classes[z])] += gains[z]  # unsigned: no test for negative indices
+    for c in range(total.shape[0]):
+        total[c] = base[c] - rest * log_values[c] + units[c] * STEP
+
+
+@kernel()
+def add_piece(gains: Array, piece: Array) -> None:
+    """Add gains int16 to `piece` int32."""
+    for c in range(piece.shape[0]):
+        piece[c] += gains[c]
 
 
 @kernel(inline=True)
@@ -158,14 +192,26 @@ def insert(scores: Array, ids: Array, score: Number, which: int) -> None:
 
 
 @kernel(fastmath=False)
+def any_above(total: Array, first: int, last: int, bound: Number) -> bool:
+    """Return whether one of ``total[first:last]`` is above a bound; vectorises, unlike a search."""
+    n = 0
+    for c in range(first, last):
+        n += total[c] > bound
+    return n > 0
+
+
+@kernel(fastmath=False)
 def best_of(total: Array, scores: Array, ids: Array) -> None:
     """Write the classes with the largest totals, best first, ties to the smaller id."""
     scores[:] = -np.inf
     ids[:] = 0
     last = scores.shape[0] - 1
-    for c in range(total.shape[0]):
-        if total[c] > scores[last]:
-            insert(scores, ids, total[c], c)
+    for first in range(0, total.shape[0], SCAN_PIECE):
+        end = min(first + SCAN_PIECE, total.shape[0])
+        if any_above(total, first, end, scores[last]):
+            for c in range(first, end):
+                if total[c] > scores[last]:
+                    insert(scores, ids, total[c], c)
 
 
 @kernel(fastmath=False, inline=True)
@@ -207,9 +253,22 @@ def best_blended(
     bound = scores[last]
     scores[:] = -np.inf
     ids[:] = 0
-    for c in range(total.shape[0]):
-        if total[c] + cap >= bound:
-            s = total[c] + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, c)
-            if s > scores[last]:
-                insert(scores, ids, s, c)
-                bound = max(bound, scores[last])
+    for first in range(0, total.shape[0], SCAN_PIECE):
+        end = min(first + SCAN_PIECE, total.shape[0])
+        if any_within(total, first, end, cap, bound):
+            for c in range(first, end):
+                if total[c] + cap >= bound:
+                    s = hashed_sum(logs, codes, n_buckets, n_repetitions, c)
+                    s = total[c] + weight * s
+                    if s > scores[last]:
+                        insert(scores, ids, s, c)
+                        bound = max(bound, scores[last])
+
+
+@kernel(fastmath=False)
+def any_within(total: Array, first: int, last: int, cap: Number, bound: Number) -> bool:
+    """Return whether one of ``total[first:last] + cap`` reaches a bound."""
+    n = 0
+    for c in range(first, last):
+        n += total[c] + cap >= bound
+    return n > 0

@@ -19,6 +19,7 @@ CANDIDATES = 40  # classes that a row learns from
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 PIECES_OF_TABLE = 64
+WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 Found = tuple[NDArray[np.int32], NDArray[np.float32]]
 LEARN_ROWS = 4096  # rows whose candidates are found at once
 
@@ -84,7 +85,7 @@ def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def weigh(
-    table: CountTable, weights: GroupWeights, learnt: Learnt, gains: NDArray[np.float32]
+    table: CountTable, weights: GroupWeights, learnt: Learnt, gains: NDArray[np.int16]
 ) -> CountWeights:
     """Return what scores are made of.
 
@@ -100,7 +101,7 @@ def weigh(
         Weights by group.
     learnt : Learnt
         Feature and pair weights.
-    gains : float32 (Z,)
+    gains : int16 (Z,)
         Written, and part of the result.
     """
     rows, values = class_logarithms(table)
@@ -110,10 +111,28 @@ def weigh(
             table.starts, table.counts, slope, match, np.float32(weights.learnt), learnt.theta,
             learnt.delta, first, last, gains,
         )  # fmt: skip
+    wide_of, wide = _widened(table, gains)
     return CountWeights(
-        table.starts, table.classes, gains, weights.penalty[weights.group],
+        table.starts, table.classes, gains, wide_of, wide, weights.penalty[weights.group],
         np.float32(weights.prior) * rows, values, weights.hashed,
     )  # fmt: skip
+
+
+def _widened(
+    table: CountTable, gains: NDArray[np.int16]
+) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+    """Return the features whose gains are spread over all classes, and these gains.
+
+    Those with the longest lists, from an eighth of the classes on, in a byte a pair altogether.
+    """
+    lengths, n_classes = np.diff(table.starts), len(table.class_rows)
+    order = np.argsort(-lengths, kind="stable")[: table.n_pairs // (2 * n_classes)]
+    features = np.sort(order[lengths[order] >= n_classes / WIDE_SHARE])
+    wide = np.empty((len(features), n_classes), np.int16)
+    kernels.spread_lists(features, table.starts, table.classes, gains, wide)
+    wide_of = np.full(table.n_features, -1, np.int32)
+    wide_of[features] = np.arange(len(features))
+    return wide_of, wide
 
 
 def evidence(
@@ -220,9 +239,9 @@ def _left_out(
     def piece(first: int, last: int) -> None:
         learning_kernels.left_out_candidates(
             block.indptr, block.features, block.labels, first, last, w.starts, w.classes,
-            table.counts, w.gains, w.penalty, w.base, w.log_values, slope, match,
-            np.float32(weights.prior), table.class_rows, table.class_values, scorer.total(),
-            scores, ids,
+            table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values, slope,
+            match, np.float32(weights.prior), table.class_rows, table.class_values,
+            *scorer.scratch(), scores, ids,
         )  # fmt: skip
 
     scorer.each(block.n_rows, piece)

@@ -45,19 +45,19 @@ def add_evidence(
 @kernel(fastmath=False)
 def left_out_candidates(
     indptr: Array, features: Array, labels: Array, first: int, last: int, starts: Array,
-    classes: Array, counts: Array, gains: Array, penalty: Array, base: Array, log_values: Array,
-    slope: Array, match: Array, prior: Number, class_rows: Array, class_values: Array,
-    total: Array, scores: Array, ids: Array,
+    classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array, penalty: Array,
+    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
+    class_values: Array, units: Array, total: Array, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of counted rows ``first:last``, each row scored as if not counted.
 
-    `slope` and `match` float32 (d,) are the weights that made `gains`; `total` float32 (K,) is
-    scratch; `scores` float32 and `ids` int32 (n, m) are written. A row that is the only one of its
-    class has no score for it.
+    `slope` and `match` float32 (d,) are the weights that made `gains`; `units` int32 and `total`
+    float32 (K,) are scratch; `scores` float32 and `ids` int32 (n, m) are written. A row that is the
+    only one of its class has no score for it.
     """
     for i in range(first, last):
         row = features[indptr[i] : indptr[i + 1]]
-        sum_row(row, starts, classes, gains, penalty, base, log_values, total)
+        sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
         t = labels[i]
         total[t] = EXCLUDED
         if class_rows[t] > 1:

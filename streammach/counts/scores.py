@@ -23,9 +23,9 @@ PIECES_PER_THREAD = 16
 class CountWeights:
     """What a class's score is made of.
 
-    With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + sum over
-    counted pairs (f, i) of gain_fi``; with hashed models beside it, plus ``hashed * (1/R) sum_r ln
-    P_r[h_r(i)]``.
+    With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + (sum over
+    counted pairs (f, i) of gain_fi) / 1024``; with hashed models beside it, plus ``hashed * (1/R)
+    sum_r ln P_r[h_r(i)]``.
 
     Attributes
     ----------
@@ -33,8 +33,12 @@ class CountWeights:
         Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
     classes : int32 (Z,)
         The class of each pair, rising within a feature.
-    gains : float32 (Z,)
-        What each pair adds.
+    gains : int16 (Z,)
+        What each pair adds, in units of 1/1024 nat.
+    wide_of : int32 (d,)
+        Where a feature of many classes has its gains in `wide`, -1 for those with a list.
+    wide : int16 (n, K)
+        Gains of such features for all classes, which are added faster than long lists.
     penalty : float32 (d,)
         What each feature takes from every class, times `log_values`.
     base, log_values : float32 (K,)
@@ -45,15 +49,24 @@ class CountWeights:
 
     starts: NDArray[np.int64]
     classes: NDArray[np.int32]
-    gains: NDArray[np.float32]
+    gains: NDArray[np.int16]
+    wide_of: NDArray[np.int32]
+    wide: NDArray[np.int16]
     penalty: NDArray[np.float32]
     base: NDArray[np.float32]
     log_values: NDArray[np.float32]
     hashed: float
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name."""
-        return {name: value for name, value in vars(self).items() if name != "hashed"}
+        """Return the arrays by name, without the lists of the features that stand in `wide`."""
+        lengths = np.where(self.wide_of >= 0, 0, np.diff(self.starts))
+        kept = np.repeat(self.wide_of < 0, np.diff(self.starts))
+        return {
+            "starts": np.concatenate([[0], np.cumsum(lengths)]),
+            "classes": self.classes[kept], "gains": self.gains[kept],
+            "wide_of": self.wide_of, "wide": self.wide, "penalty": self.penalty,
+            "base": self.base, "log_values": self.log_values,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ class CountScorer:
     @staticmethod
     def footprint(n_classes: int, threads: int) -> int:
         """Return the bytes of the scratch of such a scorer."""
-        return threads * 4 * n_classes
+        return threads * 8 * n_classes
 
     def topk(
         self, rows: RowBlock, k: int, hashed: Hashed | None = None
@@ -139,11 +152,12 @@ class CountScorer:
         edges = np.linspace(0, n, min(n, self._threads * PIECES_PER_THREAD) + 1).astype(int)
         list(self._pool.map(lambda piece: work(*piece), itertools.pairwise(edges.tolist())))
 
-    def total(self) -> NDArray[np.float32]:
-        """Return this thread's scratch for the scores of all classes: float32 (K,)."""
-        if not hasattr(self._scratch, "total"):
-            self._scratch.total = np.empty(len(self.weights.base), np.float32)
-        found: NDArray[np.float32] = self._scratch.total
+    def scratch(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return this thread's scratch for the scores of all classes: (K,) each."""
+        if not hasattr(self._scratch, "arrays"):
+            n = len(self.weights.base)
+            self._scratch.arrays = np.empty(n, np.int32), np.empty(n, np.float32)
+        found: tuple[NDArray[np.int32], NDArray[np.float32]] = self._scratch.arrays
         return found
 
     def close(self) -> None:
@@ -159,14 +173,16 @@ class CountScorer:
         scores: NDArray[np.float32],
         ids: NDArray[np.int64],
     ) -> None:
-        w, total = self.weights, self.total()
+        w = self.weights
+        units, total = self.scratch()
         seeds = np.empty(max(SEEDS, scores.shape[1]), np.int64)
         seed_scores = np.empty(len(seeds), np.float32)
         for i in range(first, last):
             row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
             kernels.sum_row(
-                row, w.starts, w.classes, w.gains, w.penalty, w.base, w.log_values, total
-            )
+                row, w.starts, w.classes, w.gains, w.wide_of, w.wide, w.penalty, w.base,
+                w.log_values, units, total,
+            )  # fmt: skip
             if hashed is None:
                 kernels.best_of(total, scores[i], ids[i])
                 continue

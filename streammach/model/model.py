@@ -290,7 +290,9 @@ def _counts(
     shapes: dict[str, tuple[tuple[int, ...], type[np.generic]]] = {
         "starts": ((spec.n_features + 1,), np.int64),
         "classes": (pairs, np.int32),
-        "gains": (pairs, np.float32),
+        "gains": (pairs, np.int16),
+        "wide_of": ((spec.n_features,), np.int32),
+        "wide": ((len(found.get("wide", ())), spec.n_classes), np.int16),
         "penalty": ((spec.n_features,), np.float32),
         "base": ((spec.n_classes,), np.float32),
         "log_values": ((spec.n_classes,), np.float32),
@@ -301,7 +303,14 @@ def _counts(
     )
     if right:
         starts, classes = found["starts"], found["classes"]
-        right = starts[0] == 0 and starts[-1] == len(classes) and not (np.diff(starts) < 0).any()
+        wide_of = found["wide_of"]
+        right = not len(wide_of) or (wide_of.min() >= -1 and wide_of.max() < len(found["wide"]))
+        right = (
+            right
+            and starts[0] == 0
+            and starts[-1] == len(classes)
+            and not (np.diff(starts) < 0).any()
+        )
         right = right and (
             not len(classes) or (classes.min() >= 0 and classes.max() < spec.n_classes)
         )

@@ -120,7 +120,7 @@ class Blender:
             return Blend(None, (reason,), {})
         alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
         table = self._count()
-        gains = np.empty(table.n_pairs, np.float32)
+        gains = np.empty(table.n_pairs, np.int16)
         grouped = self._choose_grouping(table, gains)
         learnt = self._learn(table, grouped, gains)
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.merit)
@@ -158,7 +158,7 @@ class Blender:
         self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class")
         return table
 
-    def _choose_grouping(self, table: CountTable, gains: NDArray[np.float32]) -> _Fitted:
+    def _choose_grouping(self, table: CountTable, gains: NDArray[np.int16]) -> _Fitted:
         """Fit the weights for each way to group features; return the best, with all figures."""
         tried: list[tuple[str, _Fitted]] = []
         for name, group in groupings(self._dataset, table).items():
@@ -169,7 +169,7 @@ class Blender:
         figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
         return replace(best, why=f"{name}: held-out P@1 / P@5 {figures}")
 
-    def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.float32]) -> _Fitted:
+    def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.int16]) -> _Fitted:
         """Learn feature and pair weights on counts alone, then fit everything together."""
         group = grouped.weights.group
         found = self._evidence(table, grouped.weights, Learnt.nothing(), gains)
@@ -192,7 +192,7 @@ class Blender:
         found: Evidence,
         group: NDArray[np.int32],
         learnt: Learnt,
-        gains: NDArray[np.float32],
+        gains: NDArray[np.int16],
     ) -> _Fitted:
         """Fit the weights; what they reach is measured on rows that the fit did not see.
 
@@ -230,7 +230,7 @@ class Blender:
         table: CountTable,
         weights: GroupWeights,
         learnt: Learnt,
-        gains: NDArray[np.float32],
+        gains: NDArray[np.int16],
         rows: RowBlock,
     ) -> Measured:
         """Return what counts and hashed models reach together."""
@@ -246,7 +246,7 @@ class Blender:
         table: CountTable,
         weights: GroupWeights,
         learnt: Learnt,
-        gains: NDArray[np.float32],
+        gains: NDArray[np.int16],
     ) -> Evidence:
         """Return the candidates of the rows to fit on, by counts and by hashes."""
         rows = self._rows.part(0, self._n_fit)

@@ -109,14 +109,14 @@ def test_scores_equal_the_reference(block, rng, with_learnt):
         )
         theta = dict(zip(as_pairs(table), learnt.theta.tolist(), strict=True))
         delta = dict(enumerate(learnt.delta.tolist()))
-    gains = np.empty(table.n_pairs, np.float32)
+    gains = np.empty(table.n_pairs, np.int16)
     scorer = CountScorer(weigh(table, weights, learnt, gains), 2)
     expected = reference.ReferenceScores(block, K, weights, theta, delta)
     ids, scores = scorer.topk(block, K)
     for i in range(block.n_rows):
         row = block.features[block.indptr[i] : block.indptr[i + 1]]
         wanted = expected.scores(row.tolist())
-        np.testing.assert_allclose(scores[i], wanted[ids[i]], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(scores[i], wanted[ids[i]], rtol=1e-4, atol=2e-3)
         assert sorted(ids[i].tolist()) == list(range(K))
     scorer.close()
 
@@ -148,7 +148,7 @@ def test_counts_beside_hashes_are_exact_to_the_bit(rng, k, weight, levels):
     flat = GroupWeights(
         np.zeros(D, np.int32), *(np.ones(1, np.float32) * x for x in (0.5, 1, 0)), 0.0, 0.0, weight
     )
-    gains = np.empty(table.n_pairs, np.float32)
+    gains = np.empty(table.n_pairs, np.int16)
     scorer = CountScorer(weigh(table, flat, Learnt.nothing(), gains), 2)
     expected = blended_by_force(scorer, block, hashed)
     ids, scores = scorer.topk(block, k, hashed)
@@ -178,7 +178,7 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
     learnt = Learnt(
         rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
     )
-    gains = np.empty(table.n_pairs, np.float32)
+    gains = np.empty(table.n_pairs, np.int16)
     scorer = CountScorer(weigh(table, weights, learnt, gains), 1)
     ids, scores = scorer.topk(block, 4)
     found = evidence(table, block, ids.astype(np.int32), weights.group, learnt, scorer.each)
@@ -187,7 +187,9 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
     for i in range(block.n_rows):
         row = block.features[block.indptr[i] : block.indptr[i + 1]]
         rest = w.base[ids[i]] - w.penalty[row].sum() * w.log_values[ids[i]]
-        np.testing.assert_allclose(found[i] @ columns + rest, scores[i], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            found[i] @ columns + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
+        )
     scorer.close()
 
 
@@ -201,7 +203,7 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
     block = RowBlock(block.indptr, block.features, block.values, labels)
     table = counted(block)
     weights = group_weights(rng)
-    gains = np.empty(table.n_pairs, np.float32)
+    gains = np.empty(table.n_pairs, np.int16)
     scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), threads)
     pieces = [block.part(i, min(i + piece, 90)) for i in range(0, 90, piece)]
     found = learn(table, weights, scorer, pieces, int(np.diff(block.indptr).max()))
@@ -221,7 +223,7 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
 def test_an_error_while_learning_reaches_the_caller(block, rng):
     table = counted(block)
     weights = group_weights(rng)
-    gains = np.empty(table.n_pairs, np.float32)
+    gains = np.empty(table.n_pairs, np.int16)
     scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), 1)
 
     def pieces():

@@ -54,7 +54,9 @@ def counted(model, rng):
     counts = {
         "starts": starts,
         "classes": rng.integers(0, 30, starts[-1]).astype(np.int32),
-        "gains": rng.normal(size=starts[-1]).astype(np.float32),
+        "gains": rng.integers(-99, 99, starts[-1]).astype(np.int16),
+        "wide_of": np.array([-1] * 10 + [0, 1], np.int32),
+        "wide": rng.integers(-99, 99, (2, 30)).astype(np.int16),
         "penalty": rng.normal(size=12).astype(np.float32),
         "base": rng.normal(size=30).astype(np.float32),
         "log_values": rng.normal(size=30).astype(np.float32),
@@ -81,6 +83,10 @@ def test_counts_come_back_as_they_were_saved(counted, tmp_path):
         ("classes", lambda a: a - 30),
         ("classes", lambda a: a.astype(np.int64)),
         ("gains", lambda a: a[:-1]),
+        ("wide_of", lambda a: a + 1),
+        ("wide_of", lambda a: a - 1),
+        ("wide", lambda a: a[:-1]),
+        ("wide", lambda a: a[:, :-1].copy()),
         ("base", lambda a: a[:-1]),
     ],
 )
@@ -91,9 +97,9 @@ def test_counts_that_lead_out_of_their_arrays_are_refused(name, change, counted,
         Model.load(tmp_path / "model")
 
 
-def test_gains_that_are_not_finite_are_never_written(counted, tmp_path):
-    counted.counts["gains"][0] = np.nan
-    with pytest.raises(DivergedError, match="gains are not finite"):
+def test_counts_that_are_not_finite_are_never_written(counted, tmp_path):
+    counted.counts["base"][0] = np.nan
+    with pytest.raises(DivergedError, match="base are not finite"):
         counted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -40,7 +40,8 @@ class ReferenceScores:
             total -= w.penalty[g] * np.log(max(values, 0.5))
             count = self.pairs.get((f, c), 0) - mine
             if count > 0:
-                total += w.slope[g] * np.log(count) + w.match[g] + self.learnt(f, c)
+                gain = w.slope[g] * np.log(count) + w.match[g] + self.learnt(f, c)
+                total += gain if mine else np.round(gain * 1024) / 1024
         return total
 
     def learnt(self, f, c):

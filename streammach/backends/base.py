@@ -82,7 +82,7 @@ def open_backend(
     *,
     dense: bool,
     threads: int,
-    weights: dict[str, NDArray[np.float32]] | None = None,
+    weights: dict[str, NDArray[Any]] | None = None,
 ) -> Backend:
     """Return a backend for a model.
 
@@ -98,6 +98,8 @@ def open_backend(
         Threads that compute.
     weights : dict, optional
         ``weights`` and ``bias`` of a trained model, which are used as they are; zeros otherwise.
+        Weights may be int8 where `scale` float32 (d,) says what each row is multiplied with; such a
+        model only predicts.
 
     Raises
     ------

@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
-@click.argument("path", metavar="STORE|RUN", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE|RUN|MODEL", type=click.Path(path_type=Path))
 @json_option
 @debug_option
 def info(path: Path, as_json: bool) -> None:
-    """Show what a store or a run holds.
+    """Show what a store, a run or a model holds.
 
     For a run, the plan stands beside what was measured.
     """
-    document = _run_document(path) if (path / "plan.json").exists() else _store_document(path)
+    if (path / "plan.json").exists():
+        document = _run_document(path)
+    elif (path / "model.json").exists():
+        document = _model_document(path)
+    else:
+        document = _store_document(path)
     if as_json:
         say_json(document)
         return
@@ -67,7 +72,6 @@ def _run_document(path: Path) -> dict[str, Any]:
 
     run = Run.open(path)
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
-    shape = "exact" if plan.model.exact else f"{plan.n_buckets} x {plan.n_repetitions}"
     ratio = result.peak_bytes / result.projected_bytes
     best = result.validation.get(result.estimator, result.history[result.best_epoch])
     validation = (
@@ -75,13 +79,10 @@ def _run_document(path: Path) -> dict[str, Any]:
         if "p_at_1" in best
         else "no held-out rows"
     )
-    counts = [] if model.counts is None else [("counts", _counts_text(model))]
     lines = [
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
-        ("model", f"{shape} float32, {model.spec.n_classes:,} classes, {model.spec.n_features:,} "
-                  f"features, {size_text(model.n_bytes)}, {model.estimator}"),
-        *counts,
+        *_model_lines(model),
         ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
                      f"{training.transform} values, smoothing {training.label_smoothing:g}, "
                      f"batch {training.batch_size:,}"),
@@ -108,13 +109,33 @@ def _run_document(path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _counts_text(model: Model) -> str:
-    """Return how large the counts are and what each part reaches on held-out rows."""
-    assert model.counts is not None
-    alone, both = (model.validation[name] for name in ("logsum", "blend"))
-    pairs = len(model.counts["classes"])
-    return (
-        f"{pairs:,} pairs, {size_text(model.counts_bytes)}; held-out P@1 / P@5 "
-        f"{alone['p_at_1']:.3f} / {alone['p_at_5']:.3f} without them, "
-        f"{both['p_at_1']:.3f} / {both['p_at_5']:.3f} with"
-    )
+def _model_document(path: Path) -> dict[str, Any]:
+    from streammach.model.model import Model  # loads on demand
+
+    model = Model.load(path)
+    return {
+        "kind": "model", "path": str(path), "buckets": model.spec.n_buckets,
+        "repetitions": model.spec.n_repetitions, "exact": model.spec.exact,
+        "n_classes": model.spec.n_classes, "n_features": model.spec.n_features,
+        "weights": str(model.weights.dtype), "pairs": model.n_pairs,
+        "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
+        "estimator": model.estimator, "lines": _model_lines(model),
+    }  # fmt: skip
+
+
+def _model_lines(model: Model) -> list[tuple[str, str]]:
+    """Return what a model is, and what each part of it reached on held-out rows."""
+    spec = model.spec
+    shape = "exact" if spec.exact else f"{spec.n_buckets} x {spec.n_repetitions}"
+    lines = [
+        ("model", f"{shape} {model.weights.dtype}, {spec.n_classes:,} classes, "
+                  f"{spec.n_features:,} features, {size_text(model.n_bytes)}, {model.estimator}")
+    ]  # fmt: skip
+    if model.counts is not None:
+        alone, both = (model.validation[name] for name in ("logsum", "blend"))
+        lines.append(
+            ("counts", f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}; in training "
+                       f"held-out P@1 / P@5 {alone['p_at_1']:.3f} / {alone['p_at_5']:.3f} without "
+                       f"them, {both['p_at_1']:.3f} / {both['p_at_5']:.3f} with")
+        )  # fmt: skip
+    return lines

@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "streammach.cli.models",
     "evaluate": "streammach.cli.predictions",
     "predict": "streammach.cli.predictions",
+    "shrink": "streammach.cli.shrink",
     "demo": "streammach.cli.demo",
 }
 

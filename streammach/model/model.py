@@ -105,7 +105,7 @@ class Model:
         What was measured on held-out rows.
     labels, features : Names
         Names by id.
-    weights : float32 (d, R*B)
+    weights : float32 or int8 (d, R*B)
         The table; memory-mapped after :meth:`load`.
     bias : float32 (R*B,)
         The bias.
@@ -114,6 +114,8 @@ class Model:
         :class:`streammach.counts.scores.CountWeights`; None without.
     hashed_weight : float
         Weight of the hashed models beside counts.
+    scale : float32 (d,) or None
+        What each feature's int8 weights are multiplied with; None with float32 weights.
     """
 
     spec: ModelSpec
@@ -126,21 +128,35 @@ class Model:
     validation: dict[str, Any]
     labels: Names
     features: Names
-    weights: NDArray[np.float32]
+    weights: NDArray[Any]
     bias: NDArray[np.float32]
     counts: dict[str, NDArray[Any]] | None = None
     hashed_weight: float = 0.0
+    scale: NDArray[np.float32] | None = None
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the arrays, as they lie on disk and in memory."""
         names = self.labels.n_bytes + self.features.n_bytes
-        return self.weights.nbytes + self.bias.nbytes + self.counts_bytes + names
+        return sum(a.nbytes for a in self.hashed.values()) + self.counts_bytes + names
+
+    @property
+    def hashed(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the hashed models by name."""
+        arrays = {"weights": self.weights, "bias": self.bias}
+        return arrays if self.scale is None else {**arrays, "scale": self.scale}
 
     @property
     def counts_bytes(self) -> int:
         """Bytes of the counts."""
         return sum(a.nbytes for a in (self.counts or {}).values())
+
+    @property
+    def n_pairs(self) -> int:
+        """Counted pairs that add something to a score."""
+        if self.counts is None:
+            return 0
+        return len(self.counts["classes"]) + int(np.count_nonzero(self.counts["wide"]))
 
     @property
     def calibrated(self) -> Ranker:
@@ -158,7 +174,7 @@ class Model:
             If it cannot be written.
         """
         counts = {COUNTS + name: array for name, array in (self.counts or {}).items()}
-        check_finite({"weights": self.weights, "bias": self.bias, **counts})
+        check_finite({**self.hashed, **counts})
         target = Path(folder)
         partial = target.with_name(f".{target.name}.partial")
         remove_folder(partial)
@@ -167,13 +183,12 @@ class Model:
             tensors = write_tensors(
                 partial / TENSORS,
                 {
-                    "bias": self.bias,
                     "label_offsets": self.labels.offsets,
                     "label_bytes": self.labels.data,
                     "feature_offsets": self.features.offsets,
                     "feature_bytes": self.features.data,
                     **counts,
-                    "weights": self.weights,
+                    **self.hashed,
                 },
             )
             document = Document(
@@ -213,23 +228,28 @@ class Model:
             "label_offsets": (spec.n_classes + 1,),
             "feature_offsets": (spec.n_features + 1,),
         }
+        types: dict[str, np.dtype[Any]] = dict.fromkeys(("weights", "bias"), np.dtype(np.float32))
+        if "scale" in arrays:
+            shapes["scale"] = (spec.n_features,)
+            types |= {"weights": np.dtype(np.int8), "scale": np.dtype(np.float32)}
         for name, shape in shapes.items():
-            if name not in arrays or arrays[name].shape != shape:
-                raise ModelError(
-                    f"damaged: {name} has the wrong shape", path=clean(folder, 300), hint=COPY_AGAIN
-                )
+            found = arrays.get(name)
+            if found is None or found.shape != shape or found.dtype != types.get(name, found.dtype):
+                what = f"damaged: {name} has the wrong shape or type"
+                raise ModelError(what, path=clean(folder, 300), hint=COPY_AGAIN)
         return cls(
             spec, document.training, document.dense, document.estimator, document.calibration,
             document.store, document.majority, document.validation,
             _names(arrays, "label", document.label_kind),
             _names(arrays, "feature", document.feature_kind),
             arrays["weights"], arrays["bias"], _counts(arrays, document, clean(folder, 300)),
-            document.hashed_weight or 0.0,
+            document.hashed_weight or 0.0, arrays.get("scale"),
         )  # fmt: skip
 
     def __repr__(self) -> str:
         shape = "exact" if self.spec.exact else f"{self.spec.n_buckets} x {self.spec.n_repetitions}"
-        return f"Model({shape} float32, {self.spec.n_classes:,} classes, {self.estimator})"
+        kind = self.weights.dtype
+        return f"Model({shape} {kind}, {self.spec.n_classes:,} classes, {self.estimator})"
 
 
 def check_finite(arrays: dict[str, NDArray[Any]]) -> None:

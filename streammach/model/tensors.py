@@ -19,7 +19,14 @@ from streammach.errors import ModelError, clean
 from streammach.files import PIECE, Writer, crc32c, disk_error, file_pieces
 from streammach.spec import from_json
 
-DTYPES = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "I16": np.int16, "U8": np.uint8}
+DTYPES = {
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+}
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 MAX_HEADER = 1 << 20
 COPY_AGAIN = "Copy the folder again, or train again."

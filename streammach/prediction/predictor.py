@@ -94,7 +94,7 @@ class Predictor:
             model.spec,
             dense=model.dense,
             threads=threads or cores(),
-            weights={"weights": model.weights, "bias": model.bias},
+            weights=model.hashed,
         )
 
     def topk(

@@ -162,8 +162,8 @@ class Blender:
         """Fit the weights for each way to group features; return the best, with all figures."""
         tried: list[tuple[str, _Fitted]] = []
         for name, group in groupings(self._dataset, table).items():
-            found = self._evidence(table, start_weights(group), Learnt.nothing(), gains)
-            tried.append((name, self._fit(table, found, group, Learnt.nothing(), gains)))
+            start = start_weights(group)
+            tried.append((name, self._fit(table, start, Learnt.nothing(), gains)))
             self._tell(f"by {name}: held-out P@1 / P@5 {_text(tried[-1][1].reached)}")
         name, best = max(tried, key=lambda item: item[1].reached.merit)
         figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
@@ -171,41 +171,49 @@ class Blender:
 
     def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.int16]) -> _Fitted:
         """Learn feature and pair weights on counts alone, then fit everything together."""
-        group = grouped.weights.group
-        found = self._evidence(table, grouped.weights, Learnt.nothing(), gains)
-        with threadpoolctl.threadpool_limits(1, user_api="blas"):
-            alone = fit_groups(found, group, hashed=False, learnt=False)
+        alone = self._counts_alone(table, grouped.weights, gains)
         scorer = CountScorer(weigh(table, alone, Learnt.nothing(), gains), self._plan.threads)
         work = float(np.diff(table.starts) @ self._dataset.feature_counts) / self._dataset.n_rows
         n_rows = int(min(self._dataset.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
         longest = self._dataset.facts.max_row_nnz
         learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)
         scorer.close()
-        found = self._evidence(table, replace(alone, learnt=1.0), learnt, gains)
-        fitted = self._fit(table, found, group, learnt, gains)
+        fitted = self._fit(table, replace(alone, learnt=1.0), learnt, gains)
         self._tell(f"with feature and pair weights: held-out P@1 / P@5 {_text(fitted.reached)}")
         return fitted
+
+    def _counts_alone(
+        self, table: CountTable, weights: GroupWeights, gains: NDArray[np.int16]
+    ) -> GroupWeights:
+        """Fit the weights of counts without hashed models, which know the rows to learn from."""
+        found = self._evidence(table, weights, Learnt.nothing(), gains)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            return fit_groups(found, weights.group, hashed=False, learnt=False)
 
     def _fit(
         self,
         table: CountTable,
-        found: Evidence,
-        group: NDArray[np.int32],
+        start: GroupWeights,
         learnt: Learnt,
         gains: NDArray[np.int16],
     ) -> _Fitted:
-        """Fit the weights; what they reach is measured on rows that the fit did not see.
+        """Fit the weights on candidates by `start` and by the hashed models.
+
+        What they reach is measured on rows that the fit did not see.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
         The loss is that of the first place; for the sake of the first five the hashed models get
         the multiple of their fitted weight that does best on the half that each fit did not see.
         """
         half = self._n_fit // 2
+        group, with_learnt = start.group, learnt.theta.size > 0
+        found = self._evidence(table, start, learnt, gains)
         halves = (found.part(0, half), found.part(half, self._n_fit))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
-            fits = [fit_groups(part, group, hashed=True, learnt=learnt.theta.size > 0)
+            fits = [fit_groups(part, group, hashed=True, learnt=with_learnt)
                     for part in (*halves, found)]  # fmt: skip
             factor = _best_factor(fits, halves)
+        del found, halves  # a large part of the memory
         fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
         others = (self._rows.part(half, self._rows.n_rows), self._rows.part(0, half))
         reached = _joined(

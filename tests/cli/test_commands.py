@@ -304,3 +304,29 @@ def test_the_first_compilation_is_said(train_text, tiny):
         assert done.returncode == 0, done.stderr
         said.append("compiling kernels" in done.stderr)
     assert said == [True, False]
+
+
+def test_shrink_makes_a_smaller_model(job, capsys):
+    out = job / "small"
+    code, text, _ = run(capsys, "shrink", job / "run", "--out", out, "--on", job / "test.zarr")
+    assert code == 0
+    assert all(word in text for word in ("int8", "before  P@1", "after   P@1"))
+    document = json.loads(run(capsys, "info", out, "--json")[1])
+    assert (document["kind"], document["weights"]) == ("model", "int8")
+    assert run(capsys, "evaluate", out, job / "test.zarr")[0] == 0
+    again = run(capsys, "shrink", job / "run", "--out", out)
+    assert (again[0], "Use --force" in one_line(again[2])) == (2, True)
+    forced = ["shrink", job / "run", "--out", out, "--repetitions", 2, "--force", "--json"]
+    assert json.loads(run(capsys, *forced)[1])["repetitions"] == 2
+
+
+def test_shrink_replaces_nothing_but_models(job, capsys):
+    for victim in ("run", "run/model", "train.zarr"):
+        code, _, err = run(capsys, "shrink", job / "run", "--out", job / victim, "--force")
+        assert code == 2, one_line(err)
+    assert run(capsys, "info", job / "run")[0] == 0
+    assert run(capsys, "verify", job / "train.zarr")[0] == 0
+    both = ["--memory", "1MB", "--pairs", 5]
+    assert run(capsys, "shrink", job / "run", "--out", job / "x", *both)[0] == 2
+    code, _, err = run(capsys, "shrink", job / "run", "--out", job / "x", "--memory", "1KB")
+    assert (code, "smallest model" in one_line(err), (job / "x").exists()) == (6, True, False)

@@ -72,7 +72,7 @@ class CpuBackend:
         Threads that compute.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are; zeros otherwise.
+        are, or int8 weights and ``scale`` float32 (d,); zeros otherwise.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CpuBackend:
         *,
         dense: bool,
         threads: int,
-        weights: dict[str, NDArray[np.float32]] | None = None,
+        weights: dict[str, NDArray[Any]] | None = None,
     ) -> None:
         self.spec = spec
         self.dense = dense
@@ -95,6 +95,7 @@ class CpuBackend:
             self._bias = np.zeros(columns, np.float32)
         else:
             self._weights, self._bias = weights["weights"], weights["bias"]
+        self._scale = None if weights is None else weights.get("scale")
         self._steps = np.zeros(1, np.int64)
         self._training: TrainSpec | None = None
         self._buffers: dict[str, NDArray[Any]] = {}
@@ -178,13 +179,16 @@ class CpuBackend:
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        values = rows.values
+        if self._scale is not None:
+            values = values * self._scale[rows.features]
 
         def piece(first: int, last: int) -> None:
             if self.dense:
                 self._products(rows.part(first, last), z[first:last])
             else:
                 kernels.logits(
-                    rows.indptr, rows.features, rows.values, first, last,
+                    rows.indptr, rows.features, values, first, last,
                     self._weights, self._bias, z,
                 )  # fmt: skip
             kernels.probabilities(

@@ -111,8 +111,10 @@ def kernel(*, fastmath: bool = True, inline: bool = False) -> Callable[[F], F]:
         Whether sums may be reordered. Exact scores need False: the order of their additions is
         part of their definition.
     inline : bool
-        Whether callers take in the body as if it stood there; for small functions with array
-        arguments, whose calls would cost more than they do.
+        Whether callers take in the body as if it stood there. A kernel that other kernels call is
+        inline, or has no fast math: otherwise every caller brings a copy of its own, whose sums may
+        be reordered in another way, and which copy runs differs between the process that compiles
+        and those that load.
 
     Returns
     -------

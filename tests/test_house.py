@@ -1,5 +1,6 @@
 """The rules of the house that a machine can check."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -77,3 +78,32 @@ def test_stale_code_is_never_served(tmp_path):
         answers.append(float(done.stdout))
     assert answers == [3.0, 6.0, 3.0]
     assert len(list((tmp_path / "cache/streammach").glob("kernels-*"))) == 2
+
+
+def test_the_copy_of_a_kernel_that_runs_does_not_matter():
+    """A kernel called by kernels is inline, or its sums may not be reordered."""
+    found, called = {}, set()
+    for file in (ROOT / "streammach").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            options = [
+                {k.arg: k.value.value for k in d.keywords}
+                for d in node.decorator_list
+                if isinstance(d, ast.Call) and getattr(d.func, "id", "") == "kernel"
+            ]
+            if options:
+                found.setdefault(node.name, []).extend(options)
+                called |= {
+                    getattr(call.func, "id", getattr(call.func, "attr", ""))
+                    for call in ast.walk(node)
+                    if isinstance(call, ast.Call)
+                }
+    loose = [
+        name
+        for name in called & found.keys()
+        for options in found[name]
+        if not options.get("inline") and options.get("fastmath", True)
+    ]
+    assert loose == []
+    assert len(called & found.keys()) > 20

@@ -43,7 +43,7 @@ def exp(x: Number) -> Any:
     return np.float32(0) if x < LOWEST else e
 
 
-@kernel()
+@kernel(inline=True)
 def residual(p: Number, hit: bool, smoothing: Number, n_buckets: int) -> Any:
     """Return d loss / d logit of one bucket: its probability less its share of the target.
 
@@ -54,20 +54,20 @@ def residual(p: Number, hit: bool, smoothing: Number, n_buckets: int) -> Any:
     return p - target - (ONE - smoothing if hit else np.float32(0))
 
 
-@kernel()
+@kernel(inline=True)
 def adagrad_step(rate: Number, accumulated: Number, epsilon: Number) -> Any:
     """Return ``rate / sqrt(accumulated + epsilon)``, the factor of a row's gradient."""
     return rate / np.float32(math.sqrt(accumulated + epsilon))
 
 
-@kernel()
+@kernel(inline=True)
 def adam_moment(moment: Number, value: Number, decay: Number) -> Any:
     """Return the running mean ``decay * moment + (1 - decay) * value``; below 1e-30 it is 0."""
     mean = decay * moment + (ONE - decay) * value
     return mean if abs(mean) > NEGLIGIBLE else np.float32(0)
 
 
-@kernel()
+@kernel(inline=True)
 def adam_step(first: Number, second: Number, rate: Number, epsilon: Number) -> Any:
     """Return what Adam takes off a weight: ``rate * first / (sqrt(second) + epsilon)``.
 

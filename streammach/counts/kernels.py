@@ -89,7 +89,7 @@ def find(classes: Array, low: int, high: int, wanted: int) -> Any:
 
 
 @kernel()
-def add_rows(
+def count_rows(
     indptr: Array, features: Array, labels: Array, starts: Array, classes: Array, counts: Array
 ) -> None:
     """Count rows at the places that their pairs have in the table."""
@@ -145,7 +145,7 @@ def spread_lists(
             table[j, classes[z]] = gains[z]
 
 
-@kernel()
+@kernel(fastmath=False)
 def sum_row(
     row: Array, starts: Array, classes: Array, gains: Array, wide_of: Array, wide: Array,
     penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
@@ -174,7 +174,7 @@ def sum_row(
         total[c] = base[c] - rest * log_values[c] + units[c] * STEP
 
 
-@kernel()
+@kernel(inline=True)
 def add_piece(gains: Array, piece: Array) -> None:
     """Add gains int16 to `piece` int32."""
     for c in range(piece.shape[0]):

@@ -52,7 +52,7 @@ class CountTable:
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
-        kernels.add_rows(
+        kernels.count_rows(
             rows.indptr, rows.features, rows.labels, self.starts, self.classes, self.counts
         )
         _add_totals(rows, self.class_rows, self.class_values)

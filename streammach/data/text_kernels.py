@@ -139,7 +139,7 @@ def is_blank(byte: int) -> Any:
     return byte == SPACE or (9 <= byte <= 13 and byte != NEWLINE)
 
 
-@kernel()
+@kernel(fastmath=False)
 def token_end(text: Array, p: int, stop: int) -> Any:
     """Return the first position from `p` on that holds a blank, a control byte or `stop`."""
     while text[p] > SPACE and text[p] != stop:
@@ -147,7 +147,7 @@ def token_end(text: Array, p: int, stop: int) -> Any:
     return p
 
 
-@kernel()
+@kernel(fastmath=False)
 def vw_head(text: Array, p: int, label_needed: bool) -> Any:
     """Read what stands before the first ``|``: label start and end, weight, position, reason.
 
@@ -180,7 +180,7 @@ def vw_head(text: Array, p: int, label_needed: bool) -> Any:
     return start, end, weight, p, OK
 
 
-@kernel()
+@kernel(fastmath=False)
 def svmlight_head(text: Array, p: int) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
     end = token_end(text, p, HASH)
@@ -225,7 +225,7 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     return space, scale, p, MANY_SPACES if add and space >= MAX_NAMESPACES else OK
 
 
-@kernel()
+@kernel(fastmath=False)
 def all_digits(text: Array, start: int, end: int) -> Any:
     """Return whether the bytes are at most 18 digits without sign or leading zero."""
     if end - start > 18 or end == start or (text[start] == ZERO and end - start > 1):
@@ -236,7 +236,7 @@ def all_digits(text: Array, start: int, end: int) -> Any:
     return True
 
 
-@kernel()
+@kernel(fastmath=False)
 def ids_of_row(
     text: Array,
     out: Parsed,
@@ -293,7 +293,7 @@ def ids_of_row(
     return kept - first_value
 
 
-@kernel()
+@kernel(fastmath=False)
 def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
     """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
     size = end - start

@@ -13,6 +13,7 @@ from streammach.machine import size_text
 from streammach.model.model import Model
 
 PIECE_BYTES = 16 << 20  # of float32 weights that are narrowed at once
+TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
 PAIR_BYTES = 6  # class and gain
 WIDE_BYTES = 2  # a class's gain where a feature has them for all classes
 
@@ -65,7 +66,11 @@ def shrink(model: Model, size: Size) -> Model:
     weights, scale = _weights(model.weights, kept.n_columns, narrow=size.narrow)
     counts = None if model.counts is None else _largest(model.counts, size.n_pairs)
     bias = np.array(model.bias[: kept.n_columns])
-    return replace(model, spec=kept, weights=weights, bias=bias, scale=scale, counts=counts)
+    share = size.n_repetitions / spec.n_repetitions
+    return replace(
+        model, spec=kept, weights=weights, bias=bias, scale=scale, counts=counts,
+        hashed_weight=model.hashed_weight * share**TRUST,
+    )  # fmt: skip
 
 
 def size_for(model: Model, n_bytes: int) -> Size:

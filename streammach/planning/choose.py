@@ -243,7 +243,7 @@ def _why(buckets: int, repetitions: int, most: int) -> str:
     if (repetitions + 1) * buckets > most:
         return (
             f"the most buckets that leave {MIN_REPETITIONS} repetitions within {most:,} "
-            "columns: more brought nothing on the data sets measured"
+            "columns: more brought little on the data sets measured"
         )
     return f"the most repetitions of {buckets} buckets that fit"
 

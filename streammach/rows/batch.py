@@ -206,7 +206,7 @@ def transformed(block: RowBlock, transform: Transform) -> RowBlock:
     return RowBlock(block.indptr, block.features, values, block.labels, block.weights, block.places)
 
 
-@kernel()
+@kernel(inline=True)
 def transform_row(
     values: Array, start: int, stop: int, transform: int, out: Array, at: int
 ) -> None:

@@ -56,7 +56,7 @@ def start_state(space: int) -> Any:
     return np.uint64(space + 1) * MULTIPLIER
 
 
-@kernel()
+@kernel(fastmath=False)
 def hash_name(text: Array, start: int, size: int, space: int) -> Any:
     """Return the hash and the first two words of ``text[start : start + size]``."""
     state, first, second = start_state(space), np.uint64(0), np.uint64(0)
@@ -76,7 +76,7 @@ def tag_of(size: int, space: int) -> Any:
     return (np.uint64(size) << np.uint64(32)) | (np.uint64(space) << np.uint64(44))
 
 
-@kernel()
+@kernel(fastmath=False)
 def find(
     table: NameTable,
     text: Array,
@@ -108,7 +108,7 @@ def find(
     return np.int64(-1), i
 
 
-@kernel()
+@kernel(fastmath=False)
 def find_or_add(
     table: NameTable,
     text: Array,

@@ -85,6 +85,7 @@ def test_the_first_repetitions_stay_as_they_were(model, rng):
     assert np.array_equal(small.weights, whole.weights[:, : 2 * B])
     assert np.array_equal(small.bias, whole.bias[: 2 * B])
     assert small.spec.hash_a == whole.spec.hash_a[:2]
+    assert small.hashed_weight == pytest.approx(whole.hashed_weight * (2 / R) ** 0.25)
     assert topk(small, block_of(rng, 5, D, K))[0].shape == (5, K)
 
 

@@ -97,7 +97,7 @@ def decode_one(
             offer(score(row, codes, i, n_models, n_buckets, kind, v), i, best, where)
 
 
-@kernel()
+@kernel(inline=True)
 def extremes(v: Array) -> Any:
     """Return the largest value and the largest magnitude of `v` float32 (B,)."""
     top, low = v[0], v[0]
@@ -107,7 +107,7 @@ def extremes(v: Array) -> Any:
     return top, max(top, -low)
 
 
-@kernel()
+@kernel(inline=True)
 def lay_out(
     p: Array, n_models: int, n_buckets: int, by_column: Array, best: Array, slack: Array
 ) -> None:
@@ -139,7 +139,7 @@ def lay_out(
         slack[q] = total + size * n_models * 2.0**-22
 
 
-@kernel()
+@kernel(inline=True)
 def write_deficits(
     by_column: Array, best: Array, units: Array, n_models: int, n_buckets: int, table: Array
 ) -> None:
@@ -154,7 +154,7 @@ def write_deficits(
                 out[q] = np.uint8(np.int32(d if d < most else most))
 
 
-@kernel()
+@kernel(inline=True)
 def write_below(by_column: Array, thresholds: Array, n_columns: int, table: Array) -> None:
     """Write 1 for each bucket whose value is below the row's threshold: `table` uint8 (C * 64,)."""
     for c in range(n_columns):

@@ -17,7 +17,7 @@ from streammach.jit import Array, Number, kernel
 ADAGRAD, ADAM, SGD = range(3)
 
 
-@kernel()
+@kernel(inline=True)
 def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table: Array) -> None:
     """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,).
 
@@ -68,7 +68,7 @@ def logits(
         add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
 
 
-@kernel()
+@kernel(inline=True)
 def exponentials(z: Array) -> Any:
     """Replace `z` float32 (B,) by exp(z - max); return (max, sum)."""
     top, total = z[0], np.float32(0)
@@ -154,7 +154,7 @@ def probabilities(
                     v[c] *= inverse
 
 
-@kernel()
+@kernel(inline=True)
 def update_row(
     optimizer: int,
     weights: Array,
@@ -212,7 +212,7 @@ def update_row(
             w[c] -= step * g[c]
 
 
-@kernel()
+@kernel(inline=True)
 def squares(gradient: Array, n_buckets: int, n_models: int, out: Array) -> None:
     """Write the squared norm of each model's part of a gradient to `out` float32 (n_models,)."""
     for r in range(n_models):

@@ -1,0 +1,85 @@
+"""How accurate, fast and large streammach and its peers are on the same rows.
+
+    python -m benchmarks.peers.run TRAIN.zarr TEST.zarr [--systems a,b] [--json FILE]
+
+Every system runs in a process of its own, one after another, with the same number of threads; its
+file in benchmarks/peers/systems says which settings, and the figures go into one JSON file, where
+older ones of the same data and system are replaced. What fails or runs out of time is written down
+in its own words. P@k counts rows whose label training never saw as wrong.
+"""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import machine_facts
+from benchmarks.peers import systems
+
+
+def names():
+    """Return the systems in the order of the alphabet."""
+    return sorted(module.name for module in pkgutil.iter_modules(systems.__path__))
+
+
+def run_one(name, arguments):
+    """Return the figures of a system, or why there are none."""
+    module = importlib.import_module(f"benchmarks.peers.systems.{name}")
+    row = {"system": module.NAME, "settings": module.SETTINGS}
+    command = [
+        sys.executable, "-m", "benchmarks.peers.one", name, arguments.train, arguments.test,
+        "--threads", str(arguments.threads), "--max-test", str(arguments.max_test),
+    ]  # fmt: skip
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60 * arguments.minutes, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return row | {"failed": f"stopped after {arguments.minutes:g} minutes"}
+    if done.returncode:
+        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        return row | {"failed": said[:300], "seconds": time.monotonic() - began}
+    return row | json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    """Run the systems and write the figures."""
+    parser = machine_facts.parser(__doc__)
+    parser.add_argument("train")
+    parser.add_argument("test")
+    parser.add_argument("--systems", default=",".join(names()))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--max-test", type=int, default=10**9, help="first rows of the test")
+    parser.add_argument("--name", help="of the data; the store's otherwise")
+    arguments = parser.parse_args()
+    data = arguments.name or Path(arguments.train).stem
+    path = Path(arguments.json) if arguments.json else None
+    results = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    for name in arguments.systems.split(","):
+        row = run_one(name, arguments)
+        results.setdefault(data, {})[name] = row
+        print(line(data, row), flush=True)
+        if path is not None:
+            results["machine"] = machine_facts.facts()
+            path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def line(data, row):
+    """Return a row as text."""
+    if "failed" in row:
+        return f"{data:<14} {row['system']:<32} {row['failed']}"
+    five = "     -" if row["p_at_5"] is None else f"{row['p_at_5']:.4f}"
+    return (
+        f"{data:<14} {row['system']:<32} P@1 {row['p_at_1']:.4f}  P@5 {five}  "
+        f"{row['train_seconds']:7.0f} s  {row['model_bytes'] / 1e6:8.1f} MB  "
+        f"{row['microseconds_a_query']:7.0f} us  peak {row['peak_bytes'] / 1e9:.2f} GB"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""fastText with a hierarchical softmax; features are words."""
+
+import numpy as np
+
+from benchmarks.peers.task import K, folder_bytes, write_rows
+
+NAME = "fastText hs"
+PACKAGE = "fasttext-wheel"
+SETTINGS = "hierarchical softmax, dim 100, rate 0.5, 15 epochs (5 from a million rows on)"
+LARGE = 1_000_000
+
+
+def _words(ids):
+    return " ".join(f"f{i}" for i in ids)
+
+
+def train(task):
+    """Train on a file of words; return the model."""
+    import fasttext
+
+    path = task.folder / "train.txt"
+    write_rows(path, task.x, task.y, lambda y, ids, values: f"__label__{y} {_words(ids)}")
+    with task.measured():
+        return fasttext.train_supervised(
+            str(path), loss="hs", dim=100, lr=0.5, epoch=5 if len(task.y) >= LARGE else 15,
+            minCount=1, thread=task.threads, verbose=0,
+        )  # fmt: skip
+
+
+def predict(model, task):
+    """Return the best classes of each test row (m, 5)."""
+    x = task.x_test
+    lines = [_words(x.indices[x.indptr[i] : x.indptr[i + 1]].tolist()) for i in range(x.shape[0])]
+    out = np.full((len(lines), K), -1, np.int64)
+    for i, line in enumerate(lines):
+        labels = [label for _, label in model.f.predict(line + "\n", K, 0.0, "strict")]
+        out[i, : len(labels)] = [int(label.removeprefix("__label__")) for label in labels]
+    return out
+
+
+def size(model, task):
+    """Return the bytes of the saved model."""
+    model.save_model(str(task.folder / "model.bin"))
+    return folder_bytes(task.folder / "model.bin")

@@ -1,0 +1,34 @@
+"""napkinXC's probabilistic label tree."""
+
+import numpy as np
+
+from benchmarks.peers.task import K, folder_bytes, tree_features
+
+NAME = "napkinXC PLT"
+PACKAGE = "napkinxc"
+SETTINGS = "defaults: hierarchical k-means tree, logistic, C 10; (1 + ln value) idf or unit rows"
+
+
+def train(task):
+    """Train; return the model."""
+    from napkinxc.models import PLT
+
+    x = tree_features(task, task.x)
+    model = PLT(str(task.folder / "plt"), threads=task.threads, seed=0)
+    with task.measured():
+        model.fit(x, task.y.tolist())
+    return model
+
+
+def predict(model, task):
+    """Return the best classes of each test row (m, 5)."""
+    found = model.predict(tree_features(task, task.x_test), top_k=K)
+    out = np.full((len(found), K), -1, np.int64)
+    for i, labels in enumerate(found):
+        out[i, : len(labels)] = labels[:K]
+    return out
+
+
+def size(model, task):
+    """Return the bytes of the model's folder."""
+    return folder_bytes(task.folder / "plt")

@@ -1,0 +1,37 @@
+"""The class of the nearest rows by cosine, brute force."""
+
+import numpy as np
+
+from benchmarks.peers.task import K, unit_rows
+
+NAME = "nearest neighbours"
+PACKAGE = "scipy"
+SETTINGS = "cosine of the raw values, brute force, distinct classes of the 25 nearest rows in order"
+NEAR, BLOCK = 25, 256
+MOST_ROWS = 200_000
+
+
+def train(task):
+    """Return the training rows with length 1."""
+    if len(task.y) > MOST_ROWS:
+        raise SystemExit(f"brute force over {len(task.y):,} rows takes hours: not run")
+    return unit_rows(task.x)
+
+
+def predict(model, task):
+    """Return the classes of the nearest rows (m, 5)."""
+    x = unit_rows(task.x_test)
+    out = np.full((x.shape[0], K), -1, np.int64)
+    for start in range(0, x.shape[0], BLOCK):
+        near = (x[start : start + BLOCK] @ model.T).toarray()
+        best = np.argpartition(-near, NEAR, axis=1)[:, :NEAR]
+        order = np.argsort(-np.take_along_axis(near, best, axis=1), axis=1, kind="stable")
+        for i, rows in enumerate(np.take_along_axis(best, order, axis=1)):
+            labels = list(dict.fromkeys(task.y[rows].tolist()))[:K]
+            out[start + i, : len(labels)] = labels
+    return out
+
+
+def size(model, task):
+    """Return the bytes of the rows and their classes."""
+    return model.data.nbytes + model.indices.nbytes + model.indptr.nbytes + 4 * len(task.y)

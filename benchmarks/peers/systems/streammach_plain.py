@@ -1,0 +1,14 @@
+"""streammach without counts: MACH alone."""
+
+from benchmarks.peers.systems import streammach_full
+from benchmarks.peers.systems.streammach_full import PACKAGE, predict, size
+
+__all__ = ["PACKAGE", "predict", "size", "train"]
+
+NAME = "streammach --counts off"
+SETTINGS = streammach_full.SETTINGS
+
+
+def train(task):
+    """Train a run; return its model."""
+    return streammach_full.train(task, counts="off")

@@ -1,0 +1,110 @@
+"""What a system of the comparison is given: the rows of two stores, and a folder to work in."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from streammach.data.store.dataset import Dataset
+from streammach.rows.finish import finished
+
+K = 5  # classes that are asked for
+
+
+@dataclass
+class Task:
+    """Rows to train on and to predict.
+
+    `x` (n, d) and `x_test` (m, d) are CSR with the stored values; labels are class ids from 0, -1
+    in the test where training never saw them.
+    """
+
+    train_store: Path
+    test_store: Path
+    x: scipy.sparse.csr_matrix
+    y: np.ndarray
+    x_test: scipy.sparse.csr_matrix
+    y_test: np.ndarray
+    folder: Path
+    threads: int
+    seconds: dict = field(default_factory=dict)
+
+    @contextmanager
+    def measured(self, what="train"):
+        """Time what a system itself does, without the writing of its input or loading of code."""
+        began = time.monotonic()
+        yield
+        self.seconds[what] = time.monotonic() - began
+
+    @property
+    def n_classes(self):
+        """K."""
+        return int(self.y.max()) + 1
+
+    @classmethod
+    def open(cls, train, test, folder, threads, max_test):
+        """Read two stores; the test's first rows, which are in random order."""
+        with Dataset.open(train) as data, Dataset.open(test) as other:
+            rows = data.rows(0, data.n_rows)
+            tested = finished(
+                other.rows(0, min(max_test, other.n_rows)),
+                data.features.ids_of(other.features),
+                data.labels.ids_of(other.labels),
+            )
+            d = data.n_features
+        return cls(
+            Path(train), Path(test), matrix(rows, d), rows.labels.astype(np.int64),
+            matrix(tested, d), tested.labels.astype(np.int64), Path(folder), threads,
+        )  # fmt: skip
+
+
+def matrix(rows, d):
+    """Return rows as CSR (n, d) float32."""
+    values = rows.values.astype(np.float32)
+    return scipy.sparse.csr_matrix((values, rows.features, rows.indptr), shape=(rows.n_rows, d))
+
+
+def binary(x):
+    """Return the matrix with every stored value 1."""
+    return scipy.sparse.csr_matrix((np.ones_like(x.data), x.indices, x.indptr), shape=x.shape)
+
+
+def unit_rows(x):
+    """Return the matrix with rows of length 1."""
+    norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel())
+    scale = 1 / np.maximum(norms, 1e-12)
+    return (scipy.sparse.diags(scale.astype(np.float32)) @ x).tocsr().astype(np.float32)
+
+
+def tf_idf(x, counted):
+    """Return ``(1 + ln value) idf`` in rows of length 1; `counted`: the training matrix."""
+    idf = np.log(
+        counted.shape[0] / np.maximum(np.bincount(counted.indices, minlength=x.shape[1]), 1)
+    )
+    data = (1 + np.log(np.maximum(x.data, 1e-6))) * idf[x.indices]
+    weighted = scipy.sparse.csr_matrix((data, x.indices, x.indptr), shape=x.shape)
+    return unit_rows(weighted.astype(np.float32))
+
+
+def tree_features(task, x):
+    """Return what tree learners are usually given: tf-idf, or unit rows where values are dense."""
+    return unit_rows(x) if task.x.nnz > 0.1 * np.prod(task.x.shape) else tf_idf(x, task.x)
+
+
+def folder_bytes(path):
+    """Return the bytes of the files of a folder, or of a file."""
+    path = Path(path)
+    return sum(
+        f.stat().st_size for f in ([path] if path.is_file() else path.rglob("*")) if f.is_file()
+    )
+
+
+def write_rows(path, x, y, line):
+    """Write a line a row: ``line(label, ids, values)``."""
+    with open(path, "w", encoding="ascii") as out:
+        for i in range(x.shape[0]):
+            a, b = x.indptr[i], x.indptr[i + 1]
+            out.write(line(int(y[i]), x.indices[a:b].tolist(), x.data[a:b].tolist()) + "\n")

@@ -24,14 +24,14 @@ def test_compiled_and_loaded_kernels_make_the_same_bytes(tiny):
     dense = tiny.folder / "dense.zarr"
     for store, rows in (
         (sparse, lines),
-        (dense, [f"{i % 7} | " + " ".join(f"x{j}:{(i * j) % 11 + 0.5}" for j in range(9))
-                 for i in range(900)]),
+        (dense, [f"{i % 97} | " + " ".join(f"x{j}:{(i * j) % 11 + 0.5}" for j in range(40))
+                 for i in range(1500)]),
     ):  # fmt: skip
         source = tiny.text(f"{store.stem}.vw", rows)
         command = [sys.executable, "-m", "streammach", "convert", str(source), str(store)]
         subprocess.run(command, check=True, capture_output=True)
     kernels = tiny.folder / "kernels"
-    shape = ["--buckets", "8", "--repetitions", "6", "--transform", "l2", "--learning-rate", "1"]
+    shape = ["--buckets", "37", "--repetitions", "6", "--transform", "l2", "--learning-rate", "1"]
     for name, store, options in (
         ("sparse", sparse, shape), ("dense", dense, ["--exact", "--transform", "l2"])
     ):  # fmt: skip

@@ -76,7 +76,7 @@ def cut(ends: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
 
 def count_pairs(
     blocks: Blocks,
-    feature_counts: NDArray[np.int64],
+    n_features: int,
     n_classes: int,
     *,
     max_pairs: int,
@@ -92,22 +92,26 @@ def count_pairs(
     ----------
     blocks : callable
         Returns the rows as (block, held): held bool (n,) says which rows are held out.
-    feature_counts : int64 (d,)
-        Values of each feature.
-    n_classes : int
-        K, below 2^30.
+    n_features, n_classes : int
+        d, and K below 2^30.
     max_pairs : int
         Pairs that there is room for.
     mark_bytes : int
         Bytes for marks.
     threads : int
         Threads that sort.
+
+    Raises
+    ------
+    OverflowError
+        If there are more pairs.
     """
-    d = len(feature_counts)
-    starts = np.zeros(d + 1, np.int64)
+    starts = np.zeros(n_features + 1, np.int64)
     classes, counts = np.empty(max_pairs, np.int32), np.empty(max_pairs, np.int32)
     rows, values = np.zeros(n_classes, np.int64), np.zeros(n_classes, np.int64)
+    feature_counts = np.zeros(n_features, np.int64)
     for block, held in blocks():
+        feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
     with ThreadPoolExecutor(threads, "count") as pool:
         for first, last in _ranges(feature_counts, mark_bytes):
@@ -134,6 +138,8 @@ def _fill(
     _each(pool, pieces, lambda a, b: kernels.sort_lists(begins, a, b, marks))
     _each(pool, pieces, lambda a, b: kernels.size_lists(begins, marks, a, b, sizes))
     starts[1:] = starts[0] + np.cumsum(sizes)
+    if starts[-1] > len(classes):
+        raise OverflowError
     _each(
         pool, pieces, lambda a, b: kernels.fill_lists(begins, marks, a, b, starts, classes, counts)
     )

@@ -119,7 +119,10 @@ class Blender:
             reason = f"no counts: {self._n_fit:,} held-out rows are too few to weigh them"
             return Blend(None, (reason,), {})
         alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
-        table = self._count()
+        try:
+            table = self._count()
+        except OverflowError:  # six standard errors above the store's estimate, or a false one
+            return Blend(None, ("no counts: the store holds more pairs than it says",), {})
         gains = np.empty(table.n_pairs, np.int16)
         grouped = self._choose_grouping(table, gains)
         learnt = self._learn(table, grouped, gains)
@@ -151,7 +154,7 @@ class Blender:
     def _count(self) -> CountTable:
         facts = self._dataset.facts
         table = count_pairs(
-            self._blocks, self._dataset.feature_counts, facts.n_classes,
+            self._blocks, facts.n_features, facts.n_classes,
             max_pairs=self._plan.max_pairs, mark_bytes=self._plan.max_pairs * 12,
             threads=self._plan.threads,
         )  # fmt: skip
@@ -198,8 +201,6 @@ class Blender:
         gains: NDArray[np.int16],
     ) -> _Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
-
-        What they reach is measured on rows that the fit did not see.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
         The loss is that of the first place; for the sake of the first five the hashed models get

@@ -27,9 +27,8 @@ def whole(block, held):
 
 def counted(block, *, held=None, mark_bytes=1 << 20, threads=2):
     held = np.zeros(block.n_rows, bool) if held is None else held
-    sizes = np.bincount(block.features, minlength=D).astype(np.int64)
     return count_pairs(
-        whole(block, held), sizes, K, max_pairs=block.nnz, mark_bytes=mark_bytes, threads=threads
+        whole(block, held), D, K, max_pairs=block.nnz, mark_bytes=mark_bytes, threads=threads
     )
 
 
@@ -79,6 +78,15 @@ def test_held_out_rows_have_places_and_are_counted_later(block, rng):
     pairs, rows, _ = reference.pair_counts(block)
     assert as_pairs(table) == pairs
     assert int(table.class_rows.sum()) == block.n_rows
+
+
+def test_more_pairs_than_there_is_room_for_are_refused(block):
+    n_pairs = counted(block).n_pairs
+    held = np.zeros(block.n_rows, bool)
+    options = {"mark_bytes": 1 << 20, "threads": 1}
+    count_pairs(whole(block, held), D, K, max_pairs=n_pairs, **options)
+    with pytest.raises(OverflowError):
+        count_pairs(whole(block, held), D, K, max_pairs=n_pairs - 1, **options)
 
 
 def test_entropies_are_those_of_the_classes(block):

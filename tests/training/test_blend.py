@@ -1,5 +1,7 @@
 """Counts beside the hashed models: kept where they pay, resumed, the same for any threads."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,11 @@ def test_too_few_held_out_rows_leave_the_counts_out(tiny):
     assert run.plan.max_pairs > 0
     assert run.model.counts is None
     assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)
+
+
+def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny):
+    data, _ = stores
+    plan = dataclasses.replace(narrow(data), max_pairs=100)
+    run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
+    assert run.model.counts is None
+    assert any("more pairs than it says" in reason for reason in run.result.reasons)

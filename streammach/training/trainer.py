@@ -287,6 +287,7 @@ class _Session:
         epoch, before, began = progress.epoch, progress.seconds, time.monotonic()
         reader.waited_seconds = 0.0
         first_row = progress.row
+        asked: str | None = None
         for step in train_epoch(self._backend, reader, spec, epoch, progress.row):
             progress = msgspec.structs.replace(
                 progress,
@@ -297,6 +298,7 @@ class _Session:
             )
             state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
             call(self._callbacks, "on_progress", state)
+            asked = asked or state.stop_reason
             self._between_batches(progress, state, checkpoints)
         seconds = time.monotonic() - began
         entry = self._measured(progress, spec, reader, held, (reader.n_rows - first_row) / seconds)
@@ -307,7 +309,7 @@ class _Session:
         state.epoch = epoch
         self._log("validation", **entry)
         call(self._callbacks, "on_epoch_end", state)
-        return msgspec.structs.replace(progress, stopped=state.stop_reason), state
+        return msgspec.structs.replace(progress, stopped=asked or state.stop_reason), state
 
     def _measured(
         self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float

@@ -197,6 +197,17 @@ def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
     assert len(run.result.history) == 1
 
 
+def test_a_stop_asked_for_within_an_epoch_ends_the_run_after_it(data, tiny):
+    class Enough:
+        def on_progress(self, state):
+            if state.step == 3:
+                state.stop("enough")
+
+    options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
+    run = fit(data, tiny.folder / "run", callbacks=[Enough()], **options)
+    assert (len(run.result.history), run.result.stopped) == (1, "enough")
+
+
 def test_callbacks_see_the_run(data, tiny):
     calls = []
 

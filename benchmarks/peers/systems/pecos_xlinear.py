@@ -1,0 +1,47 @@
+"""PECOS XLinear: a tree of linear rankers over clusters of labels."""
+
+import numpy as np
+import scipy.sparse
+
+from benchmarks.peers.task import K, folder_bytes, tree_features
+
+NAME = "PECOS XLinear"
+PACKAGE = "libpecos"
+THRESHOLD, BEAM = 0.1, 10
+SETTINGS = (
+    f"PIFA clusters, C 1, threshold {THRESHOLD}, beam {BEAM}; (1 + ln value) idf or unit rows"
+)
+
+
+def train(task):
+    """Train; return the model."""
+    from pecos.xmc import Indexer, LabelEmbeddingFactory
+    from pecos.xmc.xlinear.model import XLinearModel
+
+    x, n = tree_features(task, task.x), len(task.y)
+    y = scipy.sparse.csr_matrix(
+        (np.ones(n, np.float32), (np.arange(n), task.y)), (n, task.n_classes)
+    )
+    with task.measured():
+        labels = LabelEmbeddingFactory.create(y, x, method="pifa")
+        tree = Indexer.gen(labels, indexer_type="hierarchicalkmeans")
+        return XLinearModel.train(x, y, C=tree, threshold=THRESHOLD, threads=task.threads)
+
+
+def predict(model, task):
+    """Return the best classes of each test row (m, 5)."""
+    x = tree_features(task, task.x_test)
+    with task.measured("predict"):
+        found = model.predict(x, beam_size=BEAM, only_topk=K, threads=task.threads)
+    out = np.full((x.shape[0], K), -1, np.int64)
+    for i in range(x.shape[0]):
+        a, b = found.indptr[i], found.indptr[i + 1]
+        order = np.argsort(-found.data[a:b], kind="stable")
+        out[i, : b - a] = found.indices[a:b][order]
+    return out
+
+
+def size(model, task):
+    """Return the bytes of the saved model."""
+    model.save(str(task.folder / "pecos"))
+    return folder_bytes(task.folder / "pecos")

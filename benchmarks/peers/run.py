@@ -41,7 +41,8 @@ def run_one(name, arguments):
     except subprocess.TimeoutExpired:
         return row | {"failed": f"stopped after {arguments.minutes:g} minutes"}
     if done.returncode:
-        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        said = next((text for text in reversed(lines) if "Error" in text), lines[-1])
         return row | {"failed": said[:300], "seconds": time.monotonic() - began}
     return row | json.loads(done.stdout.splitlines()[-1])
 

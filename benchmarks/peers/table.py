@@ -10,8 +10,8 @@ from pathlib import Path
 HEAD = """# Beside other systems
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`. Every system ran
-alone in a process of its own on the same rows, with {threads} threads, on {processor}; P@1 and P@5
-are of the test rows, where a label that training never saw counts as wrong. Training is the
+alone in a process of its own on the same rows, with {threads} threads ({processor}). P@1 and
+P@5 are of the test rows, where a label that training never saw counts as wrong. Training is the
 system's own time, without the writing of its input, for streammach with the search of its settings.
 Peak is the largest resident memory of the process, with the rows that the harness holds. One run
 each; the settings are the systems' defaults or what their authors use, not tuned on these data.

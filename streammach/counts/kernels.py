@@ -116,15 +116,15 @@ def entropies(starts: Array, counts: Array, out: Array) -> None:
 @kernel(fastmath=False)
 def pair_gains(
     starts: Array, counts: Array, slope: Array, match: Array, share: Number, theta: Array,
-    delta: Array, first: int, last: int, gains: Array,
+    delta: Array, gains: Array,
 ) -> None:  # fmt: skip
     """Write ``slope_f ln n + match_f + share (theta + delta_f)`` of every pair, 0 where n = 0.
 
-    For features ``first:last``, in units of 1/UNITS, rounded and cut to int16; `theta` float32 (Z,)
-    is empty where nothing was learnt.
+    In units of 1/UNITS, rounded and cut to int16; `theta` float32 (Z,) is empty where nothing was
+    learnt.
     """
     learnt = theta.shape[0] > 0
-    for f in range(first, last):
+    for f in range(slope.shape[0]):
         for z in range(starts[f], starts[f + 1]):
             gain = np.float32(0)
             if counts[z] > 0:

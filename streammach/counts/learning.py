@@ -18,7 +18,6 @@ from streammach.rows.block import RowBlock
 CANDIDATES = 40  # classes that a row learns from
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
-PIECES_OF_TABLE = 64
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 Found = tuple[NDArray[np.int32], NDArray[np.float32]]
 LEARN_ROWS = 4096  # rows whose candidates are found at once
@@ -106,11 +105,10 @@ def weigh(
     """
     rows, values = class_logarithms(table)
     slope, match = weights.slope[weights.group], weights.match[weights.group]
-    for first, last in table.pieces(PIECES_OF_TABLE):
-        kernels.pair_gains(
-            table.starts, table.counts, slope, match, np.float32(weights.learnt), learnt.theta,
-            learnt.delta, first, last, gains,
-        )  # fmt: skip
+    share = np.float32(weights.learnt)
+    kernels.pair_gains(
+        table.starts, table.counts, slope, match, share, learnt.theta, learnt.delta, gains
+    )
     wide_of, wide = _widened(table, gains)
     return CountWeights(
         table.starts, table.classes, gains, wide_of, wide, weights.penalty[weights.group],

@@ -57,10 +57,6 @@ class CountTable:
         )
         _add_totals(rows, self.class_rows, self.class_values)
 
-    def pieces(self, parts: int) -> list[tuple[int, int]]:
-        """Return ranges of features with about as many pairs each."""
-        return cut(self.starts, parts)
-
     def entropies(self) -> NDArray[np.float32]:
         """Return the entropy of each feature's classes in nats: float32 (d,)."""
         out = np.empty(self.n_features, np.float32)

@@ -8,13 +8,48 @@ from dataclasses import dataclass
 
 from streammach.backends.base import Backend
 from streammach.data.reader import Reader
+from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
-from streammach.spec import TrainSpec
+from streammach.spec import Plan, TrainSpec
+from streammach.training.holdout import HeldOut
 
 
 def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
     """Return the learning rate after some rows of a training: it falls linearly to 0."""
     return spec.learning_rate * (1 - rows_done / rows_total)
+
+
+def open_reader(
+    dataset: Dataset,
+    plan: Plan,
+    backend: Backend,
+    spec: TrainSpec,
+    held: HeldOut,
+    *,
+    rows: int | None = None,
+) -> Reader:
+    """Return the reader of a training, whose batches have the room that the plan gives them.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    plan : Plan
+        Says how large batches and pools are.
+    backend : Backend
+        Says in which form it wants batches.
+    spec : TrainSpec
+        The training.
+    held : HeldOut
+        Rows to leave out.
+    rows : int, optional
+        Use the first rows of the store only.
+    """
+    return Reader(
+        dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=plan.batch_nnz,
+        pool_blocks=plan.pool_blocks, transform=spec.transform,
+        by_feature=backend.wants_by_feature, held=held.mask, rows=rows,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

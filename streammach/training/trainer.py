@@ -34,7 +34,7 @@ from streammach.spec import Plan, Ranker, TrainSpec, Transform, from_json, to_js
 from streammach.training.blend import Blend, Blender
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.holdout import HeldOut, hold_out
-from streammach.training.loop import train_epoch
+from streammach.training.loop import open_reader, train_epoch
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial
@@ -229,7 +229,7 @@ class _Session:
         self._backend.prepare(spec)
         checkpoints = Checkpoints(self._folder / "checkpoints", request)
         progress = checkpoints.newest(self._backend.arrays()) or Progress()
-        reader = self._reader(spec, held)
+        reader = open_reader(self._dataset, self._plan, self._backend, spec, held)
         state = self._state(progress, spec, reader)
         call(self._callbacks, "on_fit_start", state)
         while progress.epoch < spec.epochs and progress.stopped is None:
@@ -262,18 +262,6 @@ class _Session:
         settings = Settings(choice.spec, held.origin, trials, choice.reasons, request)
         write_atomic(path, to_json(settings))
         return settings
-
-    def _reader(self, spec: TrainSpec, held: HeldOut) -> Reader:
-        return Reader(
-            self._dataset,
-            seed=spec.seed,
-            batch_size=spec.batch_size,
-            batch_nnz=self._plan.batch_nnz,
-            pool_blocks=self._plan.pool_blocks,
-            transform=spec.transform,
-            by_feature=self._backend.wants_by_feature,
-            held=held.mask,
-        )
 
     def _epoch(
         self,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from streammach.backends.base import Backend
-from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
 from streammach.prediction.evaluate import Measured, measure
@@ -19,7 +18,7 @@ from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
 from streammach.spec import Optimizer, Plan, TrainSpec, Transform
 from streammach.training.holdout import HeldOut
-from streammach.training.loop import train_epoch
+from streammach.training.loop import open_reader, train_epoch
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SCREEN_ROWS, SCREEN_SHARE, SCREEN_EPOCHS = 60_000, 0.3, 2  # for the transform: its effect is large
@@ -225,17 +224,7 @@ class Search:
             return self._trials[key]
         short = replace(spec, epochs=epochs)
         self._backend.prepare(short)
-        reader = Reader(
-            self._dataset,
-            seed=spec.seed,
-            batch_size=spec.batch_size,
-            batch_nnz=self._plan.batch_nnz,
-            pool_blocks=self._plan.pool_blocks,
-            transform=spec.transform,
-            by_feature=self._backend.wants_by_feature,
-            held=self._held.mask,
-            rows=rows,
-        )
+        reader = open_reader(self._dataset, self._plan, self._backend, short, self._held, rows=rows)
         try:
             for epoch in range(epochs):
                 for _ in train_epoch(self._backend, reader, short, epoch):

@@ -163,6 +163,8 @@ class Plan:
         Most held-out rows and their values that are kept in memory.
     max_pairs : int
         Counted (feature, class) pairs that there is room for; 0 without counts.
+    closed_form : bool
+        Whether a closed form may be added to exact weights of dense rows.
     device : str
         ``cpu``.
     threads : int
@@ -187,6 +189,7 @@ class Plan:
     validation_rows: int
     validation_nnz: int
     max_pairs: int
+    closed_form: bool
     device: str
     threads: int
     allowed_bytes: int

@@ -43,6 +43,7 @@ def _plan(store: Path, options: dict[str, Any]) -> Plan:
         batch_size=options["batch_size"],
         optimizer=options["optimizer"],
         counts=options["counts"],
+        closed_form=not options["no_closed_form"],
         device=options["device"],
         threads=options["threads"],
         seed=options["seed"],
@@ -98,6 +99,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "optimizer": plan.optimizer,
             "dense": plan.dense,
             "max_pairs": plan.max_pairs,
+            "closed_form": plan.closed_form,
         },
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
@@ -140,10 +142,10 @@ class _Watcher:
             f"P@5 {trial.measured.p_at_5:.3f}"
         )
 
-    def on_counts(self, text: str) -> None:
+    def on_beside(self, text: str) -> None:
         """Tell what counting and fitting found."""
         self._progress.close()
-        tell(f"counts   {text}")
+        tell(f"beside   {text}")
 
     def on_progress(self, state: State) -> None:
         """Show where the epoch is."""

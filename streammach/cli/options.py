@@ -57,6 +57,11 @@ def shape_options(command: F) -> F:
             show_default=True,
             help="Counts of (feature, class) pairs beside the hashed models.",
         ),
+        click.option(
+            "--no-closed-form",
+            is_flag=True,
+            help="Leave exact weights of dense rows as they were trained.",
+        ),
         device_option,
         threads_option,
         click.option(

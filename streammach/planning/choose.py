@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
-from streammach import hashing
+from streammach import discriminant, hashing
 from streammach.backends.base import choose_device
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.data.store.dataset import Dataset
@@ -42,13 +42,15 @@ def plan(
     batch_size: int | None = None,
     optimizer: str = "auto",
     counts: str = "auto",
+    closed_form: bool = True,
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    With a budget: counts beside the hashed models, for sparse rows and if they fit; then a bucket
+    With a budget: counts beside the hashed models, for sparse rows and if they fit; a closed form
+    beside exact weights, for dense rows and if it fits; then a bucket
     for every class if that fits; else the number of columns B*R that fits, at most 1,024 beside
     counts and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
     apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if this machine's
@@ -72,6 +74,8 @@ def plan(
     counts : str
         ``auto``: room for counts where rows are sparse and they fit; ``on``: refuse where they do
         not fit; ``off``.
+    closed_form : bool
+        Room for a closed form beside exact weights of dense rows, if it fits.
     device : str
         ``auto`` or ``cpu``.
     threads : int, optional
@@ -106,16 +110,19 @@ def plan(
             )
     sizes = list(_sizes(facts, batch_size, optimizer, choose_device(device)[0], threads))
     best: Plan | None = None
-    for max_pairs, why_counts in _counts(facts, counts, dense=sizes[0].dense):
+    for max_pairs, closed, why in _beside(facts, sizes[0], counts, closed_form=closed_form):
         most = BESIDE_COUNTS if max_pairs else MAX_COLUMNS
         for buckets, repetitions, reason in _shapes(facts, n_buckets, n_repetitions, exact, most):
+            if closed and buckets < facts.n_classes:
+                continue
             model = _model(facts, buckets, repetitions, None)
-            for size in (dataclasses.replace(size, max_pairs=max_pairs) for size in sizes):
+            for size in (replace(size, max_pairs=max_pairs, closed_form=closed) for size in sizes):
                 lines = ledger(facts, model, size)
                 found = Plan(
                     facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
-                    size.pool_blocks, size.validation_rows, size.validation_nnz, max_pairs,
-                    size.device, size.threads, allowed, source, lines, (reason, why_counts),
+                    size.pool_blocks, size.validation_rows, size.validation_nnz,
+                    size.max_pairs, size.closed_form, size.device, size.threads, allowed, source,
+                    lines, (reason, why),
                 )  # fmt: skip
                 if host_bytes(lines) <= allowed:
                     return _with_hashes(found, seed)
@@ -186,28 +193,30 @@ def _sizes(
         for pool in POOL_BLOCKS:
             yield Sizes(
                 batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, chosen, dense, device,
+                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False, chosen, dense, device,
                 threads or cores(),
             )  # fmt: skip
 
 
-def _counts(facts: DataFacts, counts: str, *, dense: bool) -> Iterator[tuple[int, str]]:
-    """Yield (room for pairs, reason) in the order of preference."""
-    if counts == "off":
-        yield 0, "no counts, as asked"
-        return
-    impossible = "rows are dense" if dense else ""
+def _beside(
+    facts: DataFacts, size: Sizes, counts: str, *, closed_form: bool
+) -> Iterator[tuple[int, bool, str]]:
+    """Yield (room for pairs, closed form or not, reason) in the order of preference."""
+    impossible = "rows are dense" if size.dense else ""
     if facts.n_classes >= MAX_CLASSES:
         impossible = "there are too many classes"
     if impossible and counts == "on":
         raise UsageError(f"{impossible}: --counts on")
-    if impossible:
-        yield 0, f"no counts: {impossible}"
+    wide = facts.n_features > discriminant.MAX_FEATURES
+    if closed_form and size.dense and size.optimizer == "adam" and not wide:
+        yield 0, True, "room for a closed form beside exact weights"
+    if counts == "off" or impossible:
+        yield 0, False, f"no counts: {impossible}" if impossible else "no counts, as asked"
         return
     room = pair_room(facts)
-    yield room, f"room to count {room:,} pairs of a feature and a class"
+    yield room, False, f"room to count {room:,} pairs of a feature and a class"
     if counts == "auto":
-        yield 0, f"no counts: {room:,} pairs of a feature and a class do not fit"
+        yield 0, False, f"no counts: {room:,} pairs of a feature and a class do not fit"
 
 
 def _shapes(
@@ -267,7 +276,7 @@ def _with_hashes(found: Plan, seed: int) -> Plan:
             f"classes not told apart: {hashing.count_collisions(table):,} pairs "
             f"(bound on the expected number {hashing.collision_bound(*shape):.1g})"
         )
-    return dataclasses.replace(found, model=model, reasons=tuple(reasons))
+    return replace(found, model=model, reasons=tuple(reasons))
 
 
 def _refusal(best: Plan) -> str:

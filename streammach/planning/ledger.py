@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streammach import discriminant
 from streammach.backends.base import footprint
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
@@ -29,6 +30,8 @@ class Sizes:
         Most held-out rows in memory and their values.
     max_pairs : int
         Counted pairs that there is room for; 0 without counts.
+    closed_form : bool
+        Whether a closed form is added to exact weights.
     optimizer : str
         The optimiser.
     dense : bool
@@ -45,6 +48,7 @@ class Sizes:
     validation_rows: int
     validation_nnz: int
     max_pairs: int
+    closed_form: bool
     optimizer: Optimizer
     dense: bool
     device: str
@@ -79,6 +83,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
             facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
             threads=sizes.threads,
         ),
+        **({"closed form": discriminant.footprint(facts.n_features)} if sizes.closed_form else {}),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
     }  # fmt: skip

@@ -29,7 +29,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.namespaces import namespace_ids
 from streammach.spec import Plan, Transform
 from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
-from streammach.training.holdout import HeldOut, chosen_rows
+from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
 
 MIN_FIT_ROWS = 50
 FACTORS = (1.0, 1.5, 2.0, 3.0)
@@ -46,16 +46,20 @@ class Blend:
     Attributes
     ----------
     weights : CountWeights or None
-        The scores to use beside the hashed models; None where those do better alone.
+        The scores to use beside the hashed models, of rows that are not held out; None where
+        hashed models do better alone.
     reasons : tuple of str
         Why, in sentences.
     validation : dict
         What was measured on held-out rows that the fit did not see, by name.
+    whole : callable
+        Counts the held-out rows too; returns the scores to use then, in place of `weights`.
     """
 
     weights: CountWeights | None
     reasons: tuple[str, ...]
     validation: dict[str, Measured]
+    whole: Callable[[], CountWeights | None] = lambda: None
 
 
 def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
@@ -137,19 +141,20 @@ class Blender:
         validation = {"logsum": alone, "blend": best.reached}
         if best.reached.merit <= alone.merit:
             return Blend(None, reasons, validation)
-        if self._held.mask is not None:
-            for block, out in self._blocks():
-                table.add(chosen_rows(block, np.flatnonzero(out)))
-        return Blend(weigh(table, best.weights, best.learnt, gains), reasons, validation)
+
+        def whole() -> CountWeights:
+            if self._held.mask is not None:
+                for block, out in self._blocks():
+                    table.add(chosen_rows(block, np.flatnonzero(out)))
+            return weigh(table, best.weights, best.learnt, gains)
+
+        weights = weigh(table, best.weights, best.learnt, gains)
+        return Blend(weights, reasons, validation, whole)
 
     def _blocks(self) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-        """Yield the rows of the store and which of them are held out."""
-        step, n, mask = self._dataset.facts.block_rows, self._dataset.n_rows, self._held.mask
-        for start in range(0, n, step):
+        for block in masked_blocks(self._dataset, self._held):
             self._check()
-            stop = min(start + step, n)
-            held = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
-            yield self._dataset.rows(start, stop), held
+            yield block
 
     def _count(self) -> CountTable:
         facts = self._dataset.facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,6 +125,15 @@ def _masked_rows(
         numbers.append(start + chosen)
         rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
     return _joined(parts), np.concatenate(numbers)
+
+
+def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+    """Yield the rows of the training store and which of them are held out: bool (n,)."""
+    step, n, mask = dataset.facts.block_rows, dataset.n_rows, held.mask
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
+        yield dataset.rows(start, stop), out
 
 
 def chosen_rows(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:

@@ -13,26 +13,17 @@ from typing import Any
 import msgspec
 
 from streammach.backends.base import Backend, open_backend
-from streammach.counts.scores import CountScorer, CountWeights
 from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
 from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
-from streammach.model.model import Calibration, Model
-from streammach.prediction.evaluate import (
-    Measured,
-    choose_estimator,
-    fit_calibration,
-    measure,
-    merits,
-)
-from streammach.prediction.predictor import ESTIMATORS
-from streammach.prediction.ranking import by_counts, by_hashes
-from streammach.spec import Plan, Ranker, TrainSpec, Transform, from_json, to_json
-from streammach.training.blend import Blend, Blender
+from streammach.prediction.evaluate import measure
+from streammach.prediction.ranking import by_hashes
+from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
+from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
@@ -184,7 +175,8 @@ class Trainer:
         plan = self.plan
         decided = [
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
-            plan.validation_rows, plan.validation_nnz, plan.max_pairs, self._spec,
+            plan.validation_rows, plan.validation_nnz, plan.max_pairs,
+            plan.closed_form, self._spec,
             self._transform, self._rate, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
@@ -345,11 +337,12 @@ class _Session:
         self, progress: Progress, held: HeldOut, spec: TrainSpec, checkpoints: Checkpoints
     ) -> Result:
         """Go back to the best epoch, choose how classes are ranked, write model and result."""
-        if self._plan.max_pairs:
-            self._save(progress, checkpoints)  # counts take their time
+        self._save(progress, checkpoints)  # what comes now takes its time
         if progress.best_epoch not in (-1, progress.epoch - 1):
             checkpoints.read(progress.best_step, self._backend.arrays())
-        model, reasons = self._model(held, spec)
+        model, reasons = Finish(
+            self._dataset, self._plan, self._backend, held, spec, self._tell, self._stop_if_asked
+        ).model()
         model.save(self._folder / "model")
         result = Result(
             history=progress.history,
@@ -367,55 +360,14 @@ class _Session:
         self._log("end", seconds=result.seconds, peak_bytes=result.peak_bytes)
         return result
 
-    def _model(self, held: HeldOut, spec: TrainSpec) -> tuple[Model, tuple[str, ...]]:
-        """Return the finished model, and why it ranks classes as it does."""
-        dataset, backend, transform = self._dataset, self._backend, spec.transform
-        ranker: Ranker = ESTIMATORS[0]
-        calibration = Calibration()
-        found: dict[str, Measured] = {}
-        reasons: tuple[str, ...] = ("estimator logsum: no held-out rows to choose on",)
-        weights: CountWeights | None = None
-        if held.rows.n_rows:
-            ranker, hashed = choose_estimator(backend, held.rows, transform)
-            reasons = (f"estimator {ranker}: held-out P@1 / P@5 {merits(hashed.items())}",)
-            found.update(hashed.items())
-            ranking = by_hashes(backend, "logsum", transform)
-            if self._plan.max_pairs:
-                blend = self._blend(held, transform)
-                weights, reasons = blend.weights, (*reasons, *blend.reasons)
-                found |= blend.validation
-            if weights is not None:
-                ranker = "blend"
-                scorer = CountScorer(weights, self._plan.threads)
-                ranking = by_counts(backend, scorer, transform)
-            calibration = fit_calibration(held.rows, ranking, dataset.n_classes)
-        arrays = backend.arrays()
-        model = Model(
-            self._plan.model, spec, self._plan.dense, ranker, calibration, dataset.digest,
-            int(dataset.label_counts.argmax()),
-            {name: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for name, m in found.items()},
-            dataset.labels, dataset.features, arrays["weights"], arrays["bias"],
-            None if weights is None else weights.arrays(),
-            0.0 if weights is None else weights.hashed,
-        )  # fmt: skip
-        return model, reasons
-
     def _stop_if_asked(self) -> None:
         if self._signals.requested:
             self._log("interrupted")
             raise Interrupted("interrupted: the trained epochs are saved", hint=GOES_ON)
 
-    def _blend(self, held: HeldOut, transform: Transform) -> Blend:
-        """Put counts beside the trained models."""
-
-        def tell(text: str) -> None:
-            self._log("counts", text=text)
-            call(self._callbacks, "on_counts", text)
-
-        return Blender(
-            self._dataset, self._plan, self._backend, held, transform,
-            tell=tell, check=self._stop_if_asked,
-        ).run()  # fmt: skip
+    def _tell(self, text: str) -> None:
+        self._log("beside", text=text)
+        call(self._callbacks, "on_beside", text)
 
     def _state(
         self,

@@ -8,7 +8,9 @@ import pytest
 import streammach as sm
 from streammach.errors import Interrupted, UsageError
 from streammach.prediction.evaluate import Measured, evaluate
+from streammach.training import finish
 from streammach.training.blend import Blender
+from streammach.training.holdout import hold_out
 from streammach.training.signals import StopSignals
 
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
@@ -37,7 +39,7 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     told = []
 
     class Watch:
-        def on_counts(self, text):
+        def on_beside(self, text):
             told.append(text)
 
     run = sm.Trainer(narrow(data), callbacks=[Watch()], **FIXED).fit(data, tiny.folder / "run")
@@ -84,7 +86,7 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
     signals, texts = [], []
 
     class Stop:
-        def on_counts(self, text):
+        def on_beside(self, text):
             texts.append(text)
             if len(texts) == told:
                 signals[0].requested = True
@@ -133,3 +135,21 @@ def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny):
     run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
     assert run.model.counts is None
     assert any("more pairs than it says" in reason for reason in run.result.reasons)
+
+
+def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny, monkeypatch):
+    data, _ = stores
+    real, seen = finish.fit_calibration, []
+
+    def watched(rows, ranking, n_classes):
+        seen.append(ranking(rows, 5)[1])
+        return real(rows, ranking, n_classes)
+
+    monkeypatch.setattr(finish, "fit_calibration", watched)
+    monkeypatch.setattr(finish, "LAST_PASSES", 0)
+    plan = narrow(data)
+    run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
+    held = hold_out(data, plan, validation=None, by=None, seed=0)
+    with sm.Predictor(run.model) as predictor:
+        after = predictor.topk_ids(held.rows, 5)[1]
+    assert after[:, 0].mean() > seen[0][:, 0].mean() + 0.1

@@ -18,6 +18,7 @@ from streammach.errors import (
 from streammach.files import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
+from streammach.training import finish
 from streammach.training.callbacks import EarlyStopping, TimeLimit
 from streammach.training.holdout import hold_out
 from streammach.training.signals import StopSignals
@@ -166,7 +167,6 @@ def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, 
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
-    from streammach.model.model import Calibration
     from streammach.prediction.evaluate import Measured
     from streammach.training import trainer
 
@@ -175,7 +175,7 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
     monkeypatch.setattr(trainer, "by_hashes", planted)
     monkeypatch.setattr(trainer, "measure", lambda *_: Measured(next(scores), 0.0))
-    monkeypatch.setattr(trainer, "fit_calibration", lambda *_: Calibration())
+    monkeypatch.setattr(finish, "LAST_PASSES", 0)
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
     options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
@@ -327,6 +327,27 @@ def test_held_out_rows_may_come_from_another_store(data, tiny):
         data, tiny.folder / "run", fit_options={"validation": tiny.folder / "valid.zarr"}, **FIXED
     )
     assert "valid.zarr" in run.settings.held_out
+
+
+def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatch):
+    held = hold_out(
+        data, sm.plan(data, n_buckets=8, n_repetitions=6), validation=None, by=None, seed=0
+    )
+
+    def right(run):
+        with sm.Predictor(run.model) as predictor:
+            ids, scores = predictor.topk_ids(held.rows, 1)
+        return scores[ids[:, 0] == held.rows.labels].sum()
+
+    def ran(name, passes, **where):
+        monkeypatch.setattr(finish, "LAST_PASSES", passes)
+        return fit(data, tiny.folder / name, **{**FIXED, "epochs": 1}, fit_options=where)
+
+    with_them, without = ran("with", 2), ran("without", 0)
+    assert right(with_them) > right(without)
+    assert with_them.result.validation == without.result.validation
+    elsewhere = {"validation": tiny.store("v.zarr", n_rows=90, like=data.path, namespace=True)}
+    assert model_bytes(ran("v2", 2, **elsewhere)) == model_bytes(ran("v0", 0, **elsewhere))
 
 
 def test_wrong_ways_to_hold_out_are_refused(data):

@@ -1,0 +1,110 @@
+"""Linear discriminant analysis of dense rows: weights in closed form from sums over the rows.
+
+One pass over the rows gives the sums of each class and one covariance; from these follow the
+weights of a linear classifier that needs no steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from streammach.rows.block import RowBlock
+
+MAX_FEATURES = 8192  # the covariance has d x d entries
+PIECE_BYTES = 32_000_000  # of rows that are worked on at once
+SOLVED = 1024  # classes whose weights are solved for at once
+RIDGE = 1e-4  # of the mean variance, added to every feature's
+
+
+def footprint(n_features: int) -> int:
+    """Return the bytes of a discriminant and of its use, beside its sums and weights."""
+    square = n_features * n_features
+    return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * PIECE_BYTES
+
+
+class Discriminant:
+    """Linear discriminant analysis from sums that rows are added to.
+
+    Parameters
+    ----------
+    sums : float32 (K, d)
+        Room for the sums of each class; set to 0.
+    """
+
+    def __init__(self, sums: NDArray[np.float32]) -> None:
+        sums[:] = 0
+        self._sums = sums
+        self._squares = np.zeros((sums.shape[1], sums.shape[1]))
+        self._rows = np.zeros(len(sums), np.int64)
+
+    def add(self, rows: RowBlock) -> None:
+        """Add rows with known classes, after their transform."""
+        d = self._sums.shape[1]
+        for part in parts(rows, 4 * d):
+            x = expanded(part, d)
+            self._squares += x.T @ x
+            order = np.argsort(part.labels, kind="stable")
+            classes, first = np.unique(part.labels[order], return_index=True)
+            self._sums[classes] += np.add.reduceat(x[order], first, axis=0)
+            self._rows += np.bincount(part.labels, minlength=len(self._rows))
+
+    def solve(self, prior_rows: float, out: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write the weights, and return the bias.
+
+        With the class means ``m_i = (s_i + a m) / (n_i + a)`` and the covariance C within classes,
+        ``w_i = C^-1 m_i`` and ``b_i = ln n_i - m_i . w_i / 2``.
+
+        Parameters
+        ----------
+        prior_rows : float
+            a, how many rows of the mean m of all rows each class is given.
+        out : float32 (d, K)
+            Written.
+
+        Returns
+        -------
+        float32 (K,)
+            The bias.
+        """
+        mean = self._sums.sum(axis=0, dtype=np.float64) / self._rows.sum()
+        factor = scipy.linalg.cho_factor(self._covariance(), overwrite_a=True, check_finite=False)
+        bias = np.log(np.maximum(self._rows, 0.5))
+        prior = max(prior_rows, 1e-6)  # a class without rows has the mean of all
+        for first in range(0, len(self._rows), SOLVED):
+            some = slice(first, first + SOLVED)
+            rows = self._rows[some, None]
+            means = (self._sums[some] + prior * mean) / (rows + prior)
+            found = scipy.linalg.cho_solve(factor, means.T, check_finite=False)
+            out[:, some] = found
+            bias[some] -= 0.5 * np.einsum("id,di->i", means, found)
+        return bias.astype(np.float32)
+
+    def _covariance(self) -> NDArray[np.float64]:
+        """Return the covariance within classes, with the ridge."""
+        within = self._squares.copy()
+        for first in range(0, len(self._rows), SOLVED):
+            rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
+            scaled = self._sums[first : first + SOLVED] / np.sqrt(rows)
+            within -= scaled.T @ scaled
+        within /= max(self._rows.sum() - np.count_nonzero(self._rows), 1)
+        spread = np.trace(within) / len(within)
+        within[np.diag_indices_from(within)] += RIDGE * spread + np.finfo(np.float32).tiny
+        return within
+
+
+def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
+    """Yield rows in parts of which arrays with so many bytes a row stay small."""
+    step = max(1, PIECE_BYTES // row_bytes)
+    for start in range(0, rows.n_rows, step):
+        yield rows.part(start, min(start + step, rows.n_rows))
+
+
+def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
+    """Return rows as a dense matrix: float32 (n, d)."""
+    x = np.zeros((rows.n_rows, n_features), np.float32)
+    x[np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr)), rows.features] = rows.values
+    return x

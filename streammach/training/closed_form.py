@@ -1,0 +1,156 @@
+"""A closed form beside trained weights, for exact models of dense rows.
+
+Added to the trained weights, which stay one table of the same size, a linear discriminant is to
+dense rows what counts are to sparse ones. Held-out rows say with which weight, if with any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.data.store.dataset import Dataset
+from streammach.discriminant import Discriminant, expanded, parts
+from streammach.prediction.evaluate import Measured
+from streammach.rows.batch import transformed
+from streammach.rows.block import RowBlock
+from streammach.spec import Transform
+from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
+
+PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
+SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a closed form is added.
+
+    Attributes
+    ----------
+    share : float
+        Its weight; 0 to leave it out.
+    prior_rows : float
+        Rows of the mean of all rows that each class is given beside its own.
+    reason : str
+        Why, in a sentence.
+    """
+
+    share: float
+    prior_rows: float
+    reason: str
+
+
+class ClosedForm:
+    """A closed form for the exact weights of a backend that trains with Adam.
+
+    Adam's two tables are used as room, and hold no state afterwards.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    backend : Backend
+        Holds the trained weights and Adam's state.
+    held : HeldOut
+        The rows that decide.
+    transform : str
+        The model's transform.
+    threads : int
+        Threads of the matrix products.
+    check : callable
+        Called now and then; what it raises ends the work.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        backend: Backend,
+        held: HeldOut,
+        transform: Transform,
+        *,
+        threads: int,
+        check: Callable[[], None],
+    ) -> None:
+        self._dataset, self._held, self._transform = dataset, held, transform
+        self._threads, self._check = threads, check
+        arrays = backend.arrays()
+        self._weights, self._bias = arrays["weights"], arrays["bias"]
+        self._out = arrays["second"]
+        self._sums = arrays["first"].reshape(self._out.shape[::-1])
+        self._added: NDArray[np.float32] | None = None  # to the bias
+
+    def choose(self) -> Share:
+        """Return the share that held-out rows want, from sums that do not hold them."""
+        known = np.flatnonzero(self._held.rows.labels >= 0)
+        rows = transformed(chosen_rows(self._held.rows, known), self._transform)
+        found: dict[tuple[float, float], Measured] = {}
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            sums = self._add_rows(False)
+            for prior_rows in PRIOR_ROWS:
+                self._check()
+                closed = (self._out, sums.solve(prior_rows, self._out))
+                for share, reached in _reached(rows, (self._weights, self._bias), closed):
+                    found[share, prior_rows if share else 0.0] = reached
+        share, prior_rows = max(found, key=lambda tried: found[tried].merit)
+        best, alone = found[share, prior_rows], found[0.0, 0.0]
+        reason = (
+            f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
+            f"{prior_rows:g} rows of all: held-out P@1 / P@5 {best.p_at_1:.3f} / "
+            f"{best.p_at_5:.3f}, {alone.p_at_1:.3f} / {alone.p_at_5:.3f} without"
+        )
+        return Share(share, prior_rows, reason)
+
+    def add(self, chosen: Share, *, held_too: bool) -> None:
+        """Add the closed form to the weights, in place of one that was added before.
+
+        Parameters
+        ----------
+        chosen : Share
+            How much of it; nothing is done where that is 0.
+        held_too : bool
+            Whether its sums are of all rows, or of those that are not held out.
+        """
+        if not chosen.share:
+            return
+        if self._added is not None:
+            self._weights -= self._out
+            self._bias -= self._added
+        share = np.float32(chosen.share)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            self._added = share * self._add_rows(held_too).solve(chosen.prior_rows, self._out)
+        self._out *= share
+        self._weights += self._out
+        self._bias += self._added
+
+    def _add_rows(self, held_too: bool) -> Discriminant:
+        sums = Discriminant(self._sums)
+        for block, held in masked_blocks(self._dataset, self._held):
+            self._check()
+            rows = block if held_too else chosen_rows(block, np.flatnonzero(~held))
+            sums.add(transformed(rows, self._transform))
+        return sums
+
+
+Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[float, Measured]]:
+    """Return what trained weights and a share of closed ones reach together, for each share."""
+    shares = (0.0, *SHARES)
+    hits = np.zeros((len(shares), 2), np.int64)
+    d, k = trained[0].shape
+    for part in parts(rows, 4 * max(d, k)):
+        x = expanded(part, d)
+        z, more = (x @ weights + bias for weights, bias in (trained, closed))
+        for i, share in enumerate(shares):
+            both = z + np.float32(share) * more
+            true = np.take_along_axis(both, part.labels[:, None].astype(np.int64), axis=1)
+            rank = (both > true).sum(axis=1)
+            hits[i] += (rank < 1).sum(), (rank < 5).sum()
+    found = hits / rows.n_rows
+    return [(share, Measured(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]

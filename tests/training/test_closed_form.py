@@ -1,0 +1,105 @@
+"""A closed form beside exact weights: added where held-out rows want it."""
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.data.convert import convert
+from streammach.errors import Interrupted
+from streammach.prediction.evaluate import evaluate
+from streammach.training import closed_form
+from streammach.training.signals import StopSignals
+
+SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
+
+
+def gaussian_text(tiny, name, n_rows, n_classes=30):
+    """Dense rows around the means of many classes, stretched by one covariance."""
+    means = np.random.default_rng(5).normal(size=(n_classes, 12))
+    stretch = np.random.default_rng(6).normal(size=(12, 12))
+    y = tiny.rng.integers(0, n_classes, n_rows)
+    x = (means[y] + 0.5 * tiny.rng.normal(size=(n_rows, 12))) @ stretch
+    lines = [
+        f"{label} " + " ".join(f"{j + 1}:{v:.5g}" for j, v in enumerate(row))
+        for label, row in zip(y, x, strict=True)
+    ]
+    return tiny.text(name, lines)
+
+
+@pytest.fixture
+def stores(tiny):
+    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
+    convert(gaussian_text(tiny, "train.svm", 2000), train)
+    convert(gaussian_text(tiny, "test.svm", 500), test, like=train)
+    with sm.Dataset.open(train) as data:
+        yield data, test
+
+
+def fit(data, out, **options):
+    return sm.Trainer(sm.plan(data, memory="1GB", threads=1, **options), **SHORT).fit(data, out)
+
+
+def reached(run, test):
+    with sm.Predictor(run.model) as predictor:
+        return evaluate(predictor, test).p_at_1
+
+
+def test_it_is_added_where_it_helps(stores, tiny):
+    data, test = stores
+    run = fit(data, tiny.folder / "run")
+    off = fit(data, tiny.folder / "off", closed_form=False)
+    assert reached(run, test) > reached(off, test) + 0.1
+    assert any(r.startswith("closed form added: share") for r in run.result.reasons)
+    assert not any("closed form" in r for r in off.result.reasons)
+    assert run.result.peak_bytes > 0
+    assert any(line.name == "closed form" for line in run.plan.ledger)
+    assert not any(line.name == "closed form" for line in off.plan.ledger)
+    assert run.model.weights.shape == off.model.weights.shape
+
+
+def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
+    data, _ = stores
+    real = closed_form.Discriminant.solve
+
+    def useless(self, prior_rows, out):
+        bias = real(self, prior_rows, out)
+        out *= -1
+        return -bias
+
+    monkeypatch.setattr(closed_form.Discriminant, "solve", useless)
+    run = fit(data, tiny.folder / "run")
+    off = fit(data, tiny.folder / "off", closed_form=False)
+    assert any(r.startswith("closed form left out: share 0") for r in run.result.reasons)
+    assert np.array_equal(run.model.weights, off.model.weights)
+    assert np.array_equal(run.model.bias, off.model.bias)
+
+
+def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monkeypatch):
+    data, _ = stores
+    whole = fit(data, tiny.folder / "whole")
+    plan, signals = sm.plan(data, memory="1GB", threads=1), []
+
+    class Stop:
+        def on_beside(self, text):
+            signals[0].requested = True
+
+    def entered(entering):
+        signals.append(entering)
+        return entering
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StopSignals, "__enter__", entered)
+        with pytest.raises(Interrupted, match="trained epochs are saved"):
+            sm.Trainer(plan, callbacks=[Stop()], **SHORT).fit(data, tiny.folder / "run")
+    run = sm.Trainer(plan, **SHORT).fit(data, tiny.folder / "run", resume=True)
+    name = "model/model.safetensors"
+    assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+def test_sparse_rows_and_hashed_models_have_none(tiny, stores):
+    data, _ = stores
+    assert sm.plan(data, memory="1GB").closed_form
+    assert not sm.plan(data, n_buckets=8, n_repetitions=4).closed_form
+    assert not sm.plan(data, memory="1GB", optimizer="sgd").closed_form
+    with tiny.dataset("sparse.zarr", n_rows=300) as sparse:
+        assert not sm.plan(sparse, memory="1GB").closed_form

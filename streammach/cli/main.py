@@ -29,6 +29,8 @@ COMMANDS = {
     "evaluate": "streammach.cli.predictions",
     "predict": "streammach.cli.predictions",
     "shrink": "streammach.cli.shrink",
+    "sweep": "streammach.cli.sweep",
+    "report": "streammach.cli.report",
     "demo": "streammach.cli.demo",
 }
 

@@ -126,7 +126,7 @@ def plan(store: Path, as_json: bool, **options: Any) -> None:
         say(line)
 
 
-class _Watcher:
+class Watcher:
     """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch."""
 
     def __init__(self, progress: Progress) -> None:
@@ -228,7 +228,7 @@ def train(
         trainer = Trainer(
             chosen, epochs=epochs, learning_rate=learning_rate, transform=transform,
             label_smoothing=label_smoothing, seed=options["seed"],
-            callbacks=[_Watcher(shown), EarlyStopping()],
+            callbacks=[Watcher(shown), EarlyStopping()],
         )  # fmt: skip
         run = trainer.fit(store, out, validation=validation, hold_out_by=hold_out_by, resume=resume)
     result, training = run.result, run.settings.training

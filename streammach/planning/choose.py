@@ -53,8 +53,8 @@ def plan(
     beside exact weights, for dense rows and if it fits; then a bucket
     for every class if that fits; else the number of columns B*R that fits, at most 1,024 beside
     counts and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
-    apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if this machine's
-    memory allows it.
+    apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if the budget
+    allows it.
 
     Parameters
     ----------
@@ -129,7 +129,10 @@ def plan(
                 if best is None or host_bytes(lines) < best.projected_bytes:
                     best = found
     assert best is not None
-    raise BudgetError(_refusal(best), path=f"{size_text(allowed)} ({source})", hint=NOTHING_DONE)
+    asked = exact or n_buckets is not None
+    raise BudgetError(
+        _refusal(best, asked=asked), path=f"{size_text(allowed)} ({source})", hint=NOTHING_DONE
+    )
 
 
 NOTHING_DONE = "Nothing was allocated; allow more memory or ask for a smaller model."
@@ -156,8 +159,8 @@ def _check_options(
 ) -> None:
     if (n_buckets is None) != (n_repetitions is None):
         raise UsageError("--buckets and --repetitions are given together")
-    if sum((memory is not None, n_buckets is not None, exact)) > 1:
-        raise UsageError("--memory, --buckets with --repetitions, and --exact exclude one another")
+    if exact and (memory is not None or n_buckets is not None):
+        raise UsageError("--exact excludes --memory, --buckets and --repetitions")
     numbers = {
         "--buckets": n_buckets,
         "--repetitions": n_repetitions,
@@ -279,8 +282,10 @@ def _with_hashes(found: Plan, seed: int) -> Plan:
     return replace(found, model=model, reasons=tuple(reasons))
 
 
-def _refusal(best: Plan) -> str:
+def _refusal(best: Plan, *, asked: bool) -> str:
+    """Return what the smallest plan needs, or the one of the shape that was asked for."""
     lines = [line for line in best.ledger if line.where == "host"]
     terms = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
     shape = "exact" if best.model.exact else f"{best.n_buckets} x {best.n_repetitions}"
-    return f"no plan fits: the smallest ({shape}) needs {size_text(best.projected_bytes)}: {terms}"
+    what = f"{shape} does not fit: it" if asked else f"no plan fits: the smallest ({shape})"
+    return f"{what} needs {size_text(best.projected_bytes)}: {terms}"

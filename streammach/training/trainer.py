@@ -26,6 +26,7 @@ from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial
@@ -267,6 +268,7 @@ class _Session:
         epoch, before, began = progress.epoch, progress.seconds, time.monotonic()
         reader.waited_seconds = 0.0
         first_row = progress.row
+        pulse = Pulse(self._log, epoch + 1, first_row)
         asked: str | None = None
         for step in train_epoch(self._backend, reader, spec, epoch, progress.row):
             progress = msgspec.structs.replace(
@@ -277,6 +279,7 @@ class _Session:
                 seconds=before + time.monotonic() - began,
             )
             state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
+            pulse.beat(progress.row, reader.waited_seconds, last=progress.row == reader.n_rows)
             call(self._callbacks, "on_progress", state)
             asked = asked or state.stop_reason
             self._between_batches(progress, state, checkpoints)
@@ -357,6 +360,7 @@ class _Session:
         )
         write_atomic(self._folder / RESULT, to_json(result))
         checkpoints.remove()
+        self._log("memory", **held_bytes(self._backend.arrays(), held.rows, model))
         self._log("end", seconds=result.seconds, peak_bytes=result.peak_bytes)
         return result
 
@@ -398,7 +402,7 @@ class _Session:
     def _log(self, event: str, **facts: Any) -> None:
         """Append a line to the run's log."""
         line = {"t": round(time.monotonic() - self._began, 3), "event": event, **facts}
-        with open(self._folder / "log.jsonl", "a", encoding="utf-8") as log:
+        with open(self._folder / LOG, "a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
 

@@ -141,7 +141,7 @@ def test_a_plan_survives_json():
     ("options", "message"),
     [
         ({"n_buckets": 4}, "given together"),
-        ({"memory": "1GB", "exact": True}, "exclude one another"),
+        ({"memory": "1GB", "exact": True}, "--exact excludes"),
         ({"memory": "much"}, "is not a size"),
         ({"memory": "0GB"}, "is not a size"),
         ({"n_buckets": 1, "n_repetitions": 4}, "--buckets"),

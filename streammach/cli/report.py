@@ -1,0 +1,75 @@
+"""The command report: one page with the plots of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    json_option,
+    progress_option,
+    threads_option,
+)
+from streammach.cli.output import Progress, say, say_json, short_path
+from streammach.machine import size_text
+
+
+@click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
+              help="Labelled rows for the plots of probabilities, class frequency and "
+                   "repetitions.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(min=1), default=20_000, show_default=True,
+              help="Use the first so many of those rows.")  # fmt: skip
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
+              help="Where to write.  [default: RUN/report.html]")  # fmt: skip
+@threads_option
+@progress_option
+@json_option
+@debug_option
+def report(
+    run: Path,
+    store: Path | None,
+    rows: int,
+    out: Path | None,
+    threads: int | None,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Draw what a run planned, measured and reached.
+
+    One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
+    """
+    from streammach.files import write_atomic  # compiled code loads on demand
+    from streammach.prediction.diagnose import diagnose
+    from streammach.report.drawing import require
+    from streammach.report.run_page import run_page
+    from streammach.training.run import Run
+
+    require()
+    opened = Run.open(run)
+    found = None
+    if store is not None:
+        with Progress(progress, "rows") as shown:
+            found = diagnose(opened.model, store, rows=rows, threads=threads, progress=shown)
+    page = run_page(opened, found)
+    target = run / "report.html" if out is None else out
+    content = page.html.encode()
+    write_atomic(target, content)
+    if as_json:
+        say_json(
+            {
+                "out": str(target),
+                "bytes": len(content),
+                "plots": {plot.name: plot.finding for plot in page.plots},
+                "rows": None if found is None else dataclasses.asdict(found),
+            }
+        )
+        return
+    for plot in page.plots:
+        say(f"{plot.name:<12}{plot.finding}")
+    say(f"{short_path(target)}: {len(page.plots)} plots, {size_text(len(content))}")

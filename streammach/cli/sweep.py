@@ -1,0 +1,155 @@
+"""The command sweep: a grid of models within a budget, and those worth their bytes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from streammach.cli.models import Watcher
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    json_option,
+    progress_option,
+    threads_option,
+)
+from streammach.cli.output import Progress, say, say_json, short_path, table, tell
+from streammach.errors import UsageError
+from streammach.machine import size_text, time_text
+
+if TYPE_CHECKING:
+    from streammach.spec import Plan
+    from streammach.training.sweep import Point, Reached, Refused, Sweep
+
+
+def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Return whole numbers that stand with commas between."""
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"'{value}' is not a list such as 4,8,16", ctx, param)
+    return tuple(int(part) for part in parts)
+
+
+@click.command(epilog=epilog("streammach sweep train.zarr --memory 2GB --out sweeps/odp"))
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--memory", required=True, metavar="SIZE",
+              help="Budget of each training, such as 12GB or 500MB.")  # fmt: skip
+@click.option("--out", required=True, metavar="FOLDER", type=click.Path(path_type=Path),
+              help="Folder of the sweep: a run for each point.")  # fmt: skip
+@click.option("--buckets", callback=_numbers, default="32,128", show_default=True,
+              metavar="B,B,...", help="Buckets of the grid.")  # fmt: skip
+@click.option("--repetitions", callback=_numbers, default="4,8,16", show_default=True,
+              metavar="R,R,...", help="Repetitions of the grid.")  # fmt: skip
+@click.option("--on", "test", metavar="TEST", type=click.Path(path_type=Path),
+              help="Measure and compare the points on these rows.  "
+                   "[default: held-out rows]")  # fmt: skip
+@click.option(
+    "--epochs", type=int, metavar="E", help="Passes over the rows.  [default: 5; dense 12]"
+)
+@click.option(
+    "--learning-rate", type=float, metavar="X", help="Rate at the start.  [default: searched]"
+)
+@click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
+              default="auto", show_default=True,
+              help="What is done to a row's values.")  # fmt: skip
+@click.option("--counts", type=click.Choice(["auto", "on", "off"]), default="auto",
+              show_default=True,
+              help="Counts of (feature, class) pairs beside the hashed models.")  # fmt: skip
+@click.option("--validation", metavar="STORE", help="Store of held-out rows.")
+@click.option("--hold-out-by", metavar="NAMESPACE",
+              help="Hold out rows that share a feature of this namespace.")  # fmt: skip
+@threads_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
+@progress_option
+@json_option
+@debug_option
+def sweep(
+    store: Path,
+    memory: str,
+    out: Path,
+    buckets: tuple[int, ...],
+    repetitions: tuple[int, ...],
+    test: Path | None,
+    threads: int | None,
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train a grid of models and show which are worth their bytes.
+
+    Every B goes with every R; what does not fit the budget is listed. The same command goes on
+    where it was interrupted: finished points are not trained again.
+    """
+    from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
+    from streammach.training.sweep import Training
+    from streammach.training.sweep import sweep as run
+
+    with Progress(progress, "rows") as shown:
+
+        def callbacks(plan: Plan) -> list[Any]:
+            tell(
+                f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
+                f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
+            )
+            return [Watcher(shown), EarlyStopping()]
+
+        found = run(
+            store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
+            training=Training(**options), threads=threads, callbacks=callbacks, told=_tell,
+        )  # fmt: skip
+    page = _draw(found, out)
+    if as_json:
+        say_json({**msgspec.to_builtins(found), "page": None if page is None else str(page)})
+        return
+    for line in table(_rows(found)):
+        say(line)
+    for one in found.refused:
+        say(f"left out: {one.reason}")
+    rows = "test" if found.tested else "held-out"
+    say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
+        f"more {rows} P@1")  # fmt: skip
+
+
+def _tell(found: Point | Refused) -> None:
+    what = "done" if hasattr(found, "run") else "does not fit"
+    tell(f"{found.buckets} x {found.repetitions} {what}")
+
+
+def _draw(found: Sweep, out: Path) -> Path | None:
+    """Write the page; where it cannot be drawn, warn."""
+    from streammach.files import write_atomic  # loads on demand
+    from streammach.report.sweep_page import sweep_page
+
+    try:
+        content = sweep_page(found, out)
+    except UsageError as error:
+        warnings.warn(f"no page was drawn: {error}", stacklevel=1)
+        return None
+    write_atomic(out / "sweep.html", content.encode())
+    return out / "sweep.html"
+
+
+def _rows(found: Sweep) -> list[tuple[str, ...]]:
+    header = (
+        "B x R", "model", "peak", "time", "held-out P@1", "P@5", "test P@1", "P@5", "frontier"
+    )  # fmt: skip
+    return [header, *(_row(found, point) for point in found.points)]
+
+
+def _row(found: Sweep, point: Point) -> tuple[str, ...]:
+    exact = point.buckets == found.n_classes
+    return (
+        "exact" if exact else f"{point.buckets} x {point.repetitions}",
+        size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
+        *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+    )  # fmt: skip
+
+
+def _figures(reached: Reached | None) -> tuple[str, str]:
+    if reached is None:
+        return "-", "-"
+    return f"{reached.p_at_1:.3f}", f"{reached.p_at_5:.3f}"

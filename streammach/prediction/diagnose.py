@@ -1,0 +1,317 @@
+"""Where a model is right on labelled rows: by stated probability, class frequency, repetitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import DataError, clean
+from streammach.model.model import Calibration, Model
+from streammach.model.shrink import TRUST, Size, shrink
+from streammach.prediction.evaluate import CANDIDATES, PLACES, hits
+from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.predictor import ESTIMATORS, Predictor
+from streammach.rows.block import RowBlock
+from streammach.spec import Ranker
+
+BINS = 15  # of stated probability, equally wide
+GROUPS = 10  # of classes by frequency, equally many classes each
+ROWS = 20_000
+DEPTH_ROWS = 5_000  # the repetitions' curve ranks all rows again for every point
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows whose stated probability lies in one range.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows in it.
+    stated : float
+        Their mean stated probability.
+    right : float
+        Share of them whose best class is their label.
+    """
+
+    n_rows: int
+    stated: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Stated probabilities of the best class against the share that is right.
+
+    Attributes
+    ----------
+    bins : tuple of Bin
+        Those that hold rows, by rising probability.
+    ece : float
+        Mean distance of stated and right over the rows (expected calibration error).
+    """
+
+    bins: tuple[Bin, ...]
+    ece: float
+
+
+@dataclass(frozen=True)
+class Decile:
+    """A tenth of the classes, by their rank of frequency in training.
+
+    Attributes
+    ----------
+    n_classes, n_rows : int
+        Its classes, and the rows that carry one of them.
+    recall : float or None
+        Share of those rows whose best class is their label; None without rows.
+    """
+
+    n_classes: int
+    n_rows: int
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Depth:
+    """P@1 of the first `n_repetitions` repetitions, by the way to rank."""
+
+    n_repetitions: int
+    p_at_1: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a model does on labelled rows, in parts.
+
+    Attributes
+    ----------
+    path : str
+        Where the rows come from.
+    n_rows, n_unseen : int
+        Rows used, and those of them whose label was never seen in training: they count as wrong.
+    p_at_1, p_at_5 : float
+        Of the model as it ranks.
+    estimator : str
+        How it ranks.
+    before, after : Reliability
+        Probabilities as the scores are, and after calibration, of the rows with a label seen in
+        training.
+    deciles : tuple of Decile
+        From frequent to rare classes.
+    depth_rows : int
+        Rows used for `depths`.
+    depths : tuple of Depth
+        By rising number of repetitions; empty with one repetition.
+    """
+
+    path: str
+    n_rows: int
+    n_unseen: int
+    p_at_1: float
+    p_at_5: float
+    estimator: Ranker
+    before: Reliability
+    after: Reliability
+    deciles: tuple[Decile, ...]
+    depth_rows: int
+    depths: tuple[Depth, ...]
+
+
+def diagnose(
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    rows: int = ROWS,
+    threads: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Diagnosis:
+    """Return where a model is right, on the first rows of a store or a labelled text.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    path : path-like
+        A store, or VW or svmlight text.
+    rows : int
+        The most rows used.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    progress : callable, optional
+        Called with (stage, done, total).
+
+    Raises
+    ------
+    UsageError, DataError, StoreError, DiskError
+        If the input cannot be read or holds no rows.
+    """
+    blocks = list(_first_rows(model, Path(path), rows))
+    n = sum(block.n_rows for block in blocks)
+    if not n:
+        raise DataError("it holds no rows", path=clean(path, 300))
+    labels = np.concatenate([block.labels for block in blocks])
+    tell = progress or (lambda stage, done, total: None)
+    with Predictor(model, threads=threads) as predictor:
+        ranked = [_ranked(predictor, block) for block in blocks]
+    tell("rank", n, n)
+    best, raw_best, before, after = (np.concatenate(parts) for parts in zip(*ranked, strict=True))
+    known = labels >= 0
+    right = (raw_best == labels)[known]
+    depths = _depths(model, list(_cut(blocks, DEPTH_ROWS)), threads, tell)
+    return Diagnosis(
+        str(path), n, int((labels < 0).sum()), hits(best, labels, 1) / n, hits(best, labels, 5) / n,
+        model.estimator, reliability(before[known], right), reliability(after[known], right),
+        deciles(labels, best[:, 0] == labels, model.spec.n_classes), min(n, DEPTH_ROWS), depths,
+    )  # fmt: skip
+
+
+def _first_rows(model: Model, path: Path, rows: int) -> Iterator[RowBlock]:
+    yield from _cut(rows_of(path, model, Seen()), rows)
+
+
+def _cut(blocks: Iterator[RowBlock] | list[RowBlock], rows: int) -> Iterator[RowBlock]:
+    """Yield blocks up to so many rows in all."""
+    for block in blocks:
+        part = block if block.n_rows <= rows else block.part(0, rows)
+        rows -= part.n_rows
+        yield part
+        if not rows:
+            return
+
+
+def _ranked(
+    predictor: Predictor, block: RowBlock
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return best classes (n, 5), the best one by the calibrated ranking, and what it states."""
+    model = predictor.model
+    ids, scores = predictor.topk_ids(block, CANDIDATES, model.calibrated)
+    best = ids
+    if predictor.estimator != model.calibrated:
+        best, _ = predictor.topk_ids(block, PLACES[-1])
+    width = min(PLACES[-1], best.shape[1])
+    stated = [
+        stated_probabilities(scores, model.spec.n_classes, calibration)
+        for calibration in (Calibration(), model.calibration)
+    ]
+    return best[:, :width], ids[:, 0], stated[0], stated[1]
+
+
+def stated_probabilities(
+    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
+) -> NDArray[np.float64]:
+    """Return the probability stated for each row's best class.
+
+    Parameters
+    ----------
+    scores : float32 (n, m)
+        Scores of the m best classes, best first.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    float64 (n,)
+        From 0 to 1.
+    """
+    z = calibration.beta * scores.astype(np.float64)
+    if n_classes > scores.shape[1]:
+        z = np.column_stack([z, np.full(len(z), calibration.other)])
+    top = z.max(axis=1, keepdims=True)
+    powers = np.exp(z - top)
+    stated: NDArray[np.float64] = powers[:, 0] / powers.sum(axis=1)
+    return stated
+
+
+def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:
+    """Return stated probabilities against the share that is right.
+
+    Parameters
+    ----------
+    stated : float64 (n,)
+        Probabilities.
+    right : bool (n,)
+        Whether the best class is the label.
+    """
+    place = np.minimum((stated * BINS).astype(np.int64), BINS - 1)
+    n = np.bincount(place, minlength=BINS)
+    sums = np.bincount(place, stated, BINS), np.bincount(place, right, BINS)
+    bins = tuple(
+        Bin(int(n[i]), float(sums[0][i] / n[i]), float(sums[1][i] / n[i])) for i in n.nonzero()[0]
+    )
+    distance = sum(b.n_rows * abs(b.stated - b.right) for b in bins)
+    return Reliability(bins, distance / max(len(stated), 1))
+
+
+def deciles(
+    labels: NDArray[np.int32], right: NDArray[np.bool_], n_classes: int
+) -> tuple[Decile, ...]:
+    """Return recall by the frequency of classes, whose ids fall with it.
+
+    Parameters
+    ----------
+    labels : int32 (n,)
+        Class ids; rows of unknown classes (-1) are left out.
+    right : bool (n,)
+        Whether the best class is the label.
+    n_classes : int
+        K; with fewer than ten every class is a group.
+    """
+    groups = min(GROUPS, n_classes)
+    edges = np.arange(groups + 1) * n_classes // groups
+    known = labels >= 0
+    place = np.searchsorted(edges, labels[known], side="right") - 1
+    n = np.bincount(place, minlength=groups)
+    found = np.bincount(place, right[known], groups)
+    return tuple(
+        Decile(int(edges[i + 1] - edges[i]), int(n[i]), float(found[i] / n[i]) if n[i] else None)
+        for i in range(groups)
+    )
+
+
+def _depths(
+    model: Model,
+    blocks: list[RowBlock],
+    threads: int | None,
+    tell: Callable[[str, int, int], None],
+) -> tuple[Depth, ...]:
+    total = model.spec.n_repetitions
+    if total == 1:
+        return ()
+    counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total]
+    found = []
+    for i, n_repetitions in enumerate(counts):
+        with Predictor(_first(model, n_repetitions), threads=threads) as predictor:
+            found.append(Depth(n_repetitions, _p_at_1(predictor, blocks)))
+        tell("repetitions", i + 1, len(counts))
+    return tuple(found)
+
+
+def _first(model: Model, n_repetitions: int) -> Model:
+    """Return the model with its first repetitions and all counts."""
+    total = model.spec.n_repetitions
+    if n_repetitions == total:
+        return model
+    hashed = replace(model, counts=None)
+    small = shrink(hashed, Size(False, n_repetitions, 0))
+    weight = model.hashed_weight * (n_repetitions / total) ** TRUST
+    return replace(small, counts=model.counts, hashed_weight=weight)
+
+
+def _p_at_1(predictor: Predictor, blocks: list[RowBlock]) -> dict[str, float]:
+    names: tuple[Ranker, ...] = ESTIMATORS
+    if predictor.model.counts is not None:
+        names = ("blend", *ESTIMATORS)
+    n = sum(block.n_rows for block in blocks)
+    right = {
+        name: sum(hits(predictor.topk_ids(b, 1, name)[0], b.labels, 1) for b in blocks)
+        for name in names
+    }
+    return {name: count / n for name, count in right.items()}

@@ -1,0 +1,177 @@
+"""The page of a run: verdict, plan, plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streammach.errors import clean
+from streammach.machine import size_text, time_text
+from streammach.model.model import Model
+from streammach.prediction.diagnose import Diagnosis
+from streammach.report import html
+from streammach.report.drawing import Plot, percent
+from streammach.report.row_plots import deciles_plot, reliability_plot, repetitions_plot
+from streammach.report.size_plot import size_plot
+from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot
+from streammach.training.record import read_log
+from streammach.training.run import Run
+from streammach.training.sweep import open_sweep
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its HTML and its plots in their order."""
+
+    html: str
+    plots: tuple[Plot, ...]
+
+
+def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
+    """Return the page of a run, with the sweep that its folder lies in.
+
+    Parameters
+    ----------
+    run : Run
+        The finished run.
+    diagnosis : Diagnosis, optional
+        What its model does on labelled rows; without it the page says how to get those plots.
+
+    Raises
+    ------
+    UsageError
+        If matplotlib is not installed.
+    ModelError, MismatchError, DiskError
+        If a file of the run or of its sweep cannot be read.
+    """
+    model = run.model
+    of_run, of_rows = _run_plots(run), _row_plots(diagnosis)
+    parts = [
+        html.paragraph(_verdict(run, model, diagnosis), "verdict"),
+        html.heading("Plan"),
+        html.facts(_plan_rows(run, model)),
+        html.heading("Parts of the model"),
+        *_parts(run, model),
+        html.heading("Training"),
+        *(html.figure(plot) for plot in of_run),
+        html.heading("On labelled rows"),
+        html.paragraph(_rows_note(run, diagnosis), "note"),
+        *(html.figure(plot) for plot in of_rows),
+    ]
+    title = f"streammach: {clean(run.path.resolve().name, 100)}"
+    return Page(html.page(title, parts), (*of_run, *of_rows))
+
+
+def _run_plots(run: Run) -> tuple[Plot, ...]:
+    events = read_log(run.path)
+    noted: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "memory"), {})
+    held = {name: n for name, n in noted.items() if isinstance(n, int) and name != "t"}
+    folder = run.path.resolve()
+    sweep = open_sweep(folder.parent)
+    found = (
+        None if sweep is None else size_plot(sweep, folder.name),
+        epochs_plot(run.result.history, run.result.best_epoch + 1),
+        memory_plot(run.plan, run.result.peak_bytes, held),
+        speed_plot(events),
+    )
+    return tuple(plot for plot in found if plot is not None)
+
+
+def _row_plots(diagnosis: Diagnosis | None) -> tuple[Plot, ...]:
+    if diagnosis is None:
+        return ()
+    found = (reliability_plot(diagnosis), deciles_plot(diagnosis), repetitions_plot(diagnosis))
+    return tuple(plot for plot in found if plot is not None)
+
+
+def _shape(run: Run) -> str:
+    plan = run.plan
+    return (
+        f"exact ({plan.n_buckets:,} classes)"
+        if plan.model.exact
+        else f"{plan.n_buckets} x {plan.n_repetitions}"
+    )
+
+
+def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
+    """Return the run in one sentence."""
+    result = run.result
+    best = result.validation.get(result.estimator, {})
+    figures = []
+    if diagnosis is not None:
+        figures.append(
+            f"P@1 {percent(diagnosis.p_at_1)}% and P@5 {percent(diagnosis.p_at_5)}% on "
+            f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
+        )
+    if best:
+        figures.append(
+            f"P@1 {percent(best['p_at_1'])}% and P@5 {percent(best['p_at_5'])}% on "
+            f"{run.settings.held_out}"
+        )
+    reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
+    counts = " with counts" if model.counts is not None else ""
+    return (
+        f"{_shape(run)}{counts}{reached} in a model of {size_text(model.n_bytes)}, trained in "
+        f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
+        f"{size_text(run.plan.allowed_bytes)} allowed."
+    )
+
+
+def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
+    plan, training, facts = run.plan, run.settings.training, run.plan.facts
+    reasons = (*plan.reasons, *run.settings.reasons, *run.result.reasons)
+    stopped = f"; stopped: {run.result.stopped}" if run.result.stopped else ""
+    return [
+        ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
+                  f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
+        ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
+        ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
+                     f"{training.transform} values, smoothing {training.label_smoothing:g}, batch "
+                     f"{training.batch_size:,}, {len(run.result.history)} of {training.epochs} "
+                     f"epochs{stopped}, seed {training.seed}"),
+        ("held out", run.settings.held_out),
+        ("device", f"{plan.device}, {plan.threads} threads"),
+        ("memory", f"{size_text(plan.projected_bytes)} projected, "
+                   f"{size_text(run.result.peak_bytes)} measured, "
+                   f"{size_text(plan.allowed_bytes)} allowed ({plan.limit_source})"),
+        ("time", time_text(run.result.seconds)),
+        *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(reasons)),
+    ]  # fmt: skip
+
+
+def _parts(run: Run, model: Model) -> list[str]:
+    """Return the bytes and weight of each part, and what each way to rank reached."""
+    hashed = sum(a.nbytes for a in model.hashed.values())
+    names = model.labels.n_bytes + model.features.n_bytes
+    shape = "exact" if model.spec.exact else "hashed models"
+    both = model.counts is not None
+    rows = [(shape, f"{hashed:,}", f"{model.hashed_weight:.3f}" if both else "1")]
+    if both:
+        rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
+    rows.append(("names", f"{names:,}", "-"))
+    parts = [html.table(("part", "bytes", "weight in a score"), rows)]
+    if run.result.validation:
+        ranked = [
+            (f"{name}{' (used)' if name == model.estimator else ''}",
+             "with" if name == "blend" else "without",
+             percent(found["p_at_1"], 2), percent(found["p_at_5"], 2))
+            for name, found in run.result.validation.items()
+        ]  # fmt: skip
+        header = ("ranked by", "counts", "held-out P@1 %", "held-out P@5 %")
+        parts.append(html.table(header, ranked))
+    return parts
+
+
+def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
+        return (
+            "Reliability, recall by class frequency and P@1 by repetitions need labelled rows: "
+            f"streammach report {clean(run.path, 200)} --on STORE"
+        )
+    unseen = diagnosis.n_unseen
+    return (
+        f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}; {unseen:,} of them "
+        "carry a label never seen in training: they count as wrong in P@1 and P@5 and are left out "
+        "of reliability and of the groups of classes. Repetitions are compared on the first "
+        f"{diagnosis.depth_rows:,} rows."
+    )

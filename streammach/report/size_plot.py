@@ -1,0 +1,128 @@
+"""The plot of accuracy against model size: a sweep's points and its frontier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streammach.machine import size_text
+from streammach.report.drawing import (
+    DARK,
+    GREY,
+    SERIES,
+    Plot,
+    drawn,
+    legend_beside,
+    percent,
+    plain_log,
+)
+from streammach.training.sweep import Point, Sweep
+
+MB = 1e6
+
+
+def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
+    """Return P@1 against model size, a line for each B; None where no point has a P@1.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The sweep.
+    star : str, optional
+        Folder of the run that is marked.
+    """
+    points = [(p, reached.p_at_1) for p in sweep.points if (reached := sweep.compared(p))]
+    if not points:
+        return None
+    rows_name = "test" if sweep.tested else "held-out"
+    finding = _finding(points, rows_name, star)
+    alt = (
+        f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
+        f"{size_text(points[-1][0].model_bytes)}, {rows_name} P@1 from "
+        f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
+        f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
+    )
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        edge = [(p.model_bytes / MB, 100 * s) for p, s in points if p.frontier]
+        axes.plot(*zip(*edge, strict=True), color=GREY, linewidth=5, alpha=0.3, label="frontier",
+                  solid_capstyle="round")  # fmt: skip
+        for i, buckets in enumerate(sorted({p.buckets for p, _ in points})):
+            color, marker, dash = SERIES[i % len(SERIES)]
+            line = [(p.model_bytes / MB, 100 * s) for p, s in points if p.buckets == buckets]
+            axes.plot(*zip(*line, strict=True), color=color, marker=marker, linestyle=dash,
+                      linewidth=1.2, label=f"B = {buckets:,}")  # fmt: skip
+        for point, score in points:
+            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score),
+                          (0, 7 if point.frontier else -14), textcoords="offset points",
+                          ha="center", fontsize=8, color=DARK)  # fmt: skip
+            if point.run == star:
+                axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
+                          color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
+        axes.set_xscale("log")
+        axes.margins(x=0.08, y=0.16)
+        plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
+        axes.set_xlabel("model (MB)")
+        axes.set_ylabel(f"{rows_name} P@1 (%)")
+        legend_beside(axes)
+
+    rows = tuple(point_row(sweep, point) for point in sweep.points)
+    svg = drawn("size", alt, 6.6, 3.2, draw)
+    return Plot("size", finding, alt, svg, POINT_HEADER, rows)
+
+
+POINT_HEADER = (
+    "B x R", "model MB", "peak GB", "time s", "held-out P@1 %", "P@5 %", "test P@1 %", "P@5 %",
+    "frontier",
+)  # fmt: skip
+
+
+def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
+    """Return a point as a row of a table.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The sweep.
+    point : Point
+        One of its points.
+    """
+    figures = [
+        percent(None if reached is None else value, 2)
+        for reached in (point.held_out, point.test)
+        for value in ((None, None) if reached is None else (reached.p_at_1, reached.p_at_5))
+    ]
+    exact = point.buckets == sweep.n_classes
+    return (
+        "exact" if exact else f"{point.buckets} x {point.repetitions}",
+        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}", f"{point.seconds:,.1f}",
+        *figures, "*" if point.frontier else "",
+    )  # fmt: skip
+
+
+def _finding(points: list[tuple[Point, float]], rows_name: str, star: str | None) -> str:
+    """Return what the points say: of the run that is marked, or of the grid."""
+    best, top = max(points, key=lambda x: x[1])
+    marked = next((x for x in points if x[0].run == star), None)
+    if marked is None:
+        small, score = points[0]
+        return (
+            f"{_shape(best)} reaches {rows_name} P@1 {percent(top)}% with "
+            f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
+            f"has {percent(score)}%"
+        )
+    point, score = marked
+    if point.frontier:
+        return (
+            f"This run ({rows_name} P@1 {percent(score)}%, {size_text(point.model_bytes)}) lies on "
+            f"the frontier of {len(points)} models"
+        )
+    better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
+    return (
+        f"{_shape(better[0])} is no larger than this run and has {rows_name} P@1 "
+        f"{percent(better[1])}% against {percent(score)}%"
+    )
+
+
+def _shape(point: Point) -> str:
+    return f"{point.buckets} x {point.repetitions}"

@@ -1,0 +1,55 @@
+"""The page of a sweep: its frontier, its points, and what did not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streammach.errors import clean
+from streammach.machine import size_text
+from streammach.report import html
+from streammach.report.size_plot import POINT_HEADER, point_row, size_plot
+from streammach.training.sweep import Sweep
+
+
+def sweep_page(sweep: Sweep, folder: Path) -> str:
+    """Return the page of a sweep.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The sweep.
+    folder : Path
+        Its folder, for the title.
+
+    Raises
+    ------
+    UsageError
+        If matplotlib is not installed.
+    """
+    plot = size_plot(sweep)
+    used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
+    parts = [
+        html.paragraph(_verdict(sweep, None if plot is None else plot.finding), "verdict"),
+        html.facts(
+            [
+                ("store", clean(sweep.store, 300)),
+                ("test", clean(sweep.test or "-", 300)),
+                ("budget", f"{size_text(sweep.memory)} for each training"),
+                ("options", clean(used, 500)),
+            ]
+        ),
+        html.table(POINT_HEADER, [point_row(sweep, point) for point in sweep.points])
+        if plot is None
+        else html.figure(plot, folded=False),
+    ]
+    if sweep.refused:
+        rows = [(f"{x.buckets} x {x.repetitions}", clean(x.reason, 300)) for x in sweep.refused]
+        parts += [html.heading("Does not fit the budget"), html.facts(rows)]
+    return html.page(f"streammach sweep: {clean(folder.resolve().name, 100)}", parts)
+
+
+def _verdict(sweep: Sweep, finding: str | None) -> str:
+    n = len(sweep.points)
+    best = [f"{p.buckets} x {p.repetitions}" for p in sweep.points if p.frontier]
+    listed = f"; on the frontier: {', '.join(best)}" if best else ""
+    return f"{finding or f'{n} models were trained without held-out rows'}{listed}."

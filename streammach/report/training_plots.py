@@ -1,0 +1,187 @@
+"""Plots of a training: loss and accuracy by epoch, memory by ledger term, speed over time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from streammach.machine import size_text
+from streammach.report.drawing import (
+    BLUE,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    VERMILION,
+    Plot,
+    drawn,
+    number,
+    percent,
+    plain_log,
+    thousands,
+    whole_ticks,
+)
+from streammach.spec import Plan
+
+GB = 1e9
+MOST_POINTS = 500  # of a curve over time
+
+
+def epochs_plot(history: Sequence[dict[str, Any]], kept: int) -> Plot:
+    """Return loss and held-out P@1 by epoch.
+
+    Parameters
+    ----------
+    history : sequence of dict
+        What was measured at the end of each epoch.
+    kept : int
+        The epoch whose weights were kept, from 1.
+    """
+    epochs = [int(entry["epoch"]) for entry in history]
+    losses = [float(entry["loss"]) for entry in history]
+    scores = [float(entry["p_at_1"]) for entry in history if "p_at_1" in entry]
+    finding = f"Epoch {kept} of {len(epochs)} was kept"
+    alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
+    if scores:
+        finding += (
+            f": held-out P@1 {percent(scores[kept - 1])}% by the hashed models alone, "
+            f"{percent(scores[0])}% after the first"
+        )
+        alt += f"; held-out P@1 goes from {percent(scores[0])}% to {percent(scores[-1])}%"
+
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(1, 2 if scores else 1, squeeze=False)[0]
+        panels[0].plot(epochs, losses, color=ORANGE, marker="s", linestyle="--")
+        panels[0].set_ylabel("training loss (nats a model)")
+        if scores:
+            panels[1].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
+            panels[1].set_ylabel("held-out P@1 (%)")
+        for axes in panels:
+            axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
+            axes.set_xlabel("epoch (dotted: kept)")
+            axes.margins(x=0.08, y=0.12)
+            whole_ticks(axes.xaxis)
+
+    rows = tuple(
+        (
+            f"{entry['epoch']}{' (kept)' if entry['epoch'] == kept else ''}",
+            f"{entry['loss']:.4f}",
+            percent(entry.get("p_at_1"), 2),
+            percent(entry.get("p_at_5"), 2),
+            f"{entry['rows_per_second']:,.0f}",
+            percent(entry["waited_share"]),
+            f"{entry['peak_bytes'] / GB:.2f}",
+        )
+        for entry in history
+    )
+    header = ("epoch", "loss", "P@1 %", "P@5 %", "rows/s", "waiting %", "peak GB")
+    return Plot("epochs", finding, alt, drawn("epochs", alt, 6.6, 2.5, draw), header, rows)
+
+
+def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
+    """Return the bytes of each ledger term, projected and, where it was noted, measured.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan with its ledger.
+    peak : int
+        The largest resident memory measured.
+    held : dict
+        Bytes measured, by the ledger's names.
+    """
+    lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: x.n_bytes)
+    names = [line.name for line in lines] + ["sum"]
+    projected = [line.n_bytes for line in lines] + [plan.projected_bytes]
+    measured = [held.get(line.name) for line in lines] + [peak]
+    finding = (
+        f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
+        f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.allowed_bytes)} allowed"
+    )
+    largest = lines[-1]
+    alt = (
+        f"{len(lines)} ledger terms on a logarithmic scale; the largest is {largest.name} with "
+        f"{size_text(largest.n_bytes)}; the sum is {size_text(plan.projected_bytes)}, "
+        f"{size_text(peak)} were measured"
+    )
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        places = range(len(names))
+        axes.plot([n / GB for n in projected], places, linestyle="none", marker="o",
+                  markerfacecolor="none", markeredgecolor=BLUE, markeredgewidth=1.4,
+                  markersize=7, label="projected")  # fmt: skip
+        known = [(n, y) for n, y in zip(measured, places, strict=True) if n]
+        axes.plot([n / GB for n, _ in known], [y for _, y in known], linestyle="none", marker="x",
+                  color=VERMILION, markeredgewidth=1.6, label="measured")  # fmt: skip
+        axes.axvline(plan.allowed_bytes / GB, color=DARK, linestyle="--", linewidth=1.2,
+                     label="allowed")  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yticks(list(places), names)
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        axes.set_xlabel("memory (GB)")
+        found = [n for n in (*projected, *measured) if n]
+        plain_log(axes.xaxis, min(found) / GB, plan.allowed_bytes / GB)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
+
+    rows = tuple(
+        (name, f"{p:,}", "-" if m is None else f"{m:,}")
+        for name, p, m in reversed(list(zip(names, projected, measured, strict=True)))
+    )
+    disk = tuple(
+        (f"{x.name} (disk)", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where == "disk"
+    )
+    header = ("term", "projected bytes", "measured bytes")
+    height = 1.1 + 0.19 * len(names)
+    return Plot(
+        "memory", finding, alt, drawn("memory", alt, 6.6, height, draw), header, rows + disk
+    )
+
+
+def speed_plot(events: Sequence[dict[str, Any]]) -> Plot | None:
+    """Return rows per second and the share of time waiting, over time; None without notes.
+
+    Parameters
+    ----------
+    events : sequence of dict
+        The run's log.
+    """
+    beats = [e for e in events if e.get("event") == "progress" and "waited_share" in e]
+    beats = beats or [e for e in events if e.get("event") == "validation"]  # runs of older releases
+    if not beats:
+        return None
+    step = -(-len(beats) // MOST_POINTS)
+    shown = [beats[i : i + step] for i in range(0, len(beats), step)]
+    times = [part[-1]["t"] for part in shown]
+    speeds = [sum(e["rows_per_second"] for e in part) / len(part) for part in shown]
+    waits = [sum(e["waited_share"] for e in part) / len(part) for part in shown]
+    finding = (
+        f"Training read {min(speeds):,.0f} to {max(speeds):,.0f} rows/s and waited for data "
+        f"at most {percent(max(waits))}% of the time"
+    )
+    alt = f"{len(shown)} points from {times[0]:.0f} to {times[-1]:.0f} s after the start. {finding}"
+
+    def draw(figure: Any) -> None:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        mark = "o" if len(times) <= 60 else ""
+        above.plot(times, speeds, color=BLUE, marker=mark)
+        above.set_ylim(0, 1.15 * max(speeds))
+        above.set_ylabel("rows/s")
+        thousands(above.yaxis)
+        below.plot(times, [100 * w for w in waits], color=GREEN, marker=mark and "^")
+        below.set_ylim(0, max(5.0, 115 * max(waits)))
+        below.set_ylabel("waiting (%)")
+        below.set_xlabel("time since the start (s)")
+        for axes in (above, below):
+            for before, after in itertools.pairwise(shown):
+                if before[-1]["epoch"] != after[0]["epoch"]:
+                    middle = (before[-1]["t"] + after[0]["t"]) / 2
+                    axes.axvline(middle, color=GREY, linestyle=":", linewidth=0.8)
+
+    rows = tuple(
+        (number(round(t, 1)), f"{part[-1]['epoch']}", f"{speed:,.0f}", percent(wait))
+        for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
+    )
+    header = ("time s", "epoch", "rows/s", "waiting %")
+    return Plot("speed", finding, alt, drawn("speed", alt, 6.6, 3.0, draw), header, rows)

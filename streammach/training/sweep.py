@@ -1,0 +1,391 @@
+"""Trains a grid of models within a budget and finds those worth their bytes."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
+from streammach.files import locked, make_folder, read_small, write_atomic
+from streammach.machine import parse_size, reset_peak
+from streammach.planning.choose import plan
+from streammach.prediction.evaluate import evaluate
+from streammach.prediction.predictor import Predictor
+from streammach.spec import Plan, from_json, to_json
+from streammach.training.run import MAX_DOCUMENT, Run
+from streammach.training.trainer import Trainer
+
+SWEEP = "sweep.json"
+BUCKETS = (32, 128)
+REPETITIONS = (4, 8, 16)
+
+
+class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """P@1 and P@5 on some rows."""
+
+    p_at_1: float
+    p_at_5: float
+
+
+class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A trained model of a sweep.
+
+    Attributes
+    ----------
+    buckets, repetitions : int
+        B and R.
+    run : str
+        Its folder, within the sweep's.
+    model_bytes : int
+        Bytes of the model.
+    projected_bytes, peak_bytes : int
+        Memory of its training by the plan, and measured.
+    seconds : float
+        Time of its training.
+    estimator : str
+        How it ranks classes.
+    held_out : Reached or None
+        On the held-out rows of its training, if there are any.
+    test : Reached or None
+        On the sweep's test rows, if there are any.
+    frontier : bool
+        Whether no other point has fewer bytes and more P@1.
+    """
+
+    buckets: int
+    repetitions: int
+    run: str
+    model_bytes: int
+    projected_bytes: int
+    peak_bytes: int
+    seconds: float
+    estimator: str
+    held_out: Reached | None
+    test: Reached | None
+    frontier: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A point of the grid that does not fit the budget, and why."""
+
+    buckets: int
+    repetitions: int
+    reason: str
+
+
+class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a sweep found, as in its ``sweep.json``.
+
+    Attributes
+    ----------
+    store, digest : str
+        The training store and its content.
+    n_classes : int
+        Its classes.
+    memory : int
+        The budget in bytes.
+    options : dict
+        How every point was trained.
+    test, test_digest : str or None
+        The test store, if any, and its content.
+    points : tuple of Point
+        The trained points, by rising bytes of the model.
+    refused : tuple of Refused
+        The points that do not fit.
+    """
+
+    store: str
+    digest: str
+    n_classes: int
+    memory: int
+    options: dict[str, Any]
+    test: str | None
+    test_digest: str | None
+    points: tuple[Point, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def tested(self) -> bool:
+        """Whether points are compared on test rows: all of them have been measured there."""
+        return bool(self.points) and all(point.test is not None for point in self.points)
+
+    def compared(self, point: Point) -> Reached | None:
+        """Return the figures of a point by which it is compared with the others."""
+        return point.test if self.tested else point.held_out
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every point of a sweep is trained; None where the trainer or the plan decides.
+
+    Attributes
+    ----------
+    epochs : int or None
+        Passes over the rows.
+    learning_rate : float or None
+        Rate at the start.
+    transform, counts : str
+        As for :class:`streammach.training.trainer.Trainer` and
+        :func:`streammach.planning.choose.plan`.
+    validation, hold_out_by : str or None
+        Where held-out rows come from.
+    seed : int
+        Decides all that is random.
+    """
+
+    epochs: int | None = None
+    learning_rate: float | None = None
+    transform: str = "auto"
+    counts: str = "auto"
+    validation: str | None = None
+    hold_out_by: str | None = None
+    seed: int = 0
+
+
+def sweep(
+    store: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    memory: str | int,
+    buckets: Sequence[int] = BUCKETS,
+    repetitions: Sequence[int] = REPETITIONS,
+    test: str | os.PathLike[str] | None = None,
+    training: Training | None = None,
+    threads: int | None = None,
+    callbacks: Callable[[Plan], Sequence[Any] | None] | None = None,
+    told: Callable[[Point | Refused], None] | None = None,
+) -> Sweep:
+    """Train every model of a grid that fits a budget; leave ``sweep.json`` in a folder.
+
+    The same call goes on where an interrupted one stopped; points that are finished are not trained
+    again. Another grid adds its points to those that the folder holds.
+
+    Parameters
+    ----------
+    store : path-like
+        The training store.
+    out : path-like
+        The sweep's folder, with a run for every point.
+    memory : str or int
+        The budget of each training.
+    buckets, repetitions : sequence of int
+        The grid: every B with every R. With as many buckets as classes the model is the exact one.
+    test : path-like, optional
+        A store or labelled text on which every point is measured.
+    training : Training, optional
+        How the points are trained.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    callbacks : callable, optional
+        Gives the trainer's callbacks for a point's plan.
+    told : callable, optional
+        Told each point that this call finished, and those that do not fit.
+
+    Raises
+    ------
+    UsageError
+        If the grid is empty or a value is out of its range.
+    BudgetError
+        If no point fits.
+    MismatchError
+        If the folder holds a sweep of another store, budget or options.
+    Interrupted
+        After a signal, with the work saved.
+    StoreError, DataError, DiskError, LockedError
+        If files cannot be read or written.
+    """
+    folder, tell = Path(out), told or (lambda found: None)
+    with Dataset.open(store) as data:
+        asked = _asked(data, store, parse_size(memory), test, training or Training())
+        before = _before(folder, asked)
+        plans, refused = _plans(data, asked, buckets, repetitions, threads)
+        for one in refused:
+            tell(one)
+        if not plans:
+            raise BudgetError(f"nothing of the grid fits; {refused[0].reason}", path="--memory")
+        make_folder(folder)
+        found = _joined(before, before.points, (*before.refused, *refused))
+        with locked(folder / ".lock", clean(folder)):
+            for chosen in plans:
+                point = _known(found, chosen)
+                if point is None:
+                    given = None if callbacks is None else callbacks(chosen)
+                    point = _train(data, chosen, folder, asked.options, given)
+                if test is not None and point.test is None:
+                    point = _measured(point, folder, test, threads)
+                if point not in found.points:
+                    found = _joined(found, (*found.points, point), found.refused)
+                    tell(point)
+                write_atomic(folder / SWEEP, to_json(found))
+    return found
+
+
+def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
+    """Return the sweep that a folder holds, or None if it holds none.
+
+    Raises
+    ------
+    MismatchError
+        If its file is damaged.
+    """
+    path = Path(folder) / SWEEP
+    if not path.is_file():
+        return None
+    try:
+        return from_json(read_small(path, MAX_DOCUMENT), Sweep)
+    except ValueError as error:
+        raise MismatchError(
+            f"not the file of a sweep ({clean(error, 120)})", path=clean(path, 300)
+        ) from None
+
+
+def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
+    """Return which of some (bytes, P@1) are worth their bytes.
+
+    A point is not where another one is better in one of the two and no worse in the other.
+
+    Parameters
+    ----------
+    sizes : sequence of (int, float)
+        Bytes and P@1 of each point.
+    """
+    return [
+        not any(b <= bytes_ and p >= p_at_1 and (b, p) != (bytes_, p_at_1) for b, p in sizes)
+        for bytes_, p_at_1 in sizes
+    ]
+
+
+def _asked(
+    data: Dataset,
+    store: str | os.PathLike[str],
+    memory: int,
+    test: str | os.PathLike[str] | None,
+    training: Training,
+) -> Sweep:
+    """Return a sweep without points yet: what was asked for."""
+    test_digest = None
+    if test is not None:
+        if not Path(test).exists():
+            raise UsageError("there is no such store or file", path=clean(test, 300))
+        if Path(test).is_dir():
+            with Dataset.open(test) as rows:
+                test_digest = rows.digest
+    options = msgspec.to_builtins(training)
+    name = None if test is None else os.fspath(test)
+    return Sweep(os.fspath(store), data.digest, data.n_classes, memory, options, name, test_digest)
+
+
+def _before(folder: Path, asked: Sweep) -> Sweep:
+    """Return what the folder holds of the same sweep; test figures of other rows are dropped."""
+    found = open_sweep(folder)
+    if found is None:
+        return asked
+    if (found.digest, found.memory, found.options) != (asked.digest, asked.memory, asked.options):
+        raise MismatchError(
+            "the folder holds a sweep of another store, budget or options",
+            path=clean(folder, 300),
+            hint="Use the same command as before, or another --out.",
+        )
+    same = asked.test_digest is not None and asked.test_digest == found.test_digest
+    points = (p if same else msgspec.structs.replace(p, test=None) for p in found.points)
+    return msgspec.structs.replace(asked, points=tuple(points), refused=found.refused)
+
+
+def _plans(
+    data: Dataset,
+    asked: Sweep,
+    buckets: Sequence[int],
+    repetitions: Sequence[int],
+    threads: int | None,
+) -> tuple[list[Plan], list[Refused]]:
+    """Return the plans that fit, small ones first, and the points that do not."""
+    if not buckets or not repetitions:
+        raise UsageError("the grid is empty: --buckets and --repetitions")
+    plans: dict[tuple[int, int], Plan] = {}
+    refused = []
+    for b, r in itertools.product(sorted(set(buckets)), sorted(set(repetitions))):
+        try:
+            found = plan(
+                data, memory=asked.memory, n_buckets=b, n_repetitions=r, threads=threads,
+                counts=asked.options["counts"], seed=asked.options["seed"],
+            )  # fmt: skip
+        except BudgetError as error:
+            refused.append(Refused(b, r, error.message))
+        else:
+            plans[found.n_buckets, found.n_repetitions] = found
+    return sorted(plans.values(), key=lambda p: p.projected_bytes), refused
+
+
+def _known(found: Sweep, chosen: Plan) -> Point | None:
+    """Return the finished point of a plan, if there is one."""
+    shape = (chosen.n_buckets, chosen.n_repetitions)
+    return next((p for p in found.points if (p.buckets, p.repetitions) == shape), None)
+
+
+def _train(
+    data: Dataset,
+    chosen: Plan,
+    folder: Path,
+    options: dict[str, Any],
+    callbacks: Sequence[Any] | None,
+) -> Point:
+    trainer = Trainer(
+        chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
+        transform=options["transform"], seed=options["seed"], callbacks=callbacks,
+    )  # fmt: skip
+    name = f"{chosen.n_buckets}x{chosen.n_repetitions}"
+    gc.collect()  # so that the peak is this point's own
+    reset_peak()
+    try:
+        run = trainer.fit(
+            data, folder / name, validation=options["validation"],
+            hold_out_by=options["hold_out_by"], resume=True,
+        )  # fmt: skip
+    except Interrupted as error:
+        hint = "The same command goes on; finished points are not trained again."
+        raise Interrupted(error.message, hint=hint) from None
+    return _point(run, name)
+
+
+def _point(run: Run, name: str) -> Point:
+    result, model = run.result, run.model
+    reached = result.validation.get(result.estimator)
+    return Point(
+        run.plan.n_buckets, run.plan.n_repetitions, name, model.n_bytes, result.projected_bytes,
+        result.peak_bytes, result.seconds, result.estimator,
+        None if reached is None else Reached(reached["p_at_1"], reached["p_at_5"]), None,
+    )  # fmt: skip
+
+
+def _measured(
+    point: Point, folder: Path, test: str | os.PathLike[str], threads: int | None
+) -> Point:
+    """Return the point with its figures on the test rows."""
+    run = Run.open(folder / point.run)
+    with Predictor(run.model, threads=threads) as predictor:
+        found = evaluate(predictor, test)
+    return msgspec.structs.replace(point, test=Reached(found.p_at_1, found.p_at_5))
+
+
+def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Refused]) -> Sweep:
+    """Return the sweep with these points, later ones in place of earlier, the frontier marked."""
+    latest = {(p.buckets, p.repetitions): p for p in points}
+    ordered = sorted(latest.values(), key=lambda p: (p.model_bytes, p.buckets, p.repetitions))
+    others = {(one.buckets, one.repetitions): one for one in refused}
+    joined = msgspec.structs.replace(
+        found, points=tuple(ordered), refused=tuple(others[shape] for shape in sorted(others))
+    )
+    scores = [joined.compared(point) for point in ordered]
+    known = [i for i, score in enumerate(scores) if score is not None]
+    marks = frontier([(ordered[i].model_bytes, s.p_at_1) for i, s in enumerate(scores) if s])
+    best = {i for i, mark in zip(known, marks, strict=True) if mark}
+    marked = (msgspec.structs.replace(p, frontier=i in best) for i, p in enumerate(ordered))
+    return msgspec.structs.replace(joined, points=tuple(marked))

@@ -9,7 +9,7 @@ from pathlib import Path
 import streammach
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ["numba", "zarr", "h5py", "scipy", "sklearn", "numcodecs", "rich"]
+HEAVY = ["numba", "zarr", "h5py", "scipy", "sklearn", "numcodecs", "rich", "matplotlib"]
 
 
 def modules_after(code):

@@ -1,4 +1,4 @@
-"""The commands about models: plan, train, evaluate, predict."""
+"""The commands about models: plan, train."""
 
 from __future__ import annotations
 

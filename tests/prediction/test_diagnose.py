@@ -1,0 +1,99 @@
+"""What a model does by stated probability, class frequency and repetitions."""
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import UsageError
+from streammach.model.model import Calibration
+from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
+from streammach.prediction.evaluate import evaluate, log_probabilities
+from tests.builders import TinyData
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run with counts, and a test store with labels that training did not see."""
+    tiny = TinyData(tmp_path_factory.mktemp("diagnose"), np.random.default_rng(6))
+    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
+    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
+        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
+        run = sm.Trainer(plan, **options).fit(data, tiny.folder / "run")
+    return run.model, test
+
+
+def test_all_rows_agree_with_evaluate(made):
+    model, test = made
+    found = diagnose(model, test)
+    with sm.Predictor(model) as predictor:
+        whole = evaluate(predictor, test)
+    assert (found.n_rows, found.n_unseen) == (whole.n_rows, whole.n_unseen)
+    assert found.n_unseen > 0
+    assert (found.p_at_1, found.p_at_5) == pytest.approx((whole.p_at_1, whole.p_at_5))
+    known = found.n_rows - found.n_unseen
+    assert sum(d.n_rows for d in found.deciles) == known
+    assert sum(d.n_classes for d in found.deciles) == model.spec.n_classes
+    right = sum(d.n_rows * (d.recall or 0) for d in found.deciles)
+    assert right == pytest.approx(found.n_rows * found.p_at_1)
+    for part in (found.before, found.after):
+        assert sum(b.n_rows for b in part.bins) == known
+        assert sum(b.n_rows * b.right for b in part.bins) == pytest.approx(right)
+
+
+def test_the_last_depth_is_the_whole_model(made):
+    model, test = made
+    found = diagnose(model, test)
+    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4, 6]
+    for name, p_at_1 in found.depths[-1].p_at_1.items():
+        with sm.Predictor(model, estimator=name) as predictor:
+            assert p_at_1 == pytest.approx(evaluate(predictor, test).p_at_1)
+    alone = [depth.p_at_1["logsum"] for depth in found.depths]
+    assert alone[-1] > alone[0]
+
+
+def test_only_the_first_rows_are_used(made):
+    model, test = made
+    found = diagnose(model, test, rows=70)
+    assert (found.n_rows, found.depth_rows) == (70, 70)
+    with sm.Dataset.open(test) as data, sm.Predictor(model) as predictor:
+        block = data.rows(0, 70)
+        ids, _ = predictor.topk_ids(block, 1)
+    assert found.p_at_1 == (ids[:, 0] == block.labels).mean()
+    with pytest.raises(UsageError, match="no such store"):
+        diagnose(model, test.with_name("nothing"))
+
+
+def test_stated_probability_is_that_of_the_log_loss(rng):
+    scores = -np.sort(rng.random((50, 8)).astype(np.float32), axis=1)
+    ids = np.tile(np.arange(8), (50, 1))
+    for n_classes in (8, 300):
+        for calibration in (Calibration(), Calibration(1.7, -2.0)):
+            labels = np.zeros(50, np.int32)
+            logs = log_probabilities(ids, scores, labels, n_classes, calibration)
+            stated = stated_probabilities(scores, n_classes, calibration)
+            assert stated == pytest.approx(np.exp(logs))
+
+
+def test_reliability_by_hand():
+    stated = np.array([0.1, 0.11, 0.9, 1.0, 1.0])
+    right = np.array([True, False, True, True, False])
+    found = reliability(stated, right)
+    assert [(b.n_rows, round(b.stated, 3), round(b.right, 3)) for b in found.bins] == [
+        (2, 0.105, 0.5), (1, 0.9, 1.0), (2, 1.0, 0.5),
+    ]  # fmt: skip
+    assert found.ece == pytest.approx((2 * 0.395 + 0.1 + 2 * 0.5) / 5)
+    nothing = reliability(np.empty(0), np.empty(0, bool))
+    assert (nothing.bins, nothing.ece) == ((), 0.0)
+
+
+def test_groups_of_classes_by_hand():
+    labels = np.array([0, 0, 9, 24, -1], np.int32)
+    right = np.array([True, False, True, False, False])
+    found = deciles(labels, right, 25)
+    assert sum(d.n_classes for d in found) == 25
+    assert [(d.n_rows, d.recall) for d in found] == [
+        (2, 0.5), (0, None), (0, None), (1, 1.0), *[(0, None)] * 5, (1, 0.0),
+    ]  # fmt: skip
+    assert [d.n_classes for d in deciles(labels[:2], right[:2], 3)] == [1, 1, 1]

@@ -1,0 +1,257 @@
+"""Pages: whole HTML, nothing fetched, the numbers of the run's files, the same bytes again."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.prediction.diagnose import diagnose
+from streammach.report import html
+from streammach.report.drawing import SERIES, _log_ticks, number
+from streammach.report.run_page import run_page
+from streammach.report.size_plot import size_plot
+from streammach.report.sweep_page import sweep_page
+from streammach.report.training_plots import epochs_plot, speed_plot
+from streammach.spec import to_json
+from streammach.training.record import LOG, read_log
+from streammach.training.sweep import SWEEP, Point, Reached, Refused, Sweep, open_sweep
+from tests.builders import TinyData
+
+EMPTY = {"meta", "br", "path", "use", "rect", "link"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements are closed in order; collects tables by figure, ids and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.attributes, self.tables, self.text = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self.open and self.open[-1] in ("th", "td"):
+            self.tables[-1][-1].append(data)
+
+    def table(self, first):
+        """The rows of the table whose header begins with a word."""
+        return next(t[1:] for t in self.tables if t[0][:1] == [first])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run with counts, and a test store with labels that training did not see."""
+    tiny = TinyData(tmp_path_factory.mktemp("report"), np.random.default_rng(5))
+    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
+    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
+        options = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
+        run = sm.Trainer(plan, **options).fit(data, tiny.folder / "run")
+    return run, test
+
+
+@pytest.fixture(scope="module")
+def pages(made):
+    run, test = made
+    found = diagnose(run.model, test)
+    return run_page(run).html, run_page(run, found).html, found
+
+
+def test_pages_are_whole_and_fetch_nothing(pages):
+    for page in pages[:2]:
+        read = Reader(page)
+        assert page.startswith("<!DOCTYPE html>")
+        assert len(read.ids) == len(set(read.ids))
+        assert not re.search(r"http|<script|@import|<img|<link|<iframe|javascript:", page)
+        targets = [v for _, name, v in read.attributes if name in ("href", "xlink:href", "src")]
+        assert targets
+        assert all(target[0] == "#" and target[1:] in read.ids for target in targets)
+        used = re.findall(r"url\((.*?)\)", page)
+        assert all(target[0] == "#" and target[1:] in read.ids for target in used)
+        drawings = [pair for pair in read.attributes if pair[:2] == ("svg", "aria-label")]
+        assert len(drawings) == page.count("<svg")
+        assert all(len(alt) > 20 for _, _, alt in drawings)
+
+
+def test_the_same_run_gives_the_same_bytes(made, pages):
+    run, _ = made
+    assert run_page(sm.Run.open(run.path), pages[2]).html == pages[1]
+    assert "2026" not in re.sub(r"<svg.*?</svg>|<table.*?</table>", "", pages[1], flags=re.DOTALL)
+
+
+def test_rows_are_asked_for_where_they_are_missing(pages):
+    without, with_rows, _ = (Reader(page) if isinstance(page, str) else page for page in pages)
+    assert "--on STORE" in "".join(without.text)
+    assert "--on STORE" not in "".join(with_rows.text)
+    for name in ("reliability", "deciles", "repetitions"):
+        assert name not in without.ids
+        assert name in with_rows.ids
+    for name in ("epochs", "memory", "speed"):
+        assert name in without.ids
+
+
+def test_numbers_are_those_of_the_files(made, pages):
+    run, _ = made
+    read = Reader(pages[1])
+    result = json.loads((run.path / "result.json").read_text())
+    plan = json.loads((run.path / "plan.json").read_text())
+    for row, entry in zip(read.table("epoch"), result["history"], strict=True):
+        assert row[1] == f"{entry['loss']:.4f}"
+        assert row[2] == f"{100 * entry['p_at_1']:.2f}"
+    terms = {row[0]: row[1:] for row in read.table("term")}
+    for line in plan["ledger"]:
+        name = line["name"] + (" (disk)" if line["where"] == "disk" else "")
+        assert int(terms[name][0].replace(",", "")) == line["n_bytes"]
+    assert int(terms["sum"][1].replace(",", "")) == result["peak_bytes"]
+    noted = [json.loads(x) for x in (run.path / LOG).read_text().splitlines()]
+    held = next(event for event in noted if event["event"] == "memory")
+    for name in ("weights", "optimizer", "held-out rows", "names"):
+        assert int(terms[name][1].replace(",", "")) == held[name] > 0
+    ranked = {row[0].split()[0]: row[2:] for row in read.table("ranked by")}
+    for name, figures in result["validation"].items():
+        assert ranked[name] == [f"{100 * figures[key]:.2f}" for key in ("p_at_1", "p_at_5")]
+    assert "blend" in ranked
+    parts = read.table("part")
+    assert sum(int(row[1].replace(",", "")) for row in parts) == run.model.n_bytes
+    assert parts[0][2] == f"{run.model.hashed_weight:.3f}"
+
+
+def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
+    _, page, found = pages
+    read = Reader(page)
+    for row, group in zip(read.table("group"), found.deciles, strict=True):
+        assert [row[1], row[2]] == [str(group.n_classes), str(group.n_rows)]
+    for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
+        assert row == [str(depth.n_repetitions),
+                       *(f"{100 * p:.2f}" for p in depth.p_at_1.values())]  # fmt: skip
+    verdict = "".join(read.text)
+    assert f"P@1 {100 * found.p_at_1:.1f}% and P@5 {100 * found.p_at_5:.1f}% on 400 rows" in verdict
+
+
+def test_names_cannot_write_into_the_page(made, tmp_path):
+    run, _ = made
+    folder = tmp_path / "<i>&'\x1b\""
+    shutil.copytree(run.path, folder)
+    page = run_page(sm.Run.open(folder)).html
+    assert "<i>" not in page
+    assert "\x1b" not in page
+    assert "&lt;i&gt;&amp;" in page
+    Reader(page)
+    assert html.text("a\x00b\udcff<") == "a\ufffdb\ufffd&lt;"
+
+
+def entries(n, **more):
+    return [
+        {"epoch": i + 1, "loss": 2.0 / (i + 1), "rows_per_second": 100.0 * (i + 1),
+         "waited_share": 0.01, "peak_bytes": 10**8, **more}
+        for i in range(n)
+    ]  # fmt: skip
+
+
+def test_a_run_without_held_out_rows_has_its_plot():
+    plot = epochs_plot(entries(3), 3)
+    assert plot.finding == "Epoch 3 of 3 was kept"
+    assert [row[0] for row in plot.rows] == ["1", "2", "3 (kept)"]
+    assert plot.rows[0][2] == "-"
+    assert "P@1" not in plot.svg
+
+
+def test_speed_over_time_is_that_of_the_log(made):
+    run, _ = made
+    plot = speed_plot(read_log(run.path))
+    beats = [e for e in read_log(run.path) if e["event"] == "progress"]
+    assert [row[2] for row in plot.rows] == [f"{e['rows_per_second']:,.0f}" for e in beats]
+    older = [{"t": 1.0 + i, "event": "validation", **e} for i, e in enumerate(entries(2))]
+    assert [row[2] for row in speed_plot(older).rows] == ["100", "200"]
+    many = [{"t": float(i), "event": "progress", **e} for i, e in enumerate(entries(1200))]
+    assert len(speed_plot(many).rows) == 400
+    assert speed_plot([]) is None
+
+
+def point(buckets, repetitions, mb, p_at_1, *, test=None, mark=False):
+    reached = None if p_at_1 is None else Reached(p_at_1, p_at_1)
+    tested = None if test is None else Reached(test, test)
+    return Point(buckets, repetitions, f"{buckets}x{repetitions}", mb * 10**6, 10**9, 10**9, 1.0,
+                 "logsum", reached, tested, mark)  # fmt: skip
+
+
+def swept(points, refused=()):
+    return Sweep("s.zarr", "d" * 64, 1000, 10**9, {"seed": 0}, None, None, tuple(points), refused)
+
+
+def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
+    points = [
+        point(8, 4, 10, 0.3, mark=True),
+        point(8, 8, 20, 0.4, mark=True),
+        point(16, 4, 20, 0.35),
+        point(1000, 1, 40, 0.5, mark=True),
+    ]
+    found = swept(points, (Refused(16, 64, "16 x 64 does not fit: <it> needs 9 GB"),))
+    page = sweep_page(found, tmp_path / "sw")
+    read = Reader(page)
+    rows = {row[0]: row for row in read.table("B x R")}
+    assert [name for name, row in rows.items() if row[-1] == "*"] == ["8 x 4", "8 x 8", "exact"]
+    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1.0", "35.00", "35.00", "-", "-"]
+    assert "&lt;it&gt; needs 9 GB" in page
+    assert sweep_page(found, tmp_path / "sw") == page
+
+
+def test_a_run_in_a_sweep_is_marked(made, tmp_path):
+    run, _ = made
+    shutil.copytree(run.path, tmp_path / "8x8")
+    points = [point(8, 4, 10, 0.3, mark=True), point(8, 8, 20, 0.4, mark=True)]
+    (tmp_path / SWEEP).write_bytes(to_json(swept(points)))
+    page = run_page(sm.Run.open(tmp_path / "8x8"))
+    assert page.plots[0].name == "size"
+    assert "lies on the frontier of 2 models" in page.plots[0].finding
+    assert "this run" in page.plots[0].svg
+    assert open_sweep(tmp_path) == swept(points)
+    assert open_sweep(run.path) is None
+
+
+def test_a_run_that_is_not_worth_its_bytes_is_told_so():
+    points = [point(8, 8, 20, 0.4, mark=True), point(16, 4, 20, 0.35)]
+    plot = size_plot(swept(points), "16x4")
+    assert plot.finding == (
+        "8 x 8 is no larger than this run and has held-out P@1 40.0% against 35.0%"
+    )
+    assert size_plot(swept([point(8, 8, 20, None)])) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0003, 2.0), (89.0, 347.0), (175.0, 176.0), (5.0, 5.0), (1.0, 90000.0)]
+)
+def test_ticks_of_a_logarithmic_axis_are_few_round_numbers(low, high):
+    ticks = _log_ticks(low, high)
+    assert 1 <= len(ticks) <= 10
+    assert ticks == sorted(set(ticks))
+    assert all(len(number(tick).replace(",", "").strip("0").strip(".")) <= 4 for tick in ticks)
+
+
+def test_series_differ_in_colour_marker_and_dash():
+    for kind in zip(*SERIES, strict=True):
+        assert len(set(kind)) == len(SERIES)

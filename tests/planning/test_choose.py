@@ -97,7 +97,7 @@ def test_what_cannot_fit_is_refused_with_the_largest_terms():
         BudgetError, match=r"no plan fits: the smallest \(8 x \d+\) needs .*code 350 MB"
     ):
         plan(facts(), memory="300MB")
-    with pytest.raises(BudgetError, match=r"\(exact\) needs 20.*weights 20"):
+    with pytest.raises(BudgetError, match=r"^exact does not fit: it needs 20.*weights 20"):
         plan(facts(), exact=True)
     with pytest.raises(BudgetError, match=r"asked, .* may be used"):
         plan(facts(), memory=MACHINE.n_bytes + 10**9)
@@ -130,6 +130,16 @@ def test_dense_rows_take_matrix_products_and_adam():
 def test_the_same_seed_gives_the_same_plan():
     assert plan(facts(), memory="1GB", seed=4) == plan(facts(), memory="1GB", seed=4)
     assert plan(facts(), memory="1GB", seed=4).model != plan(facts(), memory="1GB", seed=5).model
+
+
+def test_a_shape_is_held_against_the_budget():
+    shape = {"n_buckets": 32, "n_repetitions": 20}
+    needed = plan(facts(), **shape).projected_bytes
+    found = plan(facts(), **shape, memory=needed)
+    assert (found.n_buckets, found.n_repetitions) == (32, 20)
+    assert found.allowed_bytes == needed
+    with pytest.raises(BudgetError, match="^32 x 20 does not fit: it needs"):
+        plan(facts(), **shape, memory="400MB")
 
 
 def test_a_plan_survives_json():

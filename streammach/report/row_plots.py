@@ -15,6 +15,7 @@ from streammach.report.drawing import (
     drawn,
     legend_beside,
     percent,
+    thousands,
 )
 
 MIN_ROWS = 20  # fewer rows in a bin are drawn hollow: their share is mostly chance
@@ -63,6 +64,7 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
         below.bar([100 * b.stated for b in after.bins], [b.n_rows for b in after.bins], width=4.5,
                   color=BLUE)  # fmt: skip
         below.set_ylabel("rows")
+        thousands(below.yaxis)
         below.set_xlabel("stated probability of the best class (%)")
         below.set_xlim(-2, 102)
 

@@ -45,7 +45,7 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
         If a file of the run or of its sweep cannot be read.
     """
     model = run.model
-    of_run, of_rows = _run_plots(run), _row_plots(diagnosis)
+    of_run, of_rows = _run_plots(run, counts=model.counts is not None), _row_plots(diagnosis)
     parts = [
         html.paragraph(_verdict(run, model, diagnosis), "verdict"),
         html.heading("Plan"),
@@ -62,7 +62,7 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
     return Page(html.page(title, parts), (*of_run, *of_rows))
 
 
-def _run_plots(run: Run) -> tuple[Plot, ...]:
+def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     events = read_log(run.path)
     noted: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "memory"), {})
     held = {name: n for name, n in noted.items() if isinstance(n, int) and name != "t"}
@@ -70,7 +70,7 @@ def _run_plots(run: Run) -> tuple[Plot, ...]:
     sweep = open_sweep(folder.parent)
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
-        epochs_plot(run.result.history, run.result.best_epoch + 1),
+        epochs_plot(run.result.history, run.result.best_epoch + 1, counts=counts),
         memory_plot(run.plan, run.result.peak_bytes, held),
         speed_plot(events),
     )
@@ -168,10 +168,12 @@ def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
             "Reliability, recall by class frequency and P@1 by repetitions need labelled rows: "
             f"streammach report {clean(run.path, 200)} --on STORE"
         )
-    unseen = diagnosis.n_unseen
-    return (
-        f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}; {unseen:,} of them "
-        "carry a label never seen in training: they count as wrong in P@1 and P@5 and are left out "
-        "of reliability and of the groups of classes. Repetitions are compared on the first "
-        f"{diagnosis.depth_rows:,} rows."
-    )
+    note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
+    if diagnosis.n_unseen:
+        note += (
+            f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
+            "wrong in P@1 and P@5, and are left out of reliability and of the groups of classes."
+        )
+    if diagnosis.depths and diagnosis.depth_rows < diagnosis.n_rows:
+        note += f" Repetitions are compared on the first {diagnosis.depth_rows:,} rows."
+    return note

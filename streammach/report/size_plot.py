@@ -53,9 +53,9 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
             axes.plot(*zip(*line, strict=True), color=color, marker=marker, linestyle=dash,
                       linewidth=1.2, label=f"B = {buckets:,}")  # fmt: skip
         for point, score in points:
-            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score),
-                          (0, 7 if point.frontier else -14), textcoords="offset points",
-                          ha="center", fontsize=8, color=DARK)  # fmt: skip
+            place, side = ((-7, 4), "right") if point.frontier else ((7, -11), "left")
+            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score), place,
+                          textcoords="offset points", ha=side, fontsize=8, color=DARK)  # fmt: skip
             if point.run == star:
                 axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
                           color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip

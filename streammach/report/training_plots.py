@@ -28,7 +28,7 @@ GB = 1e9
 MOST_POINTS = 500  # of a curve over time
 
 
-def epochs_plot(history: Sequence[dict[str, Any]], kept: int) -> Plot:
+def epochs_plot(history: Sequence[dict[str, Any]], kept: int, *, counts: bool = False) -> Plot:
     """Return loss and held-out P@1 by epoch.
 
     Parameters
@@ -37,6 +37,8 @@ def epochs_plot(history: Sequence[dict[str, Any]], kept: int) -> Plot:
         What was measured at the end of each epoch.
     kept : int
         The epoch whose weights were kept, from 1.
+    counts : bool
+        Whether the model has counts, which come after the epochs.
     """
     epochs = [int(entry["epoch"]) for entry in history]
     losses = [float(entry["loss"]) for entry in history]
@@ -44,9 +46,10 @@ def epochs_plot(history: Sequence[dict[str, Any]], kept: int) -> Plot:
     finding = f"Epoch {kept} of {len(epochs)} was kept"
     alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
     if scores:
+        alone = " by the hashed models alone" if counts else ""
         finding += (
-            f": held-out P@1 {percent(scores[kept - 1])}% by the hashed models alone, "
-            f"{percent(scores[0])}% after the first"
+            f": held-out P@1 {percent(scores[kept - 1])}%{alone}, {percent(scores[0])}% after the "
+            "first"
         )
         alt += f"; held-out P@1 goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 

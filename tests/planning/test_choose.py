@@ -138,7 +138,7 @@ def test_a_shape_is_held_against_the_budget():
     found = plan(facts(), **shape, memory=needed)
     assert (found.n_buckets, found.n_repetitions) == (32, 20)
     assert found.allowed_bytes == needed
-    with pytest.raises(BudgetError, match="^32 x 20 does not fit: it needs"):
+    with pytest.raises(BudgetError, match=r"^32 x 20 does not fit: it needs"):
         plan(facts(), **shape, memory="400MB")
 
 

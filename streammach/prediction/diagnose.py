@@ -22,7 +22,7 @@ from streammach.spec import Ranker
 BINS = 15  # of stated probability, equally wide
 GROUPS = 10  # of classes by frequency, equally many classes each
 ROWS = 20_000
-DEPTH_ROWS = 5_000  # the repetitions' curve ranks all rows again for every point
+DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,10 @@ def diagnose(
     labels = np.concatenate([block.labels for block in blocks])
     tell = progress or (lambda stage, done, total: None)
     with Predictor(model, threads=threads) as predictor:
-        ranked = [_ranked(predictor, block) for block in blocks]
-    tell("rank", n, n)
+        ranked = []
+        for block in blocks:
+            ranked.append(_ranked(predictor, block))
+            tell("rank", sum(len(part[0]) for part in ranked), n)
     best, raw_best, before, after = (np.concatenate(parts) for parts in zip(*ranked, strict=True))
     known = labels >= 0
     right = (raw_best == labels)[known]
@@ -286,11 +288,12 @@ def _depths(
     if total == 1:
         return ()
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total]
+    n = sum(block.n_rows for block in blocks)
     found = []
-    for i, n_repetitions in enumerate(counts):
+    for i, n_repetitions in enumerate(counts, 1):
         with Predictor(_first(model, n_repetitions), threads=threads) as predictor:
             found.append(Depth(n_repetitions, _p_at_1(predictor, blocks)))
-        tell("repetitions", i + 1, len(counts))
+        tell("repetitions", i * n, len(counts) * n)
     return tuple(found)
 
 

@@ -1,0 +1,226 @@
+"""The figures: accuracy against model size, the estimators, and what hashes cannot tell apart."""
+
+import numpy as np
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+GREY = "#555555"
+DASHES = ((0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+ESTIMATOR_NAMES = {"logsum": "log-sum", "mean": "unbiased", "median": "median", "min": "min"}
+LINE_NAMES = {
+    "line/exact": "exact softmax", "line/vw_oaa": "one-vs-all",
+    "line/vw_log_multi": "LOMTree", "line/vw_recall_tree": "Recall Tree",
+}  # fmt: skip
+RATHER = 32  # buckets of the figure of the estimators, where the grid has them
+
+
+def plotting():
+    """Return pyplot, set up so that the same figures give the same files."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    plt.rcParams.update(
+        {
+            "svg.hashsalt": "streammach", "font.size": 10, "axes.titlesize": 11,
+            "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+            "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
+            "legend.frameon": False, "figure.figsize": (7.2, 4.4), "figure.dpi": 100,
+        }
+    )  # fmt: skip
+    return plt
+
+
+def draw(results, folder, prefix=""):
+    """Draw all figures of a results.json; return their file names by what they show.
+
+    Parameters
+    ----------
+    results : dict
+        The document.
+    folder : Path
+        Where SVG and PNG go.
+    prefix : str
+        Before the file names.
+    """
+    plt = plotting()
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {}
+    for what, painter in (
+        ("accuracy", accuracy), ("estimators", estimators), ("distinguish", distinguished)
+    ):  # fmt: skip
+        shown, axes = plt.subplots(layout="constrained")
+        painter(results, axes)
+        names[what] = f"{prefix}{what}.svg"
+        shown.savefig(folder / names[what], metadata={"Date": None})
+        shown.savefig(folder / f"{prefix}{what}.png", metadata={"Software": None}, dpi=150)
+        plt.close(shown)
+    return names
+
+
+def grids(results):
+    """Return the trained grids, B rising."""
+    found = [step for name, step in results["steps"].items() if name.startswith("grid/")]
+    return sorted(found, key=lambda step: step["buckets"])
+
+
+def compared(results):
+    """Return the lines that have figures: (name, P@1)."""
+    steps = {name: results["steps"].get(name, {"failed": ""}) for name in LINE_NAMES}
+    return [(LINE_NAMES[n], step["p_at_1"]) for n, step in steps.items() if "failed" not in step]
+
+
+def accuracy(results, axes):
+    """Draw P@1 of the unbiased estimator against the bytes of the weights, a line per B."""
+    for step, colour, marker in zip(grids(results), COLOURS, MARKERS, strict=False):
+        sizes = [point["bytes"] / 1e6 for point in step["points"]]
+        right = [100 * point["mean"]["p_at_1"] for point in step["points"]]
+        axes.plot(sizes, right, color=colour, marker=marker, ms=5, label=f"B = {step['buckets']}")
+        last = f"R = {step['points'][-1]['repetitions']}"
+        axes.annotate(
+            last, (sizes[-1], right[-1]), (0, 6), textcoords="offset points", color=colour,
+            ha="center", fontsize=8,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.12 * max(_highest(results)))
+    axes.set_xlabel("weights, MB (points: R = 1, 2, 3, 5, 8, ..)")
+    axes.set_ylabel("P@1, %")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    horizontals(axes, compared(results))
+    axes.legend(title="MACH", loc="upper left")
+    axes.set_title(accuracy_title(results))
+
+
+def _highest(results):
+    for step in grids(results):
+        yield from (100 * point["mean"]["p_at_1"] for point in step["points"])
+    yield from (100 * p for _, p in compared(results))
+
+
+def horizontals(axes, named):
+    """Draw a dashed line with its name for each (name, P@1), names apart from one another."""
+    gap = 0.04 * axes.get_ylim()[1]
+    place = -gap
+    for (name, p), dashes in zip(sorted(named, key=lambda pair: pair[1]), DASHES, strict=False):
+        axes.axhline(100 * p, color=GREY, lw=1, ls=dashes)
+        place = max(100 * p + 0.15 * gap, place + gap)
+        axes.text(
+            1.0, place, f"{name} {100 * p:.1f}", transform=axes.get_yaxis_transform(), ha="right",
+            va="bottom", fontsize=8, color=GREY,
+        )  # fmt: skip
+
+
+def accuracy_title(results):
+    """Return the finding of the first figure."""
+    step, point = best_point(results)
+    text = (
+        f"{results['request']['name']}: {step['buckets']} x {point['repetitions']} "
+        f"({point['bytes'] / 1e6:,.0f} MB) gets {100 * point['mean']['p_at_1']:.1f}% right"
+    )
+    named = compared(results)
+    if named:
+        name, p = max(named, key=lambda pair: pair[1])
+        text += f", {name} {100 * p:.1f}%"
+    return text
+
+
+def best_point(results):
+    """Return the grid and point of the largest P@1 by the unbiased estimator."""
+    every = [(step, point) for step in grids(results) for point in step["points"]]
+    return max(every, key=lambda pair: pair[1]["mean"]["p_at_1"])
+
+
+def reference(results):
+    """Return the grid of 32 buckets, as the paper has it, or the one in the middle."""
+    found = grids(results)
+    return next((s for s in found if s["buckets"] == RATHER), found[len(found) // 2])
+
+
+def estimators(results, axes):
+    """Draw P@1 and P@5 against R, a line per estimator."""
+    step = reference(results)
+    series = list(zip(ESTIMATOR_NAMES.items(), COLOURS, MARKERS, strict=False))
+    for (name, label), colour, marker in series:
+        points = [point for point in step["points"] if name in point]
+        r = [point["repetitions"] for point in points]
+        for place, style in (("p_at_1", "-"), ("p_at_5", ":")):
+            axes.plot(
+                r, [100 * point[name][place] for point in points], style, color=colour,
+                marker=marker, ms=5, label=label if style == "-" else None,
+            )  # fmt: skip
+    for place, text in (("p_at_1", "P@1"), ("p_at_5", "P@5")):
+        last = [
+            step["points"][-1].get(name, step["points"][-1]["mean"]) for name in ESTIMATOR_NAMES
+        ]
+        axes.annotate(
+            text, (step["points"][-1]["repetitions"], 100 * np.mean([x[place] for x in last])),
+            (8, 0), textcoords="offset points", va="center", annotation_clip=False,
+        )  # fmt: skip
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(f"repetitions R, B = {step['buckets']}")
+    axes.set_ylabel("rows right, %")
+    axes.legend()
+    axes.set_title(estimators_title(results, step))
+
+
+def estimators_title(results, step):
+    """Return the finding of the second figure."""
+    last = step["points"][-1]
+    known = {name: last[name] for name in ESTIMATOR_NAMES if name in last}
+    shown = ", ".join(
+        f"{ESTIMATOR_NAMES[name]} {100 * x['p_at_1']:.1f} / {100 * x['p_at_5']:.1f}"
+        for name, x in sorted(known.items(), key=lambda pair: -pair[1]["p_at_5"])
+    )
+    return f"P@1 / P@5 at R = {last['repetitions']}, {results['request']['name']}:\n{shown}"
+
+
+def distinguished(results, axes):
+    """Draw counted and expected pairs of classes with the same codes, a colour per B."""
+    found = paper_counts(results)
+    for step, colour, marker in zip(found, COLOURS, MARKERS, strict=False):
+        r = [row["repetitions"] for row in step["rows"]]
+        axes.plot(
+            r, [row["expected"] for row in step["rows"]], color=colour, lw=1,
+            label=f"B = {step['buckets']}",
+        )  # fmt: skip
+        counted = [(row["repetitions"], row["pairs"]) for row in step["rows"] if row["pairs"]]
+        axes.plot(*zip(*counted, strict=True), color=colour, marker=marker, ls="none", ms=6)
+        at = step["theorem_repetitions"]
+        axes.axvline(at, color=colour, lw=1, ls=DASHES[0])
+        axes.annotate(
+            f"theorem: R = {at}", (at, 0.98), (3, 0), xycoords=("data", "axes fraction"),
+            textcoords="offset points", rotation=90, va="top", color=colour, fontsize=8,
+        )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("repetitions R")
+    axes.set_ylabel("pairs of classes with the same codes")
+    axes.legend(title="marks counted,\nlines K(K-1)/2 B⁻ᴿ", loc="upper right")
+    axes.set_title(distinguished_title(found))
+
+
+def paper_counts(results):
+    """Return the counts for the classes of the data, B rising."""
+    classes = results["steps"]["data"]["classes"]
+    found = [
+        step for name, step in results["steps"].items()
+        if name.startswith(f"distinguish/{classes}/")
+    ]  # fmt: skip
+    return sorted(found, key=lambda step: step["buckets"])
+
+
+def distinguished_title(found):
+    """Return the finding of the third figure."""
+    alone = [
+        f"{last_confused(step) + 1} (B = {step['buckets']})" for step in found
+    ]  # fmt: skip
+    draws = found[0]["draws"]
+    return (
+        f"{found[0]['classes']:,} classes: in {draws} draws of the hashes no pair is left "
+        f"from R =\n{', '.join(alone)} on"
+    )
+
+
+def last_confused(step):
+    """Return the largest R at which some draw had a pair of classes with the same codes."""
+    return max((row["repetitions"] for row in step["rows"] if row["draws_with_pairs"]), default=0)

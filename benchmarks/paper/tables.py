@@ -1,0 +1,188 @@
+"""The figures of benchmarks.paper.run as tables, and as the results of docs/paper.md.
+
+    python -m benchmarks.paper.tables RESULTS.json .. [--page docs/paper.md]
+
+prints a section for each file; with --page it replaces what follows the page's mark by them and
+draws their figures beside the page, in the folder of its name.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks.paper import figure
+from benchmarks.paper.estimators import ESTIMATORS
+
+MARK = "<!-- results: written by python -m benchmarks.paper.tables -->\n"
+
+
+def table(head, rows):
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def both(figures):
+    """Return P@1 / P@5 in percent."""
+    five = figures.get("p_at_5")
+    return f"{100 * figures['p_at_1']:.1f} / " + ("-" if five is None else f"{100 * five:.1f}")
+
+
+def section(results, figures):
+    """Return the section of one results.json.
+
+    Parameters
+    ----------
+    results : dict
+        The document.
+    figures : dict
+        Paths of the figures, as :func:`benchmarks.paper.figure.draw` names them.
+    """
+    parts = [
+        f"## {results['request']['name']}\n",
+        intro(results),
+        picture("P@1 against model size", figures["accuracy"]),
+        accuracy(results),
+        "### Training time\n",
+        training(results),
+        "### Lines\n",
+        compared(results),
+        "### Estimators\n",
+        picture("P@1 and P@5 against R by estimator", figures["estimators"]),
+        estimators(results),
+        "### Classes that the hashes cannot tell apart\n",
+        picture("pairs of classes with the same codes against R", figures["distinguish"]),
+        distinguished(results),
+    ]
+    return "\n".join(parts)
+
+
+def picture(text, path):
+    """Return an image."""
+    return f"![{text}]({path})\n"
+
+
+def intro(results):
+    """Return what was trained on, where, and for how long."""
+    data, asked, machine = results["steps"]["data"], results["request"], results["machine"]
+    part = f"the first {data['rows']:,} of {data['of_rows']:,}"
+    rows = part if data["rows"] < data["of_rows"] else f"{data['rows']:,}"
+    threads = "1 thread" if asked["threads"] == 1 else f"{asked['threads']} threads"
+    minutes = sum(results["seconds"].values()) / 60
+    error = 50 / data["test_rows"] ** 0.5
+    return (
+        f"Trained on {rows} rows ({data['classes']:,} classes, {data['features']:,} features, "
+        f"{data['values_a_row']:.1f} values a row), tested on {data['test_rows']:,} rows, of which "
+        f"{100 * data['unseen']:.1f}% have a label that training did not see and count as wrong "
+        f"(standard error of a P@1 at most {error:.2f}). All steps took {minutes:.0f} minutes "
+        f"with {threads} on {machine['processor']}.\n"
+    )
+
+
+def accuracy(results):
+    """Return P@1 / P@5 by B and R, unbiased and log-sum."""
+    head = ["B", "R", "weights MB", "unbiased P@1 / P@5", "log-sum P@1 / P@5"]
+    rows = [
+        [step["buckets"], p["repetitions"], f"{p['bytes'] / 1e6:,.1f}", both(p["mean"]),
+         both(p["logsum"])]
+        for step in figure.grids(results)
+        for p in step["points"]
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def training(results):
+    """Return what training took."""
+    head = [
+        "B x R", "columns", "epochs", "epoch kept", "rows/s", "epochs, s", "search of settings, s",
+        "rate", "values", "memory, GB",
+    ]  # fmt: skip
+    rows = [
+        [
+            f"{s['buckets']} x {s['repetitions']}", s["buckets"] * s["repetitions"], s["epochs"],
+            s["best_epoch"], f"{s['rows_per_second']:,.0f}", f"{s['epoch_seconds']:.0f}",
+            f"{max(s['seconds'] - s['epoch_seconds'], 0):.0f}", f"{s['learning_rate']:.3g}",
+            s["transform"], f"{s['projected_bytes'] / 1e9:.2f}",
+        ]
+        for s in figure.grids(results)
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def compared(results):
+    """Return the lines, those without figures with the reason."""
+    head = ["system", "P@1 / P@5", "training s", "model MB", "us a row", "settings"]
+    rows = []
+    for name, label in figure.LINE_NAMES.items():
+        row = results["steps"].get(name)
+        if row is None:
+            continue
+        if "failed" in row:
+            rows.append([label, f"left out: {row['failed']}", "", "", "", row.get("settings", "")])
+            continue
+        rows.append(
+            [label, both(row), f"{row['train_seconds']:.0f}", f"{row['model_bytes'] / 1e6:,.1f}",
+             f"{row['microseconds_a_query']:.0f}", row["settings"]]
+        )  # fmt: skip
+    return table(head, rows)
+
+
+def estimators(results):
+    """Return P@1 / P@5 of each estimator by B and R, and what a row takes at the largest R."""
+    rows = []
+    for step in figure.grids(results):
+        for p in step["points"][1:]:
+            cells = [both(p[name]) for name in ESTIMATORS]
+            rows.append([step["buckets"], p["repetitions"], *cells])
+        last = step["points"][-1]
+        speeds = [
+            f"{last[n]['microseconds']:.0f} us a row" if n in last else "" for n in ESTIMATORS
+        ]
+        rows.append([step["buckets"], last["repetitions"], *speeds])
+    return table(["B", "R", *ESTIMATORS.values()], rows)
+
+
+def distinguished(results):
+    """Return counted pairs against what is expected, for the data's classes and the paper's."""
+    steps = [s for name, s in results["steps"].items() if name.startswith("distinguish/")]
+    rows = []
+    for step in steps:
+        for row in step["rows"]:
+            shown = [
+                f"{step['classes']:,}", step["buckets"], row["repetitions"],
+                f"{row['pairs']:,.10g}", f"{row['expected']:,.3g}",
+                f"{row['draws_with_pairs']} of {step['draws']}", f"{row['bound']:.2g}",
+                "**R of the theorem**" if row["repetitions"] == step["theorem_repetitions"] else "",
+            ]  # fmt: skip
+            if row["expected"] < 1e4:
+                rows.append(shown)
+    head = ["K", "B", "R", "pairs, mean", "K(K-1)/2 B^-R", "draws with a pair", "bound on it", ""]
+    return table(head, rows)
+
+
+def main():
+    """Print the sections, or put them into a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in given.results]
+    if given.page is None:
+        for results in documents:
+            print(
+                section(results, {name: "-" for name in ("accuracy", "estimators", "distinguish")})
+            )
+        return
+    folder = given.page.with_suffix("")
+    sections = []
+    for results in documents:
+        names = figure.draw(results, folder, f"{results['request']['name']}-")
+        sections.append(section(results, {k: f"{folder.name}/{v}" for k, v in names.items()}))
+    for drawn in folder.glob("*.png"):
+        drawn.unlink()  # the page shows the SVG
+    head = given.page.read_text(encoding="utf-8").partition(MARK)[0]
+    given.page.write_text(head + MARK + "\n" + "\n".join(sections), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

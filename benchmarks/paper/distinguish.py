@@ -10,7 +10,7 @@ import numpy as np
 
 from streammach import hashing
 
-DRAWS = 20
+DRAWS = 50
 DELTA = 1e-3
 NONE_EXPECTED = 1e-4  # pairs; from there on no further repetition is counted
 

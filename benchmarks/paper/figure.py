@@ -84,7 +84,7 @@ def accuracy(results, axes):
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_ylim(0, 1.12 * max(_highest(results)))
-    axes.set_xlabel("weights, MB (points: R = 1, 2, 3, 5, 8, ..)")
+    axes.set_xlabel("weights, MB (points: R = 1, 2, 4, 8, ..)")
     axes.set_ylabel("P@1, %")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     horizontals(axes, compared(results))

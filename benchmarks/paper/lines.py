@@ -10,7 +10,7 @@ PEERS = ("vw_oaa", "vw_log_multi", "vw_recall_tree")
 EXACT = "exact"
 
 
-def peer(system, train, test, folder, options, minutes):
+def peer(system, train, test, folder, options):
     """Return the figures of one of Vowpal Wabbit's systems, or why there are none.
 
     Parameters
@@ -22,15 +22,15 @@ def peer(system, train, test, folder, options, minutes):
     folder : Path
         Where the figures lie meanwhile.
     options : Namespace
-        ``peers_python``, ``threads`` and ``max_test``.
-    minutes : float
-        After which it is stopped.
+        ``peers_python``, ``threads``, ``max_test``, and ``line_minutes``, after which it is
+        stopped.
     """
     path = folder / f"{system}.json"
     path.unlink(missing_ok=True)
     command = [
         options.peers_python, "-m", "benchmarks.peers.run", str(train), str(test),
-        "--systems", system, "--threads", str(options.threads), "--minutes", f"{minutes:.2f}",
+        "--systems", system, "--threads", str(options.threads),
+        "--minutes", f"{options.line_minutes:g}",
         "--max-test", str(options.max_test), "--name", "data", "--json", str(path),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -42,6 +42,7 @@ def options():
     parser.add_argument("--memory", default="6GB", help="most for one training (6GB)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0, help="no step begins after them")
+    parser.add_argument("--line-minutes", type=float, default=15.0, help="most for one line")
     parser.add_argument("--name", help="of the data; the store's otherwise")
     parser.add_argument("--peers-python", default=sys.executable, help="that has vowpalwabbit")
     given = parser.parse_args()
@@ -136,12 +137,9 @@ def steps(given, results):
                 stores[0], runs / f"{b}x{r}", rows, given, n_buckets=b, n_repetitions=r
             ),
         )
-    yield "line/exact", lambda: lines.exact(stores[0], runs / "exact", rows, given)
     for system in lines.PEERS:
-        yield (
-            f"line/{system}",
-            lambda s=system: lines.peer(s, *stores, given.out, given, given.left() / 60),
-        )
+        yield f"line/{system}", lambda s=system: lines.peer(s, *stores, given.out, given)
+    yield "line/exact", lambda: lines.exact(stores[0], runs / "exact", rows, given)
 
 
 def work(given, results):

@@ -10,7 +10,9 @@ in its own words. P@k counts rows whose label training never saw as wrong.
 
 import importlib
 import json
+import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import time
@@ -35,16 +37,27 @@ def run_one(name, arguments):
     ]  # fmt: skip
     began = time.monotonic()
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60 * arguments.minutes, check=False
-        )
+        code, out, err = finished(command, 60 * arguments.minutes)
     except subprocess.TimeoutExpired:
         return row | {"failed": f"stopped after {arguments.minutes:g} minutes"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if code:
+        lines = err.strip().splitlines() or [f"exit code {code}"]
         said = next((text for text in reversed(lines) if "Error" in text), lines[-1])
         return row | {"failed": said[:300], "seconds": time.monotonic() - began}
-    return row | json.loads(done.stdout.splitlines()[-1])
+    return row | json.loads(out.splitlines()[-1])
+
+
+def finished(command, seconds):
+    """Return exit code and outputs of a command; when it is stopped, so is what it started."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, out, err
 
 
 def main():

@@ -26,7 +26,8 @@ def plotting():
             "svg.hashsalt": "streammach", "font.size": 10, "axes.titlesize": 11,
             "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
             "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
-            "legend.frameon": False, "figure.figsize": (7.2, 4.4), "figure.dpi": 100,
+            "legend.frameon": False, "axes.axisbelow": True, "figure.figsize": (7.2, 4.4),
+            "figure.dpi": 100,
         }
     )  # fmt: skip
     return plt
@@ -76,19 +77,15 @@ def accuracy(results, axes):
     for step, colour, marker in zip(grids(results), COLOURS, MARKERS, strict=False):
         sizes = [point["bytes"] / 1e6 for point in step["points"]]
         right = [100 * point["mean"]["p_at_1"] for point in step["points"]]
-        axes.plot(sizes, right, color=colour, marker=marker, ms=5, label=f"B = {step['buckets']}")
-        last = f"R = {step['points'][-1]['repetitions']}"
-        axes.annotate(
-            last, (sizes[-1], right[-1]), (0, 6), textcoords="offset points", color=colour,
-            ha="center", fontsize=8,
-        )  # fmt: skip
+        name = f"B = {step['buckets']}, R to {step['points'][-1]['repetitions']}"
+        axes.plot(sizes, right, color=colour, marker=marker, ms=5, label=name)
     axes.set_xscale("log")
-    axes.set_ylim(0, 1.12 * max(_highest(results)))
-    axes.set_xlabel("weights, MB (points: R = 1, 2, 4, 8, ..)")
+    axes.set_ylim(0, 1.1 * max(_highest(results)))
+    axes.set_xlabel("MB of weights (marks from the left: R = 1, 2, 4, 8, ..)")
     axes.set_ylabel("P@1, %")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     horizontals(axes, compared(results))
-    axes.legend(title="MACH", loc="upper left")
+    axes.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
     axes.set_title(accuracy_title(results))
 
 
@@ -99,15 +96,15 @@ def _highest(results):
 
 
 def horizontals(axes, named):
-    """Draw a dashed line with its name for each (name, P@1), names apart from one another."""
-    gap = 0.04 * axes.get_ylim()[1]
+    """Draw a dashed line for each (name, P@1), its name at the right, apart from the others."""
+    gap = 0.05 * axes.get_ylim()[1]
     place = -gap
     for (name, p), dashes in zip(sorted(named, key=lambda pair: pair[1]), DASHES, strict=False):
         axes.axhline(100 * p, color=GREY, lw=1, ls=dashes)
-        place = max(100 * p + 0.15 * gap, place + gap)
-        axes.text(
-            1.0, place, f"{name} {100 * p:.1f}", transform=axes.get_yaxis_transform(), ha="right",
-            va="bottom", fontsize=8, color=GREY,
+        place = max(100 * p, place + gap)
+        axes.annotate(
+            f"{name} {100 * p:.1f}", (1.0, place), (4, 0), color=GREY, va="center", fontsize=9,
+            xycoords=axes.get_yaxis_transform(), textcoords="offset points",
         )  # fmt: skip
 
 
@@ -189,13 +186,13 @@ def distinguished(results, axes):
         at = step["theorem_repetitions"]
         axes.axvline(at, color=colour, lw=1, ls=DASHES[0])
         axes.annotate(
-            f"theorem: R = {at}", (at, 0.98), (3, 0), xycoords=("data", "axes fraction"),
-            textcoords="offset points", rotation=90, va="top", color=colour, fontsize=8,
+            f"theorem: R = {at}", (at, 0.98), (-3, 0), xycoords=("data", "axes fraction"),
+            textcoords="offset points", rotation=90, ha="right", va="top", color=colour, fontsize=9,
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel("repetitions R")
     axes.set_ylabel("pairs of classes with the same codes")
-    axes.legend(title="marks counted,\nlines K(K-1)/2 B⁻ᴿ", loc="upper right")
+    axes.legend(title="marks: counted\nlines: expected", loc="lower left")
     axes.set_title(distinguished_title(found))
 
 
@@ -211,13 +208,11 @@ def paper_counts(results):
 
 def distinguished_title(found):
     """Return the finding of the third figure."""
-    alone = [
-        f"{last_confused(step) + 1} (B = {step['buckets']})" for step in found
-    ]  # fmt: skip
-    draws = found[0]["draws"]
+    enough = ", ".join(f"{last_confused(step) + 1} (B = {step['buckets']})" for step in found)
+    asked = ", ".join(str(step["theorem_repetitions"]) for step in found)
     return (
-        f"{found[0]['classes']:,} classes: in {draws} draws of the hashes no pair is left "
-        f"from R =\n{', '.join(alone)} on"
+        f"{found[0]['classes']:,} classes are told apart in all {found[0]['draws']} draws from "
+        f"R = {enough};\nthe theorem asks for {asked} (delta {found[0]['delta']:g})"
     )
 
 

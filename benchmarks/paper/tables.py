@@ -94,7 +94,7 @@ def accuracy(results):
 def training(results):
     """Return what training took."""
     head = [
-        "B x R", "columns", "epochs", "epoch kept", "rows/s", "epochs, s", "search of settings, s",
+        "B x R", "columns", "epochs", "epoch kept", "rows/s", "epochs, s", "search and the rest, s",
         "rate", "values", "memory, GB",
     ]  # fmt: skip
     rows = [
@@ -154,7 +154,7 @@ def distinguished(results):
                 f"{row['draws_with_pairs']} of {step['draws']}", f"{row['bound']:.2g}",
                 "**R of the theorem**" if row["repetitions"] == step["theorem_repetitions"] else "",
             ]  # fmt: skip
-            if row["expected"] < 1e4:
+            if row["expected"] < 1e3 and row["repetitions"] <= step["theorem_repetitions"]:
                 rows.append(shown)
     head = ["K", "B", "R", "pairs, mean", "K(K-1)/2 B^-R", "draws with a pair", "bound on it", ""]
     return table(head, rows)

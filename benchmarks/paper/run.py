@@ -44,6 +44,7 @@ def options():
     parser.add_argument("--minutes", type=float, default=60.0, help="no step begins after them")
     parser.add_argument("--line-minutes", type=float, default=15.0, help="most for one line")
     parser.add_argument("--name", help="of the data; the store's otherwise")
+    parser.add_argument("--note", help="a sentence for the report, such as on the machine's load")
     parser.add_argument("--peers-python", default=sys.executable, help="that has vowpalwabbit")
     given = parser.parse_args()
     given.name = given.name or given.train.stem
@@ -74,6 +75,10 @@ class Results:
         self.found["steps"][name] = figures
         self.found["seconds"][name] = seconds
         self.found["machine"] = machine_facts.facts()
+        self.save()
+
+    def save(self):
+        """Write the document."""
         write_atomic(self.path, (json.dumps(self.found, indent=1) + "\n").encode())
 
 
@@ -184,6 +189,9 @@ def main():
     try:
         results = Results(given.out / "results.json", request(given))
         whole = work(given, results)
+        if given.note is not None:
+            results.found["note"] = given.note
+            results.save()
     except StreammachError as error:
         sys.exit(str(error))
     if whole:

@@ -75,7 +75,9 @@ def intro(results):
         f"{data['values_a_row']:.1f} values a row), tested on {data['test_rows']:,} rows, of which "
         f"{100 * data['unseen']:.1f}% have a label that training did not see and count as wrong "
         f"(standard error of a P@1 at most {error:.2f}). All steps took {minutes:.0f} minutes "
-        f"with {threads} on {machine['processor']}.\n"
+        f"with {threads} on {machine['processor']}."
+        + (f" {results['note']}" if "note" in results else "")
+        + "\n"
     )
 
 

@@ -208,11 +208,12 @@ def paper_counts(results):
 
 def distinguished_title(found):
     """Return the finding of the third figure."""
-    enough = ", ".join(f"{last_confused(step) + 1} (B = {step['buckets']})" for step in found)
+    buckets = ", ".join(str(step["buckets"]) for step in found)
+    enough = ", ".join(str(last_confused(step) + 1) for step in found)
     asked = ", ".join(str(step["theorem_repetitions"]) for step in found)
     return (
-        f"{found[0]['classes']:,} classes are told apart in all {found[0]['draws']} draws from "
-        f"R = {enough};\nthe theorem asks for {asked} (delta {found[0]['delta']:g})"
+        f"{found[0]['classes']:,} classes, B = {buckets}: all {found[0]['draws']} draws tell them "
+        f"apart from\nR = {enough} on; the theorem asks for {asked} (delta {found[0]['delta']:g})"
     )
 
 

@@ -51,7 +51,7 @@ def exact(train, folder, rows, options):
     try:
         found = trained_and_measured(train, folder, rows, options, exact=True)
     except BudgetError as error:
-        return row | {"failed": clean(error, 200)}
+        return row | {"failed": clean(error.message, 200)}
     point = found["points"][0]
     return row | {
         "p_at_1": point["logsum"]["p_at_1"],

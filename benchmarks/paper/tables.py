@@ -77,7 +77,16 @@ def intro(results):
         f"(standard error of a P@1 at most {error:.2f}). All steps took {minutes:.0f} minutes "
         f"with {threads} on {machine['processor']}."
         + (f" {results['note']}" if "note" in results else "")
-        + "\n"
+        + f"\n\n```\n{command(asked)}\n```\n"
+    )
+
+
+def command(asked):
+    """Return the command that a request came from."""
+    names = ("name", "rows", "max_test", "epochs", "grid", "threads")
+    given = [f"--{n.replace('_', '-')} {asked[n]}" for n in names if asked[n] is not None]
+    return "python -m benchmarks.paper.run TRAIN.zarr TEST.zarr --out FOLDER \\\n    " + " ".join(
+        given
     )
 
 

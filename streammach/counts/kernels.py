@@ -20,6 +20,7 @@ UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat
 STEP = np.float32(1 / 1024)
 LARGEST = np.float32(32767)
 WIDE_PIECE = 4096  # classes whose sums stay in the first cache
+BINS, BINS_A_NAT = 4096, 128  # of gains, where not all pairs are kept
 SCAN_PIECE = 256  # classes that are looked at together
 
 
@@ -47,32 +48,63 @@ def sort_lists(begins: Array, first: int, last: int, marks: Array) -> None:
         marks[begins[f] : begins[f + 1]].sort()
 
 
-@kernel()
-def size_lists(begins: Array, marks: Array, first: int, last: int, sizes: Array) -> None:
-    """Write how many classes sorted lists ``first:last`` have."""
+@kernel(inline=True, fastmath=False)
+def gain_bin(count: int, slope: Number, match: Number) -> Any:
+    """Return the bin of what a pair of so many rows adds to a score, 0..BINS-1; 0 without rows."""
+    if count == 0:
+        return 0
+    gain = (slope * np.float32(math.log(count)) + match) * BINS_A_NAT + BINS // 2
+    return int(max(np.float32(0), min(np.float32(BINS - 1), gain)))
+
+
+@kernel(fastmath=False)
+def bin_lists(
+    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, bins: Array
+) -> None:
+    """Count the pairs of sorted lists ``first:last`` by their gain: int64 (BINS,)."""
     for f in range(first, last):
-        n = 0
+        count = 0
         for p in range(begins[f], begins[f + 1]):
-            n += p == begins[f] or marks[p] >> 1 != marks[p - 1] >> 1
+            count += 1 - (marks[p] & 1)
+            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
+                bins[gain_bin(count, slope[f], match[f])] += 1
+                count = 0
+
+
+@kernel(fastmath=False)
+def size_lists(
+    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
+    sizes: Array,
+) -> None:  # fmt: skip
+    """Write how many classes sorted lists ``first:last`` have with a gain from bin `least` on."""
+    for f in range(first, last):
+        n, count = 0, 0
+        for p in range(begins[f], begins[f + 1]):
+            count += 1 - (marks[p] & 1)
+            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
+                n += gain_bin(count, slope[f], match[f]) >= least
+                count = 0
         sizes[f] = n
 
 
-@kernel()
+@kernel(fastmath=False)
 def fill_lists(
-    begins: Array, marks: Array, first: int, last: int, starts: Array, classes: Array,
-    counts: Array,
+    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
+    starts: Array, classes: Array, counts: Array,
 ) -> None:  # fmt: skip
-    """Write the classes of sorted lists ``first:last`` and how many rows of each are not held out.
+    """Write these classes of sorted lists ``first:last``, and rows of each that are not held out.
 
     `starts` int64 says where the classes of each list go.
     """
     for f in range(first, last):
-        out = starts[f] - 1
+        out, count = starts[f], 0
         for p in range(begins[f], begins[f + 1]):
-            if p == begins[f] or marks[p] >> 1 != marks[p - 1] >> 1:
-                out += 1
-                classes[out], counts[out] = marks[p] >> 1, 0
-            counts[out] += 1 - (marks[p] & 1)
+            count += 1 - (marks[p] & 1)
+            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
+                if gain_bin(count, slope[f], match[f]) >= least:
+                    classes[out], counts[out] = marks[p] >> 1, count
+                    out += 1
+                count = 0
 
 
 @kernel(inline=True)

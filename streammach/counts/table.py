@@ -70,6 +70,24 @@ def cut(ends: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(np.unique([0, *edges, len(ends) - 1]).tolist()))
 
 
+@dataclass(frozen=True)
+class Worth:
+    """What a pair adds to a score by its rows: decides which pairs are kept where not all fit.
+
+    Attributes
+    ----------
+    slope, match : float32 (d,)
+        A pair of feature f with n rows adds ``slope_f ln n + match_f``.
+    """
+
+    slope: NDArray[np.float32]
+    match: NDArray[np.float32]
+
+    def of(self, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return both of features ``first:last``."""
+        return self.slope[first:last], self.match[first:last]
+
+
 def count_pairs(
     blocks: Blocks,
     n_features: int,
@@ -78,11 +96,12 @@ def count_pairs(
     max_pairs: int,
     mark_bytes: int,
     threads: int,
+    worth: Worth | None = None,
 ) -> CountTable:
     """Count the pairs of rows that can be read again and again, within a number of bytes.
 
     Features are counted in ranges whose marks, four bytes a value, fit `mark_bytes`; each range is
-    a pass over the rows. The table has places for the pairs of held-out rows too.
+    a pass over the rows. The table has places for the pairs of held-out rows too, if all fit.
 
     Parameters
     ----------
@@ -96,11 +115,13 @@ def count_pairs(
         Bytes for marks.
     threads : int
         Threads that sort.
+    worth : Worth, optional
+        Keep the pairs that add most, as many as there is room for, which takes each pass twice.
 
     Raises
     ------
     OverflowError
-        If there are more pairs.
+        If there are more pairs, and `worth` does not say which to keep.
     """
     starts = np.zeros(n_features + 1, np.int64)
     classes, counts = np.empty(max_pairs, np.int32), np.empty(max_pairs, np.int32)
@@ -109,42 +130,89 @@ def count_pairs(
     for block, held in blocks():
         feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
+    nothing = np.zeros(n_features, np.float32)
+    known, least = worth or Worth(nothing, nothing), 0
+    ranges = list(_ranges(feature_counts, mark_bytes))
     with ThreadPoolExecutor(threads, "count") as pool:
-        for first, last in _ranges(feature_counts, mark_bytes):
-            begins = np.concatenate([[0], np.cumsum(feature_counts[first:last])])
-            marks = _marks(blocks, begins, first)
-            pieces = cut(begins, threads * PIECES_PER_THREAD)
-            here = starts[first : last + 1]
-            _fill(pool, pieces, begins, marks, here, classes, counts)
+
+        def lists(first: int, last: int) -> _Lists:
+            parts = threads * PIECES_PER_THREAD
+            return _sorted_lists(pool, blocks, feature_counts, first, last, parts)
+
+        if worth is not None:
+            bins = np.sum([lists(*some).bins(known) for some in ranges], axis=0)
+            above = np.cumsum(bins[::-1])[::-1]
+            least = max(1, int(np.searchsorted(-above, -max_pairs)))
+        for some in ranges:
+            lists(*some).fill(known, least, starts, classes, counts)
     n_pairs = int(starts[-1])
     return CountTable(starts, classes[:n_pairs], counts[:n_pairs], rows, values)
 
 
-def _fill(
+@dataclass(frozen=True)
+class _Lists:
+    """The sorted marks of a range of features, and pieces of it that threads share."""
+
+    pool: ThreadPoolExecutor
+    first: int
+    begins: NDArray[np.int64]
+    marks: NDArray[np.int32]
+    pieces: list[tuple[int, int]]
+
+    def bins(self, worth: Worth) -> NDArray[np.int64]:
+        """Return the number of pairs by what they add: int64 (BINS,)."""
+        known = worth.of(self.first, self.first + len(self.begins) - 1)
+        out = np.zeros((len(self.pieces), kernels.BINS), np.int64)
+        numbers = {first: i for i, (first, _) in enumerate(self.pieces)}
+        self.each(
+            lambda a, b: kernels.bin_lists(self.begins, self.marks, a, b, *known, out[numbers[a]])
+        )
+        total: NDArray[np.int64] = out.sum(axis=0)
+        return total
+
+    def fill(
+        self,
+        worth: Worth,
+        least: int,
+        starts: NDArray[np.int64],
+        classes: NDArray[np.int32],
+        counts: NDArray[np.int32],
+    ) -> None:
+        """Write the pairs that add enough; `starts` is known up to the first feature."""
+        last = self.first + len(self.begins) - 1
+        known, here = worth.of(self.first, last), starts[self.first : last + 1]
+        sizes = np.zeros(len(here) - 1, np.int64)
+        self.each(
+            lambda a, b: kernels.size_lists(self.begins, self.marks, a, b, *known, least, sizes)
+        )
+        here[1:] = here[0] + np.cumsum(sizes)
+        if here[-1] > len(classes):
+            raise OverflowError
+        self.each(
+            lambda a, b: kernels.fill_lists(
+                self.begins, self.marks, a, b, *known, least, here, classes, counts
+            )
+        )
+
+    def each(self, work: Callable[[int, int], None]) -> None:
+        """Call `work` with all pieces, on all threads."""
+        list(self.pool.map(lambda piece: work(*piece), self.pieces))
+
+
+def _sorted_lists(
     pool: ThreadPoolExecutor,
-    pieces: list[tuple[int, int]],
-    begins: NDArray[np.int64],
-    marks: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    classes: NDArray[np.int32],
-    counts: NDArray[np.int32],
-) -> None:
-    """Turn the marks of a range of features into their lists; `starts` begins with its start."""
-    sizes = np.zeros(len(starts) - 1, np.int64)
-    _each(pool, pieces, lambda a, b: kernels.sort_lists(begins, a, b, marks))
-    _each(pool, pieces, lambda a, b: kernels.size_lists(begins, marks, a, b, sizes))
-    starts[1:] = starts[0] + np.cumsum(sizes)
-    if starts[-1] > len(classes):
-        raise OverflowError
-    _each(
-        pool, pieces, lambda a, b: kernels.fill_lists(begins, marks, a, b, starts, classes, counts)
-    )
-
-
-def _each(
-    pool: ThreadPoolExecutor, pieces: list[tuple[int, int]], work: Callable[[int, int], None]
-) -> None:
-    list(pool.map(lambda piece: work(*piece), pieces))
+    blocks: Blocks,
+    feature_counts: NDArray[np.int64],
+    first: int,
+    last: int,
+    parts: int,
+) -> _Lists:
+    """Return the lists of features ``first:last``."""
+    begins = np.concatenate([[0], np.cumsum(feature_counts[first:last])])
+    marks = _marks(blocks, begins, first)
+    found = _Lists(pool, first, begins, marks, cut(begins, parts))
+    found.each(lambda a, b: kernels.sort_lists(begins, a, b, marks))
+    return found
 
 
 def _ranges(feature_counts: NDArray[np.int64], mark_bytes: int) -> Iterator[tuple[int, int]]:

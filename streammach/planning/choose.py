@@ -27,6 +27,7 @@ MAX_VALIDATION_NNZ = 4_000_000
 VALIDATION_SHARE = 0.05
 MIN_REPETITIONS = 16
 MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
+PARTS, MIN_PAIRS = (2, 4, 8), 100_000  # of the pairs, where not all fit
 BESIDE_COUNTS = 1024  # columns beside counts
 BUCKETS = (256, 128, 64, 32, 16, 8)  # with 16 repetitions and more, the first that fits
 FEW_BUCKETS = (32, 16, 8)  # with fewer repetitions, where nothing else fits
@@ -49,10 +50,10 @@ def plan(
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    With a budget: counts beside the hashed models, for sparse rows and if they fit; a closed form
-    beside exact weights, for dense rows and if it fits; then a bucket
-    for every class if that fits; else the number of columns B*R that fits, at most 1,024 beside
-    counts and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
+    With a budget: counts beside the hashed models, for sparse rows and if at least an eighth of
+    them fits; a closed form beside exact weights, for dense rows and if it fits; then a bucket for
+    every class if that fits; else the number of columns B*R that fits, at most 1,024 beside counts
+    and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
     apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if the budget
     allows it.
 
@@ -218,6 +219,10 @@ def _beside(
         return
     room = pair_room(facts)
     yield room, False, f"room to count {room:,} pairs of a feature and a class"
+    for part in PARTS:
+        some = room // part
+        if some >= MIN_PAIRS:
+            yield some, False, f"room to count {some:,} of {room:,} pairs of a feature and a class"
     if counts == "auto":
         yield 0, False, f"no counts: {room:,} pairs of a feature and a class do not fit"
 

@@ -10,7 +10,13 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
-from streammach.counts.footprint import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
+from streammach.counts.footprint import (
+    FIT_BYTES,
+    FIT_CANDIDATES,
+    MAX_GROUPS,
+    evidence_bytes,
+    pair_room,
+)
 from streammach.counts.learning import (
     LEARN_ROWS,
     GroupWeights,
@@ -21,7 +27,7 @@ from streammach.counts.learning import (
     weigh,
 )
 from streammach.counts.scores import CountScorer, CountWeights
-from streammach.counts.table import CountTable, count_pairs
+from streammach.counts.table import CountTable, Worth, count_pairs
 from streammach.data.store.dataset import Dataset
 from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
@@ -36,6 +42,7 @@ FACTORS = (1.0, 1.5, 2.0, 3.0)
 NAMESPACES = MAX_GROUPS // 5 - 1
 OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
 ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
+MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it worth less
 LEARN_WORK = 5e11  # additions to the scores of classes while pairs are learnt
 
 
@@ -124,7 +131,7 @@ class Blender:
             return Blend(None, (reason,), {})
         alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
         try:
-            table = self._count()
+            table = self._count(self._worth())
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             return Blend(None, ("no counts: the store holds more pairs than it says",), {})
         gains = np.empty(table.n_pairs, np.int16)
@@ -156,14 +163,40 @@ class Blender:
             self._check()
             yield block
 
-    def _count(self) -> CountTable:
+    def _worth(self) -> Worth | None:
+        """Return what decides which pairs are kept, where not all fit.
+
+        Group weights, fitted on counts of so many rows that all of their pairs fit.
+        """
+        facts, room = self._dataset.facts, self._plan.max_pairs
+        if room >= pair_room(facts):
+            return None
+        n_rows = max(1, facts.n_rows * room // facts.nnz)
+        table = self._count(None, n_rows)
+        found = self._choose_grouping(table, np.empty(table.n_pairs, np.int16)).weights
+        slope = np.maximum(found.slope, MIN_SLOPE)
+        return Worth(slope[found.group], found.match[found.group])
+
+    def _count(self, worth: Worth | None, n_rows: int | None = None) -> CountTable:
+        """Count the pairs of the store, or of about its first rows."""
         facts = self._dataset.facts
+
+        def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+            left = facts.n_rows if n_rows is None else n_rows
+            for block, held in self._blocks():
+                some = min(left, block.n_rows)
+                yield block.part(0, some), held[:some]
+                left -= some
+                if not left:
+                    return
+
         table = count_pairs(
-            self._blocks, facts.n_features, facts.n_classes,
-            max_pairs=self._plan.max_pairs, mark_bytes=self._plan.max_pairs * 12,
-            threads=self._plan.threads,
+            blocks, facts.n_features, facts.n_classes, max_pairs=self._plan.max_pairs,
+            mark_bytes=self._plan.max_pairs * 12, threads=self._plan.threads, worth=worth,
         )  # fmt: skip
-        self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class")
+        of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
+        kept = "" if worth is None else ", those that add most"
+        self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
     def _choose_grouping(self, table: CountTable, gains: NDArray[np.int16]) -> _Fitted:

@@ -6,7 +6,7 @@ import pytest
 from streammach.counts import learning
 from streammach.counts.learning import GroupWeights, Learnt, evidence, learn, weigh
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.counts.table import count_pairs, cut
+from streammach.counts.table import Worth, count_pairs, cut
 from streammach.rows.block import RowBlock
 from tests.builders import block_of
 from tests.reference import counts as reference
@@ -87,6 +87,25 @@ def test_more_pairs_than_there_is_room_for_are_refused(block):
     count_pairs(whole(block, held), D, K, max_pairs=n_pairs, **options)
     with pytest.raises(OverflowError):
         count_pairs(whole(block, held), D, K, max_pairs=n_pairs - 1, **options)
+
+
+@pytest.mark.parametrize("mark_bytes", [200, 1 << 20])
+@pytest.mark.parametrize("room", [0.8, 0.3, 0.01])
+def test_the_pairs_that_add_most_are_kept_where_not_all_fit(block, rng, room, mark_bytes):
+    held = rng.random(block.n_rows) < 0.2
+    pairs = reference.pair_counts(block, held)[0]
+    slope, match = (rng.uniform(0.2, 2, D).astype(np.float32) for _ in range(2))
+    max_pairs = int(room * len(pairs))
+    table = count_pairs(
+        whole(block, held), D, K, max_pairs=max_pairs, mark_bytes=mark_bytes, threads=2,
+        worth=Worth(slope, match),
+    )  # fmt: skip
+    kept = as_pairs(table)
+    assert all(pairs[pair] == n for pair, n in kept.items())
+    gains = {(f, c): slope[f] * np.log(n) + match[f] for (f, c), n in pairs.items()}
+    dropped = [gains[pair] for pair in pairs if pair not in kept]
+    assert 0.9 * max_pairs - 2 <= len(kept) <= max_pairs
+    assert max(dropped) <= min((gains[pair] for pair in kept), default=99) + 1 / 64
 
 
 def test_entropies_are_those_of_the_classes(block):

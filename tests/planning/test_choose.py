@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from streammach.counts.footprint import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text, time_text
 from streammach.planning.choose import plan
@@ -62,12 +63,22 @@ def test_counts_take_room_where_they_fit():
     assert lines["count table"] > 8 * found.max_pairs
     assert lines["count weights"] > 12 * found.max_pairs
     assert any("room to count 11,5" in reason for reason in found.reasons)
-    small = plan(facts(), memory="600MB")
-    assert small.max_pairs == 0
-    assert not any(line.name.startswith("count ") for line in small.ledger)
-    assert any("do not fit" in reason for reason in small.reasons)
+    assert found.max_pairs >= pair_room(found.facts)
+
+
+def test_counts_take_part_of_their_room_where_they_do_not_fit():
+    room = pair_room(facts())
+    for memory, part in (("650MB", 8), ("700MB", 4), ("800MB", 2), ("1GB", 1)):
+        found = plan(facts(), memory=memory)
+        assert found.max_pairs == room // part
+        assert found.projected_bytes <= parse_size(memory)
+        assert part == 1 or any(f"of {room:,} pairs" in reason for reason in found.reasons)
+    none = plan(facts(), memory="500MB")
+    assert none.max_pairs == 0
+    assert not any(line.name.startswith("count ") for line in none.ledger)
+    assert any("do not fit" in reason for reason in none.reasons)
     with pytest.raises(BudgetError, match=r"no plan fits.*count"):
-        plan(facts(), memory="600MB", counts="on")
+        plan(facts(), memory="500MB", counts="on")
 
 
 def test_counts_need_sparse_rows_and_can_be_left_out():

@@ -8,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.errors import Interrupted, UsageError
 from streammach.prediction.evaluate import Measured, evaluate
-from streammach.training import finish
+from streammach.training import blend, finish
 from streammach.training.blend import Blender
 from streammach.training.holdout import hold_out
 from streammach.training.signals import StopSignals
@@ -129,9 +129,22 @@ def test_too_few_held_out_rows_leave_the_counts_out(tiny):
     assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)
 
 
-def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny):
+def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
+    data, test = stores
+    whole = narrow(data)
+    half = dataclasses.replace(whole, max_pairs=whole.max_pairs // 2)
+    runs = [sm.Trainer(p, **FIXED).fit(data, tiny.folder / f"{p.max_pairs}") for p in (whole, half)]
+    assert runs[1].model.n_pairs <= half.max_pairs < runs[0].model.n_pairs
+    assert reached(runs[1], test).p_at_1 > reached(runs[1], test, "logsum").p_at_1 + 0.05
+    log = (runs[1].path / "log.jsonl").read_text()
+    assert "to see which to keep" in log
+    assert "those that add most" in log
+
+
+def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny, monkeypatch):
     data, _ = stores
     plan = dataclasses.replace(narrow(data), max_pairs=100)
+    monkeypatch.setattr(blend, "pair_room", lambda _: 100)
     run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
     assert run.model.counts is None
     assert any("more pairs than it says" in reason for reason in run.result.reasons)

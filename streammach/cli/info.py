@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streammach.cli.options import debug_option, epilog, json_option
-from streammach.cli.output import say, say_json, short_path
+from streammach.cli.output import model_bytes, say, say_json, short_path
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _run_document(path: Path) -> dict[str, Any]:
     lines = [
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
-        *_model_lines(model),
+        *_model_lines(model, path),
         ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
                      f"{training.transform} values, smoothing {training.label_smoothing:g}, "
                      f"batch {training.batch_size:,}"),
@@ -117,19 +117,24 @@ def _model_document(path: Path) -> dict[str, Any]:
         "kind": "model", "path": str(path), "buckets": model.spec.n_buckets,
         "repetitions": model.spec.n_repetitions, "exact": model.spec.exact,
         "n_classes": model.spec.n_classes, "n_features": model.spec.n_features,
-        "weights": str(model.weights.dtype), "pairs": model.n_pairs,
+        "weights": model.stored or str(model.weights.dtype), "pairs": model.n_pairs,
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
-        "estimator": model.estimator, "lines": _model_lines(model),
+        "disk_bytes": model_bytes(path), "estimator": model.estimator,
+        "lines": _model_lines(model, path),
     }  # fmt: skip
 
 
-def _model_lines(model: Model) -> list[tuple[str, str]]:
+def _model_lines(model: Model, path: Path) -> list[tuple[str, str]]:
     """Return what a model is, and what each part of it reached on held-out rows."""
     spec = model.spec
     shape = "exact" if spec.exact else f"{spec.n_buckets} x {spec.n_repetitions}"
+    kind = model.stored or model.weights.dtype
+    size = size_text(model.n_bytes)
+    if model.stored is not None:
+        size = f"{size_text(model_bytes(path))} on disk, {size} in memory"
     lines = [
-        ("model", f"{shape} {model.weights.dtype}, {spec.n_classes:,} classes, "
-                  f"{spec.n_features:,} features, {size_text(model.n_bytes)}, {model.estimator}")
+        ("model", f"{shape} {kind}, {spec.n_classes:,} classes, "
+                  f"{spec.n_features:,} features, {size}, {model.estimator}")
     ]  # fmt: skip
     if model.counts is not None:
         alone, both = (model.validation[name] for name in ("logsum", "blend"))

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from streammach.errors import clean
@@ -143,3 +144,9 @@ class Progress:
 def short_path(path: object) -> str:
     """Return a path as it may stand in a line."""
     return clean(path, 60)
+
+
+def model_bytes(folder: Path) -> int:
+    """Return the bytes of a model's files, in its own folder or in that of its run."""
+    model = folder / "model" if (folder / "model").is_dir() else folder
+    return sum(file.stat().st_size for file in model.iterdir() if file.is_file())

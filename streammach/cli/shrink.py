@@ -15,13 +15,13 @@ from streammach.cli.options import (
     progress_option,
     threads_option,
 )
-from streammach.cli.output import Progress, say, say_json, short_path
-from streammach.errors import UsageError
+from streammach.cli.output import Progress, model_bytes, say, say_json, short_path
+from streammach.errors import UsageError, clean
 from streammach.files import check_output
 from streammach.machine import parse_size, size_text
 
 if TYPE_CHECKING:
-    from streammach.model.model import Model
+    from streammach.model.model import Model, Stored
     from streammach.prediction.evaluate import Evaluation
 
 
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="MODEL", type=click.Path(path_type=Path),
               help="Folder of the smaller model.")  # fmt: skip
-@click.option("--memory", metavar="SIZE", help="Most bytes of the model, such as 200MB.")
-@click.option("--weights", type=click.Choice(["float32", "int8"]),
-              help="Type of the weights.  [default: int8]")  # fmt: skip
+@click.option("--memory", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
+@click.option("--weights", type=click.Choice(["float32", "float16", "int8", "int4"]),
+              help="Type of the weights.  [default: int8, dense rows float32]")  # fmt: skip
 @click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
-@click.option("--pairs", type=int, metavar="N", help="Counted pairs to keep.  [default: all]")
+@click.option("--pairs", type=click.IntRange(0), metavar="N",
+              help="Counted pairs to keep.  [default: all]")  # fmt: skip
+@click.option("--min-count", type=click.IntRange(1), metavar="M",
+              help="Leave out features that fewer training rows hold.")  # fmt: skip
+@click.option("--store", "trained_on", metavar="STORE", type=click.Path(path_type=Path),
+              help="Training store, for --min-count.  [default: the run's]")  # fmt: skip
 @click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
               help="Measure the model before and after on these rows.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing model.")
@@ -47,9 +52,11 @@ def shrink(
     run: Path,
     out: Path,
     memory: str | None,
-    weights: str | None,
+    weights: Stored | None,
     repetitions: int | None,
     pairs: int | None,
+    min_count: int | None,
+    trained_on: Path | None,
     store: Path | None,
     force: bool,
     threads: int | None,
@@ -58,50 +65,73 @@ def shrink(
 ) -> None:
     """Make a smaller model from a trained one.
 
-    Weights become int8 with a scale for each feature. With --memory, counted pairs and repetitions
-    are dropped until the model fits, those of the smallest gains and the last ones first.
+    Weights become int8 with a scale for each feature, and everything is compressed. With --memory
+    weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
+    first, then fewer repetitions, and pairs of the smallest gains are left out.
     """
     from streammach.model.model import Model  # compiled code loads on demand
-    from streammach.model.shrink import Size, size_for
-    from streammach.model.shrink import shrink as smaller
 
-    if memory is not None and (weights, repetitions, pairs) != (None, None, None):
-        raise UsageError("--memory excludes --weights, --repetitions and --pairs")
     _check_out(run, out, force=force)
-    whole = Model.load(run)
-    if memory is not None:
-        size = size_for(whole, parse_size(memory))
-    else:
-        narrow = weights == "int8" or (weights is None and not whole.dense)
-        kept = whole.spec.n_repetitions if repetitions is None else repetitions
-        size = Size(narrow, kept, whole.n_pairs if pairs is None else max(pairs, 0))
-    small = smaller(whole, size)
+    whole = kept = Model.load(run)
+    if min_count is not None:
+        kept = _frequent(whole, run, trained_on, min_count)
+    small = _smaller(kept, memory, weights, repetitions, pairs)
     small.save(out)
     reached: list[Evaluation] = []
     if store is not None:
         with Progress(progress, "rows") as shown:
             reached = [_reached(model, store, threads, shown) for model in (whole, small)]
-    figures: list[Any] = [dataclasses.asdict(found) for found in reached]
+    sizes = model_bytes(out), model_bytes(run)
     if as_json:
-        before, after = figures or (None, None)
-        say_json(
-            {
-                "model": str(out), "bytes": small.n_bytes, "bytes_before": whole.n_bytes,
-                "weights": str(small.weights.dtype), "repetitions": small.spec.n_repetitions,
-                "pairs": small.n_pairs, "before": before, "after": after,
-            }
-        )  # fmt: skip
+        figures: list[Any] = [dataclasses.asdict(found) for found in reached]
+        say_json(_document(out, small, sizes, *(figures or (None, None))))
         return
-    say(
-        f"{short_path(out)}: {size_text(small.n_bytes)} of {size_text(whole.n_bytes)}; "
-        f"{small.spec.n_repetitions} of {whole.spec.n_repetitions} repetitions, "
-        f"{small.weights.dtype}; {small.n_pairs:,} of {whole.n_pairs:,} pairs"
-    )
+    say(_line(out, small, whole, sizes))
     for name, found in zip(("before", "after"), reached, strict=False):
         say(
             f"{name:<8}P@1 {found.p_at_1:.4f}, P@5 {found.p_at_5:.4f} on {found.n_rows:,} rows of "
             f"{short_path(store)}"
         )
+
+
+def _smaller(
+    model: Model,
+    memory: str | None,
+    weights: Stored | None,
+    repetitions: int | None,
+    pairs: int | None,
+) -> Model:
+    """Return the model that the options ask for."""
+    from streammach.model.fit import Asked, shrink_to  # loads on demand
+    from streammach.model.shrink import Size, shrink
+
+    if memory is not None:
+        return shrink_to(model, parse_size(memory), Asked(weights, repetitions, pairs))
+    usual: Stored = "float32" if model.dense else "int8"
+    most = model.spec.n_repetitions if repetitions is None else repetitions
+    return shrink(model, Size(weights or usual, most, model.n_pairs if pairs is None else pairs))
+
+
+def _document(
+    out: Path, small: Model, sizes: tuple[int, int], before: Any, after: Any
+) -> dict[str, Any]:
+    return {
+        "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
+        "bytes_in_memory": small.n_bytes, "weights": small.stored or "float32",
+        "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
+        "features": small.spec.n_features, "before": before, "after": after,
+    }  # fmt: skip
+
+
+def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int]) -> str:
+    text = (
+        f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
+        f"{size_text(small.n_bytes)} in memory; {small.stored or 'float32'}, "
+        f"{small.spec.n_repetitions} of {whole.spec.n_repetitions} repetitions, "
+        f"{small.n_pairs:,} of {whole.n_pairs:,} pairs"
+    )
+    n, most = small.spec.n_features, whole.spec.n_features
+    return text if n == most else f"{text}, {n:,} of {most:,} features"
 
 
 def _check_out(run: Path, out: Path, *, force: bool) -> None:
@@ -112,6 +142,34 @@ def _check_out(run: Path, out: Path, *, force: bool) -> None:
             raise UsageError("a model cannot replace the one it is made from", path=str(out))
         if not (out / "model.json").is_file():
             raise UsageError("it is no model, and is not replaced", path=str(out))
+
+
+def _frequent(whole: Model, run: Path, trained_on: Path | None, least: int) -> Model:
+    """Return the model without rare features, which its training store knows."""
+    from streammach.data.store.dataset import Dataset  # loads on demand
+    from streammach.model.shrink import frequent
+
+    if trained_on is None:
+        trained_on = _store_of(run)
+    with Dataset.open(trained_on) as data:
+        if data.facts.digest != whole.store:
+            raise UsageError(
+                "it is not the store that the model was trained on", path=clean(trained_on, 300),
+                hint="Name that one with --store.",
+            )  # fmt: skip
+        return frequent(whole, data.feature_counts, least)
+
+
+def _store_of(run: Path) -> Path:
+    """Return where a run says that its training store was."""
+    from streammach.training.run import Run  # loads on demand
+
+    found = Path(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
+    if found is None or not found.exists():
+        raise UsageError(
+            "--min-count needs the training store: --store STORE", path=clean(run, 300)
+        )
+    return found
 
 
 def _reached(model: Model, store: Path, threads: int | None, shown: Progress) -> Evaluation:

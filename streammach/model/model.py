@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,14 +13,24 @@ from numpy.typing import NDArray
 
 from streammach.errors import DiskError, DivergedError, ModelError, clean
 from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
-from streammach.model.tensors import COPY_AGAIN, TensorFile, map_tensors, write_tensors
+from streammach.model.coding import Coded, How, decode, encode
+from streammach.model.tensors import (
+    COPY_AGAIN,
+    TensorFile,
+    header_bytes,
+    map_tensors,
+    write_tensors,
+)
 from streammach.rows.names import Names
 from streammach.spec import ModelSpec, Ranker, TrainSpec, from_json, to_json
 
 FORMAT = 1
+CODED_FORMAT = 2  # some arrays are coded: models that were made smaller
 COUNTS = "count_"  # before the names of the counts' arrays
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20
+Stored = Literal["float32", "float16", "int8", "int4"]
+WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -35,7 +45,7 @@ class Calibration(msgspec.Struct, frozen=True):
     other: float = -30.0
 
 
-class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The JSON document of a model.
 
     Attributes
@@ -64,6 +74,10 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         What was measured on held-out rows.
     tensors : TensorFile
         Size and checksum of the arrays' file.
+    stored : str or None
+        Type of the weights in the file of a model that was made smaller.
+    coded : dict of str to Coded
+        Its arrays that do not lie there as they are.
     """
 
     format: int
@@ -79,6 +93,8 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     majority: int
     validation: dict[str, Any]
     tensors: TensorFile
+    stored: Stored | None = None
+    coded: dict[str, Coded] = {}
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,9 @@ class Model:
         Weight of the hashed models beside counts.
     scale : float32 (d,) or None
         What each feature's int8 weights are multiplied with; None with float32 weights.
+    stored : str or None
+        Type of the weights in the file of a model that was made smaller: ``float16`` ones are
+        float32 in memory, ``int4`` ones int8 from -7 to 7. Its arrays are coded; None otherwise.
     """
 
     spec: ModelSpec
@@ -133,10 +152,11 @@ class Model:
     counts: dict[str, NDArray[Any]] | None = None
     hashed_weight: float = 0.0
     scale: NDArray[np.float32] | None = None
+    stored: Stored | None = None
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the arrays, as they lie on disk and in memory."""
+        """Bytes of the arrays in memory, and on disk unless they are coded there."""
         names = self.labels.n_bytes + self.features.n_bytes
         return sum(a.nbytes for a in self.hashed.values()) + self.counts_bytes + names
 
@@ -173,37 +193,56 @@ class Model:
         DiskError
             If it cannot be written.
         """
-        counts = {COUNTS + name: array for name, array in (self.counts or {}).items()}
-        check_finite({**self.hashed, **counts})
+        check_finite(self.arrays())
         target = Path(folder)
         partial = target.with_name(f".{target.name}.partial")
         remove_folder(partial)
         make_folder(partial)
         try:
-            tensors = write_tensors(
-                partial / TENSORS,
-                {
-                    "label_offsets": self.labels.offsets,
-                    "label_bytes": self.labels.data,
-                    "feature_offsets": self.features.offsets,
-                    "feature_bytes": self.features.data,
-                    **counts,
-                    **self.hashed,
-                },
-            )
-            document = Document(
-                FORMAT, self.spec, self.training, self.dense, self.estimator, self.calibration,
-                None if self.counts is None else self.hashed_weight, self.store, self.labels.kind,
-                self.features.kind, self.majority, self.validation, tensors,
-            )  # fmt: skip
-            write_atomic(partial / DOCUMENT, to_json(document))
+            arrays, coded = self._coded()
+            tensors = write_tensors(partial / TENSORS, arrays)
+            write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
             commit_folder(partial, target)
         finally:
             remove_folder(partial)
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by their names in the file."""
+        return {
+            "label_offsets": self.labels.offsets, "label_bytes": self.labels.data,
+            "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
+            **{COUNTS + name: array for name, array in (self.counts or {}).items()}, **self.hashed,
+        }  # fmt: skip
+
+    def file_bytes(self) -> int:
+        """Return the bytes of the files that :meth:`save` writes."""
+        arrays, coded = self._coded()
+        size = len(header_bytes(arrays)) + sum(array.nbytes for array in arrays.values())
+        return size + len(to_json(self._document(TensorFile(size, 2**32 - 1), coded)))
+
+    def _coded(self) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
+        """Return the arrays as they lie in the file, and how those that are coded are."""
+        arrays = self.arrays()
+        if self.stored is None:
+            return arrays, {}
+        plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
+        ways = {"weights": WEIGHTS_ARE.get(self.stored)}
+        found = {name: encode(name, array, arrays, ways.get(name))
+                 for name, array in arrays.items() if name not in plain}  # fmt: skip
+        coded = {name: facts for name, (_, facts) in found.items()}
+        return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
+
+    def _document(self, tensors: TensorFile, coded: dict[str, Coded]) -> Document:
+        return Document(
+            CODED_FORMAT if coded else FORMAT, self.spec, self.training, self.dense,
+            self.estimator, self.calibration,
+            None if self.counts is None else self.hashed_weight, self.store, self.labels.kind,
+            self.features.kind, self.majority, self.validation, tensors, self.stored, coded,
+        )  # fmt: skip
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
-        """Open a model: its weights are checked and mapped, not copied.
+        """Open a model: its weights are checked and mapped, or decoded where they are coded.
 
         Parameters
         ----------
@@ -220,7 +259,7 @@ class Model:
         folder = Path(path)
         folder = folder / "model" if (folder / "model").is_dir() else folder
         document = _read_document(folder, path)
-        arrays = map_tensors(folder / TENSORS, document.tensors)
+        arrays = _decoded(map_tensors(folder / TENSORS, document.tensors), document, folder)
         spec = document.spec
         shapes = {
             "weights": (spec.n_features, spec.n_columns),
@@ -243,7 +282,7 @@ class Model:
             _names(arrays, "label", document.label_kind),
             _names(arrays, "feature", document.feature_kind),
             arrays["weights"], arrays["bias"], _counts(arrays, document, clean(folder, 300)),
-            document.hashed_weight or 0.0, arrays.get("scale"),
+            document.hashed_weight or 0.0, arrays.get("scale"), document.stored,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -278,10 +317,9 @@ def _read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
         found = content.get("format")
-        if found != FORMAT:
-            raise ModelError(
-                f"the model's format is {clean(found)}, this release reads {FORMAT}", path=place
-            )
+        if found not in (FORMAT, CODED_FORMAT):
+            what = f"the model's format is {clean(found)}, this release reads {FORMAT} and"
+            raise ModelError(f"{what} {CODED_FORMAT}", path=place)
         return msgspec.convert(content, Document)
     except (ValueError, DiskError) as error:
         if isinstance(error, ModelError):
@@ -289,6 +327,19 @@ def _read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         raise ModelError(
             f"damaged: {DOCUMENT}: {clean(error)}", path=place, hint=COPY_AGAIN
         ) from None
+
+
+def _decoded(
+    arrays: dict[str, NDArray[Any]], document: Document, folder: Path
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays with those that are coded as they were."""
+    try:
+        for name, coded in document.coded.items():  # what lists need comes before them
+            arrays[name] = decode(arrays[name], coded, arrays)
+    except (KeyError, ValueError) as error:
+        what = f"damaged: the coded arrays are wrong: {clean(error)}"
+        raise ModelError(what, path=clean(folder, 300), hint=COPY_AGAIN) from None
+    return arrays
 
 
 def _names(arrays: dict[str, NDArray[Any]], which: str, kind: str) -> Names:

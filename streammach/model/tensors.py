@@ -62,6 +62,16 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
     DiskError
         If it cannot be written.
     """
+    with Writer(path) as out:
+        out.write(header_bytes(arrays))
+        for array in arrays.values():
+            out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        out.commit()
+        return TensorFile(out.size, int.from_bytes(out.crc.digest(), "big"))
+
+
+def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
+    """Return what stands in a file before the bytes of the arrays."""
     header: dict[str, Tensor] = {}
     end = 0
     for name, array in arrays.items():
@@ -69,13 +79,7 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
         header[name] = Tensor(NAMES[array.dtype], array.shape, (start, end))
     text = msgspec.json.encode(header)
     text += b" " * (-len(text) % 8)
-    with Writer(path) as out:
-        out.write(len(text).to_bytes(8, "little"))
-        out.write(text)
-        for array in arrays.values():
-            out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        out.commit()
-        return TensorFile(out.size, int.from_bytes(out.crc.digest(), "big"))
+    return len(text).to_bytes(8, "little") + text
 
 
 def map_tensors(path: Path, facts: TensorFile) -> dict[str, NDArray[Any]]:

@@ -317,7 +317,28 @@ def test_shrink_makes_a_smaller_model(job, capsys):
     again = run(capsys, "shrink", job / "run", "--out", out)
     assert (again[0], "Use --force" in one_line(again[2])) == (2, True)
     forced = ["shrink", job / "run", "--out", out, "--repetitions", 2, "--force", "--json"]
-    assert json.loads(run(capsys, *forced)[1])["repetitions"] == 2
+    found = json.loads(run(capsys, *forced)[1])
+    files = sum(file.stat().st_size for file in out.iterdir())
+    assert (found["repetitions"], found["weights"], found["bytes"]) == (2, "int8", files)
+    assert found["bytes"] < found["bytes_before"]
+
+
+def test_shrink_leaves_rare_features_out(job, capsys):
+    whole = json.loads(run(capsys, "info", job / "run", "--json")[1])["n_features"]
+    common = ["shrink", job / "run", "--out", job / "frequent", "--force", "--json"]
+    options = ["--min-count", 20, "--weights", "int4"]
+    store = ["--store", job / "train.zarr"]
+    code, text, _ = run(capsys, *common, *options, *store, "--on", job / "test.zarr")
+    found = json.loads(text)
+    assert (code, found["weights"]) == (0, "int4")
+    assert 0 < found["features"] < whole
+    other = run(capsys, *common, *options, "--store", job / "test.zarr")
+    assert (other[0], "not the store that the model was trained on" in one_line(other[2])) == (
+        2,
+        True,
+    )
+    small = run(capsys, "shrink", job / "frequent", "--out", job / "x", "--min-count", 2)
+    assert (small[0], "--store" in one_line(small[2])) == (2, True)
 
 
 def test_shrink_replaces_nothing_but_models(job, capsys):
@@ -326,7 +347,7 @@ def test_shrink_replaces_nothing_but_models(job, capsys):
         assert code == 2, one_line(err)
     assert run(capsys, "info", job / "run")[0] == 0
     assert run(capsys, "verify", job / "train.zarr")[0] == 0
-    both = ["--memory", "1MB", "--pairs", 5]
-    assert run(capsys, "shrink", job / "run", "--out", job / "x", *both)[0] == 2
-    code, _, err = run(capsys, "shrink", job / "run", "--out", job / "x", "--memory", "1KB")
+    code, _, err = run(
+        capsys, "shrink", job / "run", "--out", job / "x", "--memory", "1KB", "--pairs", 5
+    )
     assert (code, "smallest model" in one_line(err), (job / "x").exists()) == (6, True, False)

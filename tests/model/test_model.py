@@ -154,7 +154,7 @@ def test_every_flipped_byte_is_refused(model, tmp_path, rng):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 2', "format is 2"),
+        ('"format": 1', '"format": 3', "format is 3, this release reads 1 and 2"),
         ('"estimator": "logsum"', '"estimator": "sum"', "damaged"),
         ('"n_features": 12', '"n_features": 13', "wrong shape"),
         ('"dense": false', '"dense": NaN', "damaged"),

@@ -7,8 +7,10 @@ import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
+from streammach.model.fit import Asked, shrink_to
 from streammach.model.model import Calibration, Model
-from streammach.model.shrink import Size, shrink, size_for
+from streammach.model.pairs import UNIT, Pairs
+from streammach.model.shrink import Size, frequent, narrowed, shrink
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from tests.builders import block_of, spec_of, training
@@ -46,10 +48,37 @@ def model(rng):
     ), table  # fmt: skip
 
 
-def dense_gains(counts):
+@pytest.fixture
+def large(rng):
+    """A model whose arrays are large beside its document."""
+    d, lengths = 400, rng.integers(0, 12, 400)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    counts = {
+        "starts": starts,
+        "classes": np.concatenate(
+            [np.sort(rng.choice(300, n, replace=False)) for n in lengths]
+        ).astype(np.int32),
+        "gains": rng.integers(-999, 3000, starts[-1]).astype(np.int16),
+        "wide_of": np.full(d, -1, np.int32), "wide": np.zeros((0, 300), np.int16),
+        "penalty": np.ones(d, np.float32), "base": np.ones(300, np.float32),
+        "log_values": np.ones(300, np.float32),
+    }  # fmt: skip
+    return Model(
+        spec_of(300, d, 16, R), training(), False, "blend", Calibration(), "digest", 2, {},
+        Names.of(map(str, range(300))), Names.of(f"f{i}" for i in range(d)),
+        rng.normal(size=(d, 16 * R)).astype(np.float32), np.ones(16 * R, np.float32), counts, 2.0,
+    )  # fmt: skip
+
+
+def dense_gains_of(model):
     """The gains of every feature and class."""
-    out = np.zeros((D, K), int)
-    for f in range(D):
+    return dense_gains(model.counts, model.spec.n_features, model.spec.n_classes)
+
+
+def dense_gains(counts, d=D, n_classes=K):
+    """The same of counts."""
+    out = np.zeros((d, n_classes), int)
+    for f in range(d):
         if counts["wide_of"][f] >= 0:
             out[f] = counts["wide"][counts["wide_of"][f]]
         a, b = counts["starts"][f : f + 2]
@@ -62,13 +91,19 @@ def topk(model, block, k=K):
         return predictor.topk_ids(block, k)
 
 
-def test_narrow_weights_are_near_the_others(model, rng):
+@pytest.mark.parametrize(("stored", "levels"), [("int8", 127), ("int4", 7)])
+def test_narrow_weights_are_near_the_others(model, rng, stored, levels):
     whole, _ = model
-    small = shrink(whole, Size(True, R, ALL))
+    small = shrink(whole, Size(stored, R, ALL))
     assert small.weights.dtype == np.int8
     back = small.weights * small.scale[:, None]
     assert (np.abs(back - whole.weights) <= 0.5001 * small.scale[:, None]).all()
-    assert np.abs(small.weights).max() == 127
+    largest = np.abs(whole.weights).max(axis=1)
+    used = largest > 0
+    assert (small.scale >= largest / levels)[used].all()
+    assert (small.scale <= largest / levels * (1 + 2**-7))[used].all()
+    assert levels - 1 <= np.abs(small.weights).max() <= levels
+    assert not (small.scale.view(np.uint32) & 0xFFFF).any()
     block = block_of(rng, 30, D, K)
     floats = dataclasses.replace(small, weights=back.astype(np.float32), scale=None)
     for name in ("logsum", "mean"):
@@ -79,9 +114,48 @@ def test_narrow_weights_are_near_the_others(model, rng):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_smallest_and_largest_weights_stay_finite():
+    weights = np.array([[1e-45, 0], [3e38, -3e38], [0, 0]], np.float32)
+    for levels in (7, 127):
+        numbers, scale = narrowed(weights, levels)
+        assert np.isfinite(scale).all()
+        assert (scale > 0).all()
+        assert numbers[1].tolist() == [-numbers[1, 1], numbers[1, 1]]
+        assert np.abs(numbers[1]).max() >= levels - 1
+
+
+def test_float16_weights_are_the_nearest(model):
+    whole, _ = model
+    large = dataclasses.replace(whole, weights=whole.weights * np.float32(1e5))
+    for one in (whole, large):
+        small = shrink(one, Size("float16", R, ALL))
+        assert small.weights.dtype == np.float32
+        expected = one.weights.clip(-65504, 65504).astype(np.float16)
+        assert np.array_equal(small.weights, expected)
+
+
+@pytest.mark.parametrize("stored", ["int8", "int4"])
+def test_gains_beside_narrow_weights_are_rounded(model, stored):
+    whole, table = model
+    gains = dense_gains(shrink(whole, Size(stored, R, ALL)).counts)
+    assert np.array_equal(gains, np.rint(table / UNIT) * UNIT)
+    assert not (gains % UNIT).any()
+
+
+def test_the_largest_gains_are_rounded_within_their_type():
+    counts = {
+        "starts": np.array([0, 3]), "classes": np.arange(3, dtype=np.int32),
+        "gains": np.array([32767, -32767, 15], np.int16), "wide_of": np.array([-1], np.int32),
+        "wide": np.zeros((0, 4), np.int16), "base": np.zeros(4, np.float32),
+    }  # fmt: skip
+    pairs = Pairs.of(counts, rounded=True)
+    assert pairs.gains.tolist() == [32736, -32736]
+    assert pairs.largest(9)["starts"].tolist() == [0, 0]  # two of four classes stand in a table
+
+
 def test_the_first_repetitions_stay_as_they_were(model, rng):
     whole, _ = model
-    small = shrink(whole, Size(False, 2, ALL))
+    small = shrink(whole, Size("float32", 2, ALL))
     assert np.array_equal(small.weights, whole.weights[:, : 2 * B])
     assert np.array_equal(small.bias, whole.bias[: 2 * B])
     assert small.spec.hash_a == whole.spec.hash_a[:2]
@@ -92,7 +166,7 @@ def test_the_first_repetitions_stay_as_they_were(model, rng):
 @pytest.mark.parametrize("n_pairs", [0, 1, 50, 200, ALL])
 def test_the_pairs_of_the_largest_gains_stay(model, n_pairs):
     whole, table = model
-    small = shrink(whole, Size(False, R, n_pairs))
+    small = shrink(whole, Size("float32", R, n_pairs))
     gains = dense_gains(small.counts)
     assert small.n_pairs == min(n_pairs, whole.n_pairs)
     kept = gains != 0
@@ -105,54 +179,110 @@ def test_the_pairs_of_the_largest_gains_stay(model, n_pairs):
 def test_all_pairs_give_the_same_scores(model, rng):
     whole, _ = model
     block = block_of(rng, 20, D, K)
-    small = shrink(whole, Size(False, R, ALL))
+    small = shrink(whole, Size("float32", R, ALL))
     for a, b in zip(topk(whole, block), topk(small, block), strict=True):
         assert np.array_equal(a, b)
 
 
 def test_a_small_model_comes_back_as_it_was_saved(model, tmp_path, rng):
     whole, _ = model
-    small = shrink(whole, Size(True, 3, 100))
+    small = shrink(whole, Size("int8", 3, 100))
     small.save(tmp_path / "small")
     again = Model.load(tmp_path / "small")
     block = block_of(rng, 10, D, K)
     for a, b in zip(topk(small, block), topk(again, block), strict=True):
         assert np.array_equal(a, b)
     assert again.n_bytes == small.n_bytes
+    assert again.stored == "int8"
     with pytest.raises(UsageError, match="shrunk one"):
-        shrink(again, Size(True, 1, 1))
+        shrink(again, Size("int8", 1, 1))
 
 
 def test_weights_without_their_scale_are_refused(model, tmp_path):
-    small = shrink(model[0], Size(True, R, ALL))
+    small = shrink(model[0], Size("int8", R, ALL))
     dataclasses.replace(small, scale=None).save(tmp_path / "a")
     with pytest.raises(ModelError, match="weights has the wrong shape or type"):
         Model.load(tmp_path / "a")
 
 
-@pytest.mark.parametrize("share", [0.99, 0.7, 0.5, 0.4])
-def test_a_model_fits_its_bytes(model, share):
-    whole, _ = model
-    wanted = int(whole.n_bytes * share)
-    small = shrink(whole, size_for(whole, wanted))
-    assert small.n_bytes <= wanted
-    assert small.scale is not None
+@pytest.mark.parametrize("stored", [None, "float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("share", [0.99, 0.8, 0.6, 0.5])
+def test_a_model_fits_its_bytes(large, share, stored, tmp_path):
+    wanted = int(large.file_bytes() * share)
+    small = shrink_to(large, wanted, Asked(stored))
+    small.save(tmp_path / "m")
+    assert sum(file.stat().st_size for file in (tmp_path / "m").iterdir()) <= wanted
+    assert small.stored == stored or (stored is None and small.stored in ("int8", "int4"))
+    assert small.n_pairs > 0
+
+
+def test_everything_stays_where_it_fits(large):
+    assert shrink_to(large, large.file_bytes()) is large
+    every = int((np.abs(dense_gains_of(large)) > UNIT / 2).sum())
+    for stored in ("int8", "int4"):
+        whole = shrink(large, Size(stored, R, ALL))
+        found = shrink_to(large, whole.file_bytes() + 2000, Asked(stored))
+        assert (found.spec.n_repetitions, found.n_pairs) == (R, whole.n_pairs)
+        assert every - whole.n_pairs in range(-5, 6)  # gains just half a unit
+
+
+def test_what_is_asked_for_is_kept(large):
+    room = int(0.7 * large.file_bytes())
+    found = shrink_to(large, room, Asked("int8", 2, 70))
+    assert (found.stored, found.spec.n_repetitions, found.n_pairs) == ("int8", 2, 70)
+    assert shrink_to(large, room, Asked(n_repetitions=3)).spec.n_repetitions == 3
+    assert shrink_to(large, room, Asked(n_pairs=0)).n_pairs == 0
+    bytes_ = shrink(large, Size("int4", 4, 0)).file_bytes()
+    with pytest.raises(BudgetError, match="the smallest model that can be made has"):
+        shrink_to(large, bytes_ - 100, Asked(n_repetitions=4))
+    assert shrink_to(large, bytes_ + 100, Asked(n_repetitions=4)).spec.n_repetitions == 4
+
+
+def test_a_dense_model_has_float_weights(large):
+    dense = dataclasses.replace(large, dense=True, counts=None, estimator="logsum")
+    found = shrink_to(dense, int(0.6 * dense.file_bytes()))
+    assert found.stored == "float16"
+    with pytest.raises(UsageError, match="float32 or float16 weights: --weights int8"):
+        shrink_to(dense, 10**6, Asked("int8"))
 
 
 def test_what_cannot_be_kept_is_refused(model):
     whole, _ = model
-    assert size_for(whole, whole.n_bytes) == Size(False, R, whole.n_pairs)
-    with pytest.raises(BudgetError, match="the smallest model with one repetition has"):
-        size_for(whole, 1000)
-    with pytest.raises(UsageError, match="the model has 5 repetitions"):
-        shrink(whole, Size(True, 6, ALL))
-    with pytest.raises(UsageError, match="float32 weights"):
-        shrink(dataclasses.replace(whole, dense=True), Size(True, R, ALL))
+    with pytest.raises(BudgetError, match="the smallest model that can be made has"):
+        shrink_to(whole, 1000)
+    with pytest.raises(UsageError, match="the model has 5 repetitions: --repetitions 6"):
+        shrink(whole, Size("float32", 6, ALL))
+    with pytest.raises(UsageError, match="the model has 5 repetitions: --repetitions 0"):
+        shrink_to(whole, 10**6, Asked(n_repetitions=0))
+    with pytest.raises(UsageError, match="float32 or float16 weights"):
+        shrink(dataclasses.replace(whole, dense=True), Size("int8", R, ALL))
+
+
+def test_rare_features_are_left_out(model, rng):
+    whole, table = model
+    rows = rng.integers(0, 9, D)
+    rows[[3, 17]] = 9, 0  # of the two wide ones
+    kept = np.flatnonzero(rows >= 4)
+    small = frequent(whole, rows, 4)
+    assert small.spec.n_features == len(small.features) == len(kept)
+    assert [small.features.raw(i) for i in range(len(kept))] == [
+        whole.features.raw(i) for i in kept
+    ]
+    assert np.array_equal(small.weights, whole.weights[kept])
+    assert np.array_equal(small.counts["penalty"], whole.counts["penalty"][kept])
+    assert np.array_equal(dense_gains_of(small), table[kept])
+    block = block_of(rng, 20, len(kept), K)
+    wide = dataclasses.replace(block, features=kept[block.features].astype(np.int32))
+    for a, b in zip(topk(small, block), topk(whole, wide), strict=True):
+        assert np.array_equal(a, b)
+    assert frequent(whole, rows, 0).spec.n_features == D
+    with pytest.raises(UsageError, match="no feature occurs in 10 rows: --min-count 10"):
+        frequent(whole, rows, 10)
 
 
 def test_rows_without_features_are_ranked_too(model):
     nothing = np.zeros(0, np.int32)
     row = RowBlock(np.zeros(2, np.int64), nothing, np.zeros(0, np.float32), np.array([0], np.int32))
-    small = shrink(model[0], Size(True, R, 10))
+    small = shrink(model[0], Size("int8", R, 10))
     ids, _ = topk(small, row)
     assert sorted(ids[0].tolist()) == list(range(K))

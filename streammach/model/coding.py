@@ -1,0 +1,195 @@
+"""How the arrays of a small model lie in its file: without loss, in fewer bytes.
+
+An array becomes words of a few bytes that are mostly small, the words become planes (all first
+bytes, then all second bytes, ...), and pieces of these are compressed by Zstandard, whose Huffman
+codes take close to the entropy of each plane.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numcodecs import Zstd
+from numpy.typing import NDArray
+
+from streammach.errors import clean
+
+How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]
+PIECE_WORDS = 1 << 22  # that are compressed at once
+MAX_NIBBLE = 7
+TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 12, 1, 3  # of Zstandard: more is slower, and less than 2% smaller
+STARTS = "count_starts"
+HOWS: dict[str, How] = {
+    "label_offsets": "steps", "feature_offsets": "steps", STARTS: "steps",
+    "count_classes": "lists", "count_gains": "units", "count_wide": "units",
+}  # fmt: skip
+LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
+DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8")
+
+
+class Coded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the document says of a coded array.
+
+    Attributes
+    ----------
+    dtype : str
+        Type of the array, one of :data:`DTYPES`.
+    shape : tuple of int
+        Its shape.
+    how : str
+        What the words are: ``planes`` the values; ``steps`` the differences from the value before;
+        ``lists`` the same, starting anew with each list of :data:`STARTS`; ``units`` multiples of
+        `unit` with the sign as the lowest bit; ``halves`` float16 of float32; ``nibbles`` two
+        values from -8 to 7 a byte, the first in the low bits.
+    sizes : tuple of int
+        Bytes of each compressed piece.
+    unit : int
+        Of ``units``; 1 otherwise.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    how: How
+    sizes: tuple[int, ...]
+    unit: int = 1
+
+
+def encode(
+    name: str, array: NDArray[Any], arrays: dict[str, NDArray[Any]], how: How | None = None
+) -> tuple[NDArray[np.uint8], Coded]:
+    """Return the compressed bytes of an array, and what is needed to read them.
+
+    Parameters
+    ----------
+    name : str
+        The array's name, which says what its words are.
+    array : array
+        Of one of :data:`DTYPES`.
+    arrays : dict of str to array
+        Arrays by name, among them :data:`STARTS` for ``count_classes``.
+    how : str, optional
+        What the words are, where the name does not say it.
+    """
+    how = how or HOWS.get(name, "planes")
+    unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
+    words = _words(array.reshape(-1), how, unit, arrays)
+    codec = Zstd(LEVELS.get(name, LEVEL))
+    pieces = [bytes(codec.encode(_planes(words[a : a + PIECE_WORDS])))
+              for a in range(0, len(words), PIECE_WORDS)]  # fmt: skip
+    coded = Coded(str(array.dtype), array.shape, how, tuple(map(len, pieces)), unit)
+    return np.frombuffer(b"".join(pieces), np.uint8), coded
+
+
+def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Return the array that :func:`encode` was given, bit for bit.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not those of such an array.
+    """
+    if coded.dtype not in DTYPES or min(coded.shape, default=0) < 0:
+        raise ValueError("the type or shape of a coded array is unknown")
+    n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
+    word = _word_type(dtype, coded.how)
+    n_words = -(-n // 2) if coded.how == "nibbles" else n
+    if sum(coded.sizes) != len(data) or len(coded.sizes) != -(-n_words // PIECE_WORDS):
+        raise ValueError("the pieces of a coded array do not fill it")
+    words = np.empty(n_words, word)
+    ends = list(itertools.accumulate(coded.sizes, initial=0))
+    for i, (a, b) in enumerate(itertools.pairwise(ends)):
+        _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
+    return _values(words, n, dtype, coded, arrays).reshape(coded.shape)
+
+
+def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
+    """Decompress a piece into its words."""
+    try:
+        planes = np.frombuffer(Zstd().decode(piece.tobytes()), np.uint8)
+    except (RuntimeError, ValueError, MemoryError) as error:
+        raise ValueError(clean(error)) from None
+    if len(planes) != words.nbytes:
+        raise ValueError("a piece of a coded array has the wrong length")
+    words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
+
+
+def _planes(words: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return all first bytes of the words, then all second bytes, and so on."""
+    return np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T).reshape(-1)
+
+
+def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:
+    if how == "halves":
+        return np.dtype(np.float16)
+    if how == "nibbles":
+        return np.dtype(np.uint8)
+    return np.dtype(f"u{dtype.itemsize}") if how == "units" else dtype
+
+
+def _words(
+    flat: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
+) -> NDArray[Any]:
+    """Return what the planes are made of."""
+    flat = np.ascontiguousarray(flat)
+    if how == "steps":
+        return np.diff(flat, prepend=flat.dtype.type(0))
+    if how == "lists":
+        return _list_steps(flat, arrays[STARTS])
+    if how == "units":
+        small = flat // flat.dtype.type(unit)
+        sign = small >> (8 * flat.itemsize - 1)
+        folded: NDArray[Any] = ((small << 1) ^ sign).view(f"u{flat.itemsize}")
+        return folded
+    if how == "halves":
+        return flat.astype(np.float16)
+    if how == "nibbles":
+        even = np.append(flat, np.int8(0)) if len(flat) % 2 else flat
+        bytes_ = even.view(np.uint8)
+        packed: NDArray[Any] = (bytes_[::2] & 15) | (bytes_[1::2] << 4)
+        return packed
+    return flat
+
+
+def _values(
+    words: NDArray[Any], n: int, dtype: np.dtype[Any], coded: Coded,
+    arrays: dict[str, NDArray[Any]],
+) -> NDArray[Any]:  # fmt: skip
+    """Return the values that :func:`_words` was given."""
+    if coded.how == "steps":
+        return np.cumsum(words, dtype=dtype)
+    if coded.how == "lists":
+        return _from_list_steps(words, arrays.get(STARTS))
+    if coded.how == "units":
+        half = (words >> 1).view(dtype)
+        values: NDArray[Any] = (half ^ -(words & 1).view(dtype)) * dtype.type(coded.unit)
+        return values
+    if coded.how == "halves":
+        return words.astype(dtype)
+    if coded.how == "nibbles":
+        pairs = np.stack([(words << 4).view(np.int8) >> 4, words.view(np.int8) >> 4], axis=1)
+        return pairs.reshape(-1)[:n]
+    return words
+
+
+def _list_steps(classes: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[Any]:
+    """Return each class less the one before it in its list; the first of a list stays."""
+    steps = np.diff(classes, prepend=classes.dtype.type(0))
+    first = starts[:-1][np.diff(starts) > 0]
+    steps[first] = classes[first]
+    return steps
+
+
+def _from_list_steps(steps: NDArray[Any], starts: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the classes; sums wrap around, and so do the differences of what they pass."""
+    if starts is None or not len(starts) or starts[0] != 0 or starts[-1] != len(steps):
+        raise ValueError("the starts of the lists are wrong")
+    lengths = np.diff(starts)
+    if (lengths < 0).any():
+        raise ValueError("the starts of the lists are wrong")
+    sums = np.concatenate([np.zeros(1, steps.dtype), np.cumsum(steps, dtype=steps.dtype)])
+    classes: NDArray[Any] = sums[1:] - np.repeat(sums[starts[:-1]], lengths)
+    return classes

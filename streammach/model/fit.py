@@ -1,0 +1,167 @@
+"""Chooses what a smaller model keeps, so that its files fit a number of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import BudgetError
+from streammach.machine import size_text
+from streammach.model.coding import encode
+from streammach.model.model import COUNTS, WEIGHTS_ARE, Model, Stored
+from streammach.model.pairs import Pairs
+from streammach.model.shrink import DENSE, Size, check, narrowed_as, pairs_of, shrink
+
+SAMPLE_ROWS = 256  # that lie together in the sample of the weights
+SAMPLE_PIECES = 64
+PAIR_STEPS = 64  # the number of pairs is chosen among so many
+PAIRS_SHARE = 0.75  # of the room goes to pairs at most, while repetitions are left out
+SPARSE: tuple[Stored, ...] = ("int8", "int4")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be kept in any case; None is chosen.
+
+    Attributes
+    ----------
+    weights : str or None
+        Type of the weights.
+    n_repetitions : int or None
+        Repetitions.
+    n_pairs : int or None
+        Most pairs.
+    """
+
+    weights: Stored | None = None
+    n_repetitions: int | None = None
+    n_pairs: int | None = None
+
+
+def shrink_to(model: Model, n_bytes: int, asked: Asked | None = None) -> Model:
+    """Return a model whose files have at most so many bytes.
+
+    int8 weights if everything fits with them, else int4 ones; if not everything fits with those
+    either, pairs get up to :data:`PAIRS_SHARE` of the room and repetitions the rest, and what one
+    of them does not need goes to the other. A model that fits as it is stays as it is.
+
+    Parameters
+    ----------
+    model : Model
+        A model as it was trained.
+    n_bytes : int
+        Most bytes of its files.
+    asked : Asked, optional
+        What is to be kept in any case.
+
+    Raises
+    ------
+    UsageError
+        If what is asked for cannot be made of the model.
+    BudgetError
+        If the smallest model has more bytes.
+    """
+    asked = asked or Asked()
+    check(model, asked.weights, asked.n_repetitions)
+    if asked == Asked() and model.file_bytes() <= n_bytes:
+        return model
+    wider, narrower = (DENSE if model.dense else SPARSE) if asked.weights is None else (
+        asked.weights, asked.weights
+    )  # fmt: skip
+    pairs = pairs_of(model, narrower)
+    sizes = {stored: _Sizes(model, stored, pairs, asked) for stored in (wider, narrower)}
+    whole = asked.n_repetitions or model.spec.n_repetitions
+    stored = wider if sizes[wider].of(whole) <= n_bytes else narrower
+    return _fitted(model, sizes[stored], n_bytes, asked, pairs)
+
+
+def _fitted(model: Model, sizes: _Sizes, n_bytes: int, asked: Asked, pairs: Pairs | None) -> Model:
+    """Return the model with as many repetitions and pairs as fit."""
+    most = asked.n_repetitions or model.spec.n_repetitions
+    least = asked.n_repetitions or 1
+    r = most if sizes.of(most) <= n_bytes else max(least, sizes.repetitions(n_bytes, most))
+    while True:
+        small = shrink(model, Size(sizes.stored, r, asked.n_pairs or 0), pairs)
+        size = small.file_bytes()
+        if size <= n_bytes:
+            break
+        if r == least:
+            raise BudgetError(
+                f"the smallest model that can be made has {size_text(size)}", path="--memory"
+            )
+        r = max(least, r - 1)
+    if pairs is None or asked.n_pairs is not None:
+        return small
+    return replace(small, counts=_most_pairs(pairs, n_bytes - size))
+
+
+def _most_pairs(pairs: Pairs, room: int) -> dict[str, NDArray[Any]]:
+    """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
+    none = pairs.largest(0)
+    best, room = none, room + counts_bytes(none)
+    low, high = 0, PAIR_STEPS + 1
+    while high - low > 1:
+        middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
+        counts = pairs.largest(len(pairs) * middle // PAIR_STEPS)
+        if counts_bytes(counts) <= room:
+            best, low = counts, middle
+        else:
+            high = middle
+    return best
+
+
+def counts_bytes(counts: dict[str, NDArray[Any]]) -> int:
+    """Return the bytes of counts as they lie in a file, with what the document says of them."""
+    arrays = {COUNTS + name: array for name, array in counts.items()}
+    total = 0
+    for name, array in arrays.items():
+        data, coded = encode(name, array, arrays)
+        total += data.nbytes + len(str(coded))
+    return total
+
+
+class _Sizes:
+    """What a model with one type of weights would take, part by part."""
+
+    def __init__(self, model: Model, stored: Stored, pairs: Pairs | None, asked: Asked) -> None:
+        self.stored = stored
+        bare = {} if pairs is None else pairs.largest(0)
+        kept = {} if pairs is None else pairs.largest(
+            len(pairs) if asked.n_pairs is None else asked.n_pairs
+        )  # fmt: skip
+        self._pairs = counts_bytes(kept) - counts_bytes(bare)
+        self._repetition = _sampled(model, stored) / model.spec.n_repetitions
+        nothing = np.zeros((0, 0), np.int8)
+        self._fixed = replace(
+            model, weights=nothing, counts=bare or None, stored=stored
+        ).file_bytes()
+        self._free = asked.n_pairs is None
+
+    def of(self, n_repetitions: int) -> float:
+        """Return about how many bytes so many repetitions and all pairs take."""
+        return self._fixed + self._pairs + n_repetitions * self._repetition
+
+    def repetitions(self, n_bytes: int, most: int) -> int:
+        """Return how many repetitions do best beside pairs where not everything fits."""
+        room = max(0.0, n_bytes - self._fixed)
+        for_pairs = float(self._pairs)
+        if self._free:
+            for_pairs = min(for_pairs, max(PAIRS_SHARE * room, room - most * self._repetition))
+        return min(most, int((room - for_pairs) / self._repetition))
+
+
+def _sampled(model: Model, stored: Stored) -> float:
+    """Return about how many bytes the weights take, by a sample of the features."""
+    d = len(model.weights)
+    starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))
+    rows = np.unique(np.concatenate([np.arange(a, min(d, a + SAMPLE_ROWS)) for a in starts]))
+    weights, scale = narrowed_as(stored, np.asarray(model.weights[rows], np.float32))
+    data = [weights] if stored == "float32" else [
+        encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0]
+    ]  # fmt: skip
+    if scale is not None:
+        data.append(encode("scale", scale, {})[0])
+    return sum(part.nbytes for part in data) * d / max(1, len(rows))

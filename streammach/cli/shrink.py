@@ -67,7 +67,7 @@ def shrink(
 
     Weights become int8 with a scale for each feature, and everything is compressed. With --memory
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
-    first, then fewer repetitions, and pairs of the smallest gains are left out.
+    first, then the last repetitions and the pairs of the smallest gains are left out.
     """
     from streammach.model.model import Model  # compiled code loads on demand
 

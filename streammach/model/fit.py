@@ -18,7 +18,7 @@ from streammach.model.shrink import DENSE, Size, check, narrowed_as, pairs_of, s
 SAMPLE_ROWS = 256  # that lie together in the sample of the weights
 SAMPLE_PIECES = 64
 PAIR_STEPS = 64  # the number of pairs is chosen among so many
-PAIRS_SHARE = 0.75  # of the room goes to pairs at most, while repetitions are left out
+PAIRS_SHARE = 0.4  # of the room goes to pairs at most, while repetitions are left out
 SPARSE: tuple[Stored, ...] = ("int8", "int4")
 
 

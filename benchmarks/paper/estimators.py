@@ -31,7 +31,7 @@ def compare(model, rows, repetitions, threads):
     found = []
     for r in repetitions:
         whole = r == model.spec.n_repetitions
-        part = model if whole else shrink(model, Size(narrow=False, n_repetitions=r, n_pairs=0))
+        part = model if whole else shrink(model, Size("float32", n_repetitions=r, n_pairs=0))
         n_bytes = part.weights.nbytes + part.bias.nbytes
         names = ESTIMATORS if r > 1 else {"mean": "", "logsum": ""}  # one repetition: all the same
         point = {"repetitions": r, "bytes": n_bytes}

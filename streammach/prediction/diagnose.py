@@ -303,7 +303,7 @@ def _first(model: Model, n_repetitions: int) -> Model:
     if n_repetitions == total:
         return model
     hashed = replace(model, counts=None)
-    small = shrink(hashed, Size(False, n_repetitions, 0))
+    small = shrink(hashed, Size("float32", n_repetitions, 0))
     weight = model.hashed_weight * (n_repetitions / total) ** TRUST
     return replace(small, counts=model.counts, hashed_weight=weight)
 

@@ -97,48 +97,21 @@ def cut(cost, threads):
     return [(a, b) for a, b in itertools.pairwise(ends) if a < b]
 
 
-class Torch:
-    """The same step in PyTorch."""
+def in_torch(chosen, codes, threads, *, rowwise):
+    """Return the same step in PyTorch, as a function of batches."""
+    from benchmarks.torch_mach import TorchMach
 
-    def __init__(self, chosen, codes, threads, *, rowwise):
-        import torch
+    model = chosen.model
+    mach = TorchMach(
+        model.n_features, model.n_buckets, model.n_repetitions, codes, threads,
+        rate=RATE, smoothing=SMOOTHING, epsilon=EPSILON, rowwise=rowwise,
+    )  # fmt: skip
 
-        torch.set_num_threads(threads)
-        self.torch, model = torch, chosen.model
-        self.shape = (model.n_repetitions, model.n_buckets)
-        self.bag = torch.nn.EmbeddingBag(model.n_features, model.n_columns, mode="sum", sparse=True)
-        torch.nn.init.zeros_(self.bag.weight)
-        self.bias = torch.zeros(model.n_columns, requires_grad=True)
-        self.codes = torch.from_numpy(codes.astype(np.int64))
-        self.sums = torch.zeros(model.n_features, model.n_repetitions) if rowwise else None
-        parameters = [self.bias] if rowwise else [self.bag.weight, self.bias]
-        self.optimizer = torch.optim.Adagrad(parameters, lr=RATE, eps=1e-8)
-
-    def step(self, batches):
-        torch = self.torch
+    def step(batches):
         for batch in batches:
-            ids = torch.from_numpy(batch.features.astype(np.int64))
-            offsets = torch.from_numpy(batch.indptr[:-1])
-            targets = self.codes[torch.from_numpy(batch.labels.astype(np.int64))]
-            z = self.bag(ids, offsets) + self.bias
-            loss = torch.nn.functional.cross_entropy(
-                z.view(-1, self.shape[1]), targets.reshape(-1), reduction="sum",
-                label_smoothing=SMOOTHING,
-            )  # fmt: skip
-            self.bag.weight.grad = self.bias.grad = None
-            loss.backward()
-            if self.sums is not None:
-                self.rowwise_update()
-            self.optimizer.step()
+            mach.step(batch.indptr, batch.features, batch.labels)
 
-    def rowwise_update(self):
-        gradient = self.bag.weight.grad.coalesce()
-        ids, values = gradient.indices()[0], gradient.values().view(-1, *self.shape)
-        with self.torch.no_grad():
-            self.sums.index_add_(0, ids, values.square().sum(dim=2))
-            step = RATE / self.torch.sqrt(self.sums[ids] + EPSILON)
-            change = (values * step[:, :, None]).view(len(ids), -1)
-            self.bag.weight.index_add_(0, ids, change, alpha=-1.0)
+    return step
 
 
 def copied(batch):
@@ -170,8 +143,8 @@ def main():
     contenders = {"step": ours.step, "floor": ours.floor}
     try:
         codes = ours.backend.codes
-        contenders["torch"] = Torch(chosen, codes, options.threads, rowwise=True).step
-        contenders["torch per-weight"] = Torch(chosen, codes, options.threads, rowwise=False).step
+        contenders["torch"] = in_torch(chosen, codes, options.threads, rowwise=True)
+        contenders["torch per-weight"] = in_torch(chosen, codes, options.threads, rowwise=False)
     except ImportError:
         print("torch is not installed: pip install torch==2.13.0")
     seconds = {name: [] for name in contenders}

@@ -8,7 +8,6 @@ import importlib
 import json
 import resource
 import tempfile
-from importlib.metadata import version
 
 from benchmarks.peers.task import K, Task
 
@@ -44,8 +43,6 @@ def main():
                     "model_bytes": int(system.size(model, task)),
                     "peak_bytes": 1024 * peak,
                     "test_rows": len(found),
-                    "threads": given.threads,
-                    "version": version(system.PACKAGE),
                 }
             )
         )

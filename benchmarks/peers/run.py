@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks import machine_facts
@@ -30,25 +31,29 @@ def names():
 def run_one(name, arguments):
     """Return the figures of a system, or why there are none."""
     module = importlib.import_module(f"benchmarks.peers.systems.{name}")
-    row = {"system": module.NAME, "settings": module.SETTINGS}
+    row = {
+        "system": module.NAME, "settings": module.SETTINGS, "package": module.PACKAGE,
+        "version": installed(module.PACKAGE), "threads": arguments.threads,
+    }  # fmt: skip
+    if hasattr(module, "WHY_NOT"):
+        return row | {"failed": module.WHY_NOT}
     command = [
         sys.executable, "-m", "benchmarks.peers.one", name, arguments.train, arguments.test,
         "--threads", str(arguments.threads), "--max-test", str(arguments.max_test),
     ]  # fmt: skip
     began = time.monotonic()
     try:
-        code, out, err = finished(command, 60 * arguments.minutes)
+        done = run_within(command, 60 * arguments.minutes)
     except subprocess.TimeoutExpired:
         return row | {"failed": f"stopped after {arguments.minutes:g} minutes"}
-    if code:
-        lines = err.strip().splitlines() or [f"exit code {code}"]
-        said = next((text for text in reversed(lines) if "Error" in text), lines[-1])
-        return row | {"failed": said[:300], "seconds": time.monotonic() - began}
-    return row | json.loads(out.splitlines()[-1])
+    if done.returncode:
+        said = why(done.stderr, done.returncode)
+        return row | {"failed": said, "seconds": time.monotonic() - began}
+    return row | json.loads(done.stdout.splitlines()[-1])
 
 
-def finished(command, seconds):
-    """Return exit code and outputs of a command; when it is stopped, so is what it started."""
+def run_within(command, seconds):
+    """Run a command and what it starts; end all of it when the time is over."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -57,7 +62,23 @@ def finished(command, seconds):
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-        return process.returncode, out, err
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def why(text, code):
+    """Return the last line that says what went wrong."""
+    if code < 0:
+        return f"ended by signal {-code} ({signal.Signals(-code).name})"
+    lines = text.strip().splitlines() or [f"exit code {code}"]
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1])[:300]
+
+
+def installed(package):
+    """Return the package's version, None where it is not installed or there is none."""
+    try:
+        return None if package is None else version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def main():

@@ -12,6 +12,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.rows.finish import finished
 
 K = 5  # classes that are asked for
+DENSE, FULL = 0.1, 0.9  # shares of values that are not 0 from which rows count as dense, as full
 
 
 @dataclass
@@ -43,6 +44,11 @@ class Task:
     def n_classes(self):
         """K."""
         return int(self.y.max()) + 1
+
+    @property
+    def filled(self):
+        """Share of the training matrix that is not 0."""
+        return self.x.nnz / np.prod(self.x.shape, dtype=float)
 
     @classmethod
     def open(cls, train, test, folder, threads, max_test):
@@ -91,7 +97,7 @@ def tf_idf(x, counted):
 
 def tree_features(task, x):
     """Return what tree learners are usually given: tf-idf, or unit rows where values are dense."""
-    return unit_rows(x) if task.x.nnz > 0.1 * np.prod(task.x.shape) else tf_idf(x, task.x)
+    return unit_rows(x) if task.filled > DENSE else tf_idf(x, task.x)
 
 
 def folder_bytes(path):
@@ -102,9 +108,11 @@ def folder_bytes(path):
     )
 
 
-def write_rows(path, x, y, line):
-    """Write a line a row: ``line(label, ids, values)``."""
+def write_rows(path, x, y, line, head=None):
+    """Write a line a row, ``line(label, ids, values)``, after a first line where one is given."""
     with open(path, "w", encoding="ascii") as out:
+        if head is not None:
+            out.write(head + "\n")
         for i in range(x.shape[0]):
             a, b = x.indptr[i], x.indptr[i + 1]
             out.write(line(int(y[i]), x.indices[a:b].tolist(), x.data[a:b].tolist()) + "\n")

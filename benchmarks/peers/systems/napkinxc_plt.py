@@ -9,12 +9,12 @@ PACKAGE = "napkinxc"
 SETTINGS = "defaults: hierarchical k-means tree, logistic, C 10; (1 + ln value) idf or unit rows"
 
 
-def train(task):
-    """Train; return the model."""
+def train(task, kind=None):
+    """Train a model, a tree where no other kind is given; return it."""
     from napkinxc.models import PLT
 
     x = tree_features(task, task.x)
-    model = PLT(str(task.folder / "plt"), threads=task.threads, seed=0)
+    model = (kind or PLT)(str(task.folder / "model"), threads=task.threads, seed=0)
     with task.measured():
         model.fit(x, task.y.tolist())
     return model
@@ -22,7 +22,9 @@ def train(task):
 
 def predict(model, task):
     """Return the best classes of each test row (m, 5)."""
-    found = model.predict(tree_features(task, task.x_test), top_k=K)
+    x = tree_features(task, task.x_test)
+    with task.measured("predict"):
+        found = model.predict(x, top_k=K)
     out = np.full((len(found), K), -1, np.int64)
     for i, labels in enumerate(found):
         out[i, : len(labels)] = labels[:K]
@@ -31,4 +33,4 @@ def predict(model, task):
 
 def size(model, task):
     """Return the bytes of the model's folder."""
-    return folder_bytes(task.folder / "plt")
+    return folder_bytes(task.folder / "model")

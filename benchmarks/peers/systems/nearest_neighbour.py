@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.peers.task import K, unit_rows
+from benchmarks.peers.task import FULL, K, unit_rows
 
 NAME = "nearest neighbours"
 PACKAGE = "scipy"
@@ -15,23 +15,31 @@ def train(task):
     """Return the training rows with length 1."""
     if len(task.y) > MOST_ROWS:
         raise SystemExit(f"brute force over {len(task.y):,} rows takes hours: not run")
-    return unit_rows(task.x)
+    return rows(task, task.x)
+
+
+def rows(task, x):
+    """Return rows of length 1, without gaps where there are none."""
+    return unit_rows(x).toarray() if task.filled > FULL else unit_rows(x)
 
 
 def predict(model, task):
     """Return the classes of the nearest rows (m, 5)."""
-    x = unit_rows(task.x_test)
+    x = rows(task, task.x_test)
     out = np.full((x.shape[0], K), -1, np.int64)
     for start in range(0, x.shape[0], BLOCK):
-        near = (x[start : start + BLOCK] @ model.T).toarray()
+        near = x[start : start + BLOCK] @ model.T
+        near = near if task.filled > FULL else near.toarray()
         best = np.argpartition(-near, NEAR, axis=1)[:, :NEAR]
         order = np.argsort(-np.take_along_axis(near, best, axis=1), axis=1, kind="stable")
-        for i, rows in enumerate(np.take_along_axis(best, order, axis=1)):
-            labels = list(dict.fromkeys(task.y[rows].tolist()))[:K]
+        for i, nearest in enumerate(np.take_along_axis(best, order, axis=1)):
+            labels = list(dict.fromkeys(task.y[nearest].tolist()))[:K]
             out[start + i, : len(labels)] = labels
     return out
 
 
 def size(model, task):
     """Return the bytes of the rows and their classes."""
+    if task.filled > FULL:
+        return model.nbytes + 4 * len(task.y)
     return model.data.nbytes + model.indices.nbytes + model.indptr.nbytes + 4 * len(task.y)

@@ -14,15 +14,14 @@ def settings(parameters):
     """Change the default parameters: not at all."""
 
 
-def train(task, change=settings):
+def train(task, change=settings, features=tree_features):
     """Train on a file in the repository's format; return the model."""
     import omikuji
 
-    x = tree_features(task, task.x)
+    x = features(task, task.x)
     path = task.folder / "train.txt"
-    write_rows(path, x, task.y, lambda y, ids, values: f"{y} " + _pairs(ids, values))
-    head = f"{x.shape[0]} {x.shape[1]} {task.n_classes}\n"
-    path.write_text(head + path.read_text(encoding="ascii"), encoding="ascii")
+    head = f"{x.shape[0]} {x.shape[1]} {task.n_classes}"
+    write_rows(path, x, task.y, lambda y, ids, values: f"{y} " + _pairs(ids, values), head)
     parameters = omikuji.Model.default_hyper_param()
     change(parameters)
     with task.measured():
@@ -33,15 +32,16 @@ def _pairs(ids, values):
     return " ".join(f"{i}:{v:.6g}" for i, v in zip(ids, values, strict=True))
 
 
-def predict(model, task):
+def predict(model, task, features=tree_features):
     """Return the best classes of each test row (m, 5), row by row: there is no batch call."""
-    x = tree_features(task, task.x_test)
+    x = features(task, task.x_test)
     out = np.full((x.shape[0], K), -1, np.int64)
-    for i in range(x.shape[0]):
-        a, b = x.indptr[i], x.indptr[i + 1]
-        pairs = list(zip(x.indices[a:b].tolist(), x.data[a:b].tolist(), strict=True))
-        best = model.predict(pairs, beam_size=BEAM, top_k=K)
-        out[i, : len(best)] = [label for label, _ in best]
+    with task.measured("predict"):
+        for i in range(x.shape[0]):
+            a, b = x.indptr[i], x.indptr[i + 1]
+            pairs = list(zip(x.indices[a:b].tolist(), x.data[a:b].tolist(), strict=True))
+            best = model.predict(pairs, beam_size=BEAM, top_k=K)
+            out[i, : len(best)] = [label for label, _ in best]
     return out
 
 

@@ -9,16 +9,30 @@ NAME = "PECOS XLinear"
 PACKAGE = "libpecos"
 THRESHOLD, BEAM = 0.1, 10
 SETTINGS = (
-    f"PIFA clusters, C 1, threshold {THRESHOLD}, beam {BEAM}; (1 + ln value) idf or unit rows"
+    f"PIFA clusters, C 1, threshold {THRESHOLD}, beam {BEAM}; (1 + ln value) idf or unit rows; "
+    "its np.array(copy=False) read as NumPy 1 read it, since it fails with NumPy 2"
 )
 
 
-def train(task):
+class OldNumPy:
+    """NumPy, but for ``array(copy=False)``, which copies where it must, as before version 2."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    @staticmethod
+    def array(values, *, copy=True, **options):
+        return np.array(values, copy=copy or None, **options)
+
+
+def train(task, features=tree_features):
     """Train; return the model."""
+    import pecos.utils.smat_util
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
 
-    x, n = tree_features(task, task.x), len(task.y)
+    pecos.utils.smat_util.np = OldNumPy()
+    x, n = features(task, task.x).sorted_indices(), len(task.y)
     y = scipy.sparse.csr_matrix(
         (np.ones(n, np.float32), (np.arange(n), task.y)), (n, task.n_classes)
     )
@@ -28,9 +42,9 @@ def train(task):
         return XLinearModel.train(x, y, C=tree, threshold=THRESHOLD, threads=task.threads)
 
 
-def predict(model, task):
+def predict(model, task, features=tree_features):
     """Return the best classes of each test row (m, 5)."""
-    x = tree_features(task, task.x_test)
+    x = features(task, task.x_test).sorted_indices()
     with task.measured("predict"):
         found = model.predict(x, beam_size=BEAM, only_topk=K, threads=task.threads)
     out = np.full((x.shape[0], K), -1, np.int64)

@@ -1,0 +1,76 @@
+"""Features scaled by the group weights that streammach fits to its counts on held-out rows."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from benchmarks.peers.task import tree_features, unit_rows
+from streammach.data.store.dataset import Dataset
+from streammach.training import blend
+
+WHAT = (
+    "its features times the weight of being counted of the feature's group, as streammach fits it "
+    "(counts alone, by namespace or frequency; the fit is not in the time), in rows of length 1"
+)
+MEMORY, SHAPE = "2GB", {"n_buckets": 32, "n_repetitions": 4}  # hashed models only propose classes
+LEAST = 0.05  # of the largest weight: none below, so that no feature is lost
+
+
+class Fitted(Exception):
+    """The weights are known: the rest of the run is not needed."""
+
+
+def scaled_features(task, x):
+    """Return the features that tree learners are given, scaled, in rows of length 1."""
+    scale = _kept(task)
+    base = tree_features(task, x)
+    data = base.data * scale[base.indices]
+    return unit_rows(scipy.sparse.csr_matrix((data, base.indices, base.indptr), shape=base.shape))
+
+
+def _kept(task):
+    """Return the scales, fitted once a store: other processes find them in a file."""
+    folder = Path(os.environ.get("PEERS_SCALES", tempfile.gettempdir()))
+    path = folder / f"streammach-scales-{task.train_store.stem}.npy"
+    if not path.exists():
+        np.save(path, _scales(task))
+    return np.load(path)
+
+
+def _scales(task):
+    """Return each feature's weight (d,), the largest of them 1, of a run on the store."""
+    import streammach as sm
+
+    if sm.plan(task.train_store, memory=MEMORY).max_pairs == 0:
+        raise SystemExit("dense rows have no counts, and so no group weights to scale by")
+    group, match = _group_weights(task, sm)
+    weight = np.maximum(match, LEAST * match.max())[group]
+    return (weight / weight.max()).astype(np.float32)
+
+
+def _group_weights(task, sm):
+    """Return each feature's group and each group's weight, as counts alone get them."""
+    found, fit = [], blend.fit_groups
+
+    def watched(evidence, group, *, hashed, learnt):
+        weights = fit(evidence, group, hashed=hashed, learnt=learnt)
+        if not hashed:
+            found.append(weights)
+            raise Fitted
+        return weights
+
+    blend.fit_groups = watched
+    plan = sm.plan(task.train_store, threads=task.threads, **SHAPE)
+    trainer = sm.Trainer(plan, epochs=1, learning_rate=0.5, transform="binary")
+    held_out_by = os.environ.get("PEERS_HOLD_OUT_BY") or None
+    try:
+        with Dataset.open(task.train_store) as data:
+            trainer.fit(data, task.folder / "scales", hold_out_by=held_out_by)
+    except Fitted:
+        return found[0].group, found[0].match
+    finally:
+        blend.fit_groups = fit
+    raise SystemExit("this run fits no group weights to scale by")

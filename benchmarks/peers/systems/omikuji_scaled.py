@@ -1,0 +1,14 @@
+"""Omikuji's Parabel on features scaled by streammach's fitted group weights."""
+
+from functools import partial
+
+from benchmarks.peers.scaled import WHAT, scaled_features
+from benchmarks.peers.systems import omikuji_parabel
+from benchmarks.peers.systems.omikuji_parabel import PACKAGE, size
+
+__all__ = ["PACKAGE", "predict", "size", "train"]
+
+NAME = "Omikuji Parabel, 3 trees, scaled"
+SETTINGS = f"as Parabel, on {WHAT}"
+train = partial(omikuji_parabel.train, features=scaled_features)
+predict = partial(omikuji_parabel.predict, features=scaled_features)

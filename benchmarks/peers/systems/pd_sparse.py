@@ -1,0 +1,9 @@
+"""PD-Sparse, which no package holds."""
+
+NAME = "PD-Sparse"
+PACKAGE = None
+SETTINGS = "-"
+WHY_NOT = (
+    "not run: no package on PyPI (pdsparse, pd-sparse are not there), and its C++ source on GitHub "
+    "could not be fetched where these figures were made"
+)

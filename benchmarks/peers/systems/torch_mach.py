@@ -1,0 +1,64 @@
+"""MACH in PyTorch: an EmbeddingBag, R softmax models, row-wise Adagrad; exact log-sum."""
+
+import numpy as np
+
+from benchmarks.peers.task import DENSE, K, binary, unit_rows
+from streammach import hashing
+
+NAME = "PyTorch EmbeddingBag MACH"
+PACKAGE = "torch"
+LARGE = 1_000_000
+BATCH, BLOCK = 1024, 256
+RATE, SMOOTHING = 0.5, 0.1
+SETTINGS = (
+    "128 x 12, 5 epochs (32 x 25, 2 epochs from a million rows on), values cut to 1 or unit rows "
+    f"where they are dense, batch {BATCH}, rate {RATE} falling to 0, smoothing {SMOOTHING}"
+)
+
+
+def features(task, x):
+    """Return what the models see."""
+    return unit_rows(x) if task.filled > DENSE else binary(x)
+
+
+def train(task):
+    """Train; return the model."""
+    from benchmarks.torch_mach import TorchMach
+
+    large, k = len(task.y) >= LARGE, task.n_classes
+    (buckets, repetitions), epochs = ((32, 25), 2) if large else ((128, 12), 5)
+    codes = hashing.codes(*hashing.draw(0, k, buckets, repetitions), k, buckets)
+    x = features(task, task.x)
+    with task.measured():
+        model = TorchMach(
+            x.shape[1], buckets, repetitions, codes, task.threads,
+            rate=RATE, smoothing=SMOOTHING, epsilon=float(np.square(x.data).mean()),
+        )  # fmt: skip
+        for epoch in range(epochs):
+            _epoch(model, x, task.y, epoch, epochs)
+    return model
+
+
+def _epoch(model, x, y, epoch, epochs):
+    order, n = np.random.default_rng(epoch).permutation(len(y)), len(y)
+    for start in range(0, n, BATCH):
+        rows = order[start : start + BATCH]
+        part, left = x[rows], 1 - (epoch * n + start) / (epochs * n)
+        model.step(part.indptr, part.indices, y[rows], part.data, scale=left)
+
+
+def predict(model, task):
+    """Return the best classes of each test row (m, 5)."""
+    x = features(task, task.x_test)
+    out = np.empty((x.shape[0], K), np.int64)
+    with task.measured("predict"):
+        for start in range(0, len(out), BLOCK):
+            part = x[start : start + BLOCK]
+            found = model.topk(part.indptr, part.indices, K, part.data)
+            out[start : start + BLOCK] = found
+    return out
+
+
+def size(model, task):
+    """Return the bytes of the weights."""
+    return 4 * (model.bag.weight.numel() + model.bias.numel())

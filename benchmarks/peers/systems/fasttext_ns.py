@@ -1,12 +1,12 @@
 """fastText with negative sampling."""
 
 from benchmarks.peers.systems import fasttext_hs
-from benchmarks.peers.systems.fasttext_hs import PACKAGE, predict, size
+from benchmarks.peers.systems.fasttext_hs import PACKAGE, RUNS, predict, size
 
 __all__ = ["PACKAGE", "predict", "size", "train"]
 
 NAME = "fastText ns"
-SETTINGS = "negative sampling (5), dim 100, rate 0.5, 15 epochs (5 from a million rows on)"
+SETTINGS = f"negative sampling (5), {RUNS}"
 
 
 def train(task):

@@ -7,9 +7,9 @@ __all__ = ["PACKAGE", "predict", "size", "train"]
 
 EPOCHS = 5
 NAME = "fastText softmax"
-SETTINGS = f"softmax over all classes, dim {DIM}, rate 0.5, {EPOCHS} epochs"
-SPEED = 1e9  # multiplications and additions a second in one thread, measured on 16,000 classes
-MOST_SECONDS = 1800
+SETTINGS = f"softmax over all classes, dim {DIM}, rate 0.5, {EPOCHS} epochs; words as for hs"
+SPEED = 2.8e9  # multiplications and additions a second in one thread, measured on ALOI
+MOST_SECONDS = 900
 
 
 def train(task):
@@ -17,8 +17,5 @@ def train(task):
     work = 2 * len(task.y) * task.n_classes * DIM * EPOCHS  # forward and backward
     seconds = work / SPEED / task.threads
     if seconds > MOST_SECONDS:
-        raise SystemExit(
-            f"not run: {work / 1e12:.0f} million million multiplications take about "
-            f"{seconds / 3600:.0f} hours"
-        )
+        raise SystemExit(f"not run: {EPOCHS} epochs take about {seconds / 60:,.0f} minutes")
     return fasttext_hs.train(task, loss="softmax", epoch=EPOCHS)

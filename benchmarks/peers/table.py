@@ -12,7 +12,7 @@ HEAD = """# Beside other systems
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with
-one thread, pinned to one core ({processor}), while other work used the machine's other core; so
+one thread, pinned to one core, while other work used the machine's other core ({processor}); so
 seconds are good for ratios of two and more, not for less. P@1 and P@5 are of the test rows, where a
 label that training never saw counts as wrong. Training is the system's own time, without the
 writing of its input, for streammach with the search of its settings. Peak is the largest resident
@@ -24,8 +24,8 @@ NOTES = {
     "hypernyms, namespaces": "A WordNet noun's hypernym from the words of its gloss; features in "
     "namespaces. 65,822 rows, 15,511 classes, 167,569 features.",
     "hypernyms": "The same rows, features without namespaces.",
-    "aloi": "Which of 1,000 objects an image shows: 97,200 rows, 128 features. Nearest neighbours "
-    "beat every linear model and every tree here.",
+    "aloi": "Which of 1,000 objects an image shows: 97,200 rows, 128 features. Nearest neighbours, "
+    "which keep every row, are the best of all here.",
     "identifiers": "The demo's rows: the next identifier of Python code, 278,067 rows, 16,482 "
     "classes. The test is of other files, and 21% of its rows have a label never seen in training "
     "that the demo leaves out. streammach holds out whole files (`--hold-out-by m`). Quick systems "

@@ -11,28 +11,33 @@ LARGE = 1_000_000
 BATCH, BLOCK = 1024, 256
 RATE, SMOOTHING = 0.5, 0.1
 SETTINGS = (
-    "128 x 12, 5 epochs (32 x 25, 2 epochs from a million rows on), values cut to 1 or unit rows "
-    f"where they are dense, batch {BATCH}, rate {RATE} falling to 0, smoothing {SMOOTHING}"
+    f"128 x 12, 5 epochs, values cut to 1, smoothing {SMOOTHING} (32 x 25, 2 epochs from a million "
+    "rows on; where rows are dense, 12 epochs, rows of one length with a mean square of 1, no "
+    f"smoothing); batch {BATCH}, rate {RATE} falling to 0"
 )
 
 
 def features(task, x):
     """Return what the models see."""
-    return unit_rows(x) if task.filled > DENSE else binary(x)
+    if task.filled <= DENSE:
+        return binary(x)
+    scale = np.sqrt(task.x.nnz / task.x.shape[0])
+    return unit_rows(x) * np.float32(scale)
 
 
 def train(task):
     """Train; return the model."""
     from benchmarks.torch_mach import TorchMach
 
-    large, k = len(task.y) >= LARGE, task.n_classes
-    (buckets, repetitions), epochs = ((32, 25), 2) if large else ((128, 12), 5)
+    large, dense, k = len(task.y) >= LARGE, task.filled > DENSE, task.n_classes
+    buckets, repetitions = (32, 25) if large else (128, 12)
+    epochs = 12 if dense else 2 if large else 5
     codes = hashing.codes(*hashing.draw(0, k, buckets, repetitions), k, buckets)
     x = features(task, task.x)
     with task.measured():
         model = TorchMach(
-            x.shape[1], buckets, repetitions, codes, task.threads,
-            rate=RATE, smoothing=SMOOTHING, epsilon=float(np.square(x.data).mean()),
+            x.shape[1], buckets, repetitions, codes, task.threads, rate=RATE,
+            smoothing=0.0 if dense else SMOOTHING, epsilon=float(np.square(x.data).mean()),
         )  # fmt: skip
         for epoch in range(epochs):
             _epoch(model, x, task.y, epoch, epochs)

@@ -12,8 +12,9 @@ HEAD = """# Beside other systems
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with
-one thread, pinned to one core, while other work used the machine's other core ({processor}); so
-seconds are good for ratios of two and more, not for less. P@1 and P@5 are of the test rows, where a
+one thread, pinned to one core of a shared machine ({processor}). Seconds are of processor time;
+where the file has none they are by the clock, on a core with nothing else to do. They are good for
+ratios of two and more, not for less. P@1 and P@5 are of the test rows, where a
 label that training never saw counts as wrong. Training is the system's own time, without the
 writing of its input, for streammach with the search of its settings. Peak is the largest resident
 memory of the process, with the rows that the harness holds. One run each. The settings are the
@@ -52,10 +53,12 @@ def file_name(name):
 def cell(row):
     """Return a system's line."""
     five = "-" if row["p_at_5"] is None else f"{row['p_at_5']:.3f}"
+    seconds = row.get("train_processor_seconds", row["train_seconds"])
+    query = row.get("processor_microseconds_a_query", row["microseconds_a_query"])
     return (
         f"| {row['system']} | {row['p_at_1']:.3f} | {five} | "
-        f"{row['train_seconds']:,.0f} | {row['model_bytes'] / 1e6:,.1f} | "
-        f"{row['microseconds_a_query']:,.0f} | {row['peak_bytes'] / 1e9:.2f} |"
+        f"{seconds:,.0f} | {row['model_bytes'] / 1e6:,.1f} | "
+        f"{query:,.0f} | {row['peak_bytes'] / 1e9:.2f} |"
     )
 
 

@@ -1,5 +1,6 @@
 """What a system of the comparison is given: the rows of two stores, and a folder to work in."""
 
+import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,13 +33,19 @@ class Task:
     folder: Path
     threads: int
     seconds: dict = field(default_factory=dict)
+    processor: dict = field(default_factory=dict)
 
     @contextmanager
     def measured(self, what="train"):
-        """Time what a system itself does, without the writing of its input or loading of code."""
-        began = time.monotonic()
+        """Time what a system itself does, without the writing of its input or loading of code.
+
+        By the clock, and in seconds of processor time, which other work on the machine leaves as
+        they are.
+        """
+        began, used = time.monotonic(), processor_seconds()
         yield
         self.seconds[what] = time.monotonic() - began
+        self.processor[what] = processor_seconds() - used
 
     @property
     def n_classes(self):
@@ -65,6 +72,11 @@ class Task:
             Path(train), Path(test), matrix(rows, d), rows.labels.astype(np.int64),
             matrix(tested, d), tested.labels.astype(np.int64), Path(folder), threads,
         )  # fmt: skip
+
+
+def processor_seconds():
+    """Return the processor time of this process and of those it waited for."""
+    return sum(os.times()[:4])
 
 
 def matrix(rows, d):

@@ -55,7 +55,7 @@ def run_one(name, arguments):
 def run_within(command, seconds):
     """Run a command and what it starts; end all of it when the time is over."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
         try:
             out, err = process.communicate(timeout=seconds)

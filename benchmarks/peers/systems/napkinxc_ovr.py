@@ -7,8 +7,8 @@ __all__ = ["PACKAGE", "predict", "size", "train"]
 
 NAME = "napkinXC OVR"
 SETTINGS = "defaults: logistic, C 10; (1 + ln value) idf or unit rows"
-SPEED = 4e6  # values read for a class a second in one thread, iterations included
-MOST_SECONDS = 7200
+SPEED = 7e6  # values of a class a second in one thread, measured on 21 classes of the hypernyms
+MOST_SECONDS = 3600
 
 
 def train(task):
@@ -19,6 +19,6 @@ def train(task):
     if seconds > MOST_SECONDS:
         raise SystemExit(
             f"not run: {task.n_classes:,} classifiers over {task.x.nnz:,} values take about "
-            f"{seconds / 3600:.0f} hours"
+            f"{seconds / 3600:,.1f} hours"
         )
     return napkinxc_plt.train(task, OVR)

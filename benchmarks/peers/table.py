@@ -6,6 +6,7 @@ python -m benchmarks.peers.table benchmarks/results/peers.json > docs/benchmarks
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 HEAD = """# Beside other systems
@@ -28,8 +29,8 @@ NOTES = {
     "aloi": "Which of 1,000 objects an image shows: 97,200 rows, 128 features. Nearest neighbours, "
     "which keep every row, are the best of all here.",
     "identifiers": "The demo's rows: the next identifier of Python code, 278,067 rows, 16,482 "
-    "classes. The test is of other files, and 21% of its rows have a label never seen in training "
-    "that the demo leaves out. streammach holds out whole files (`--hold-out-by m`). Quick systems "
+    "classes. The test is of other files, without the 21% of their rows whose label training never "
+    "saw. streammach holds out whole files (`--hold-out-by m`). Quick systems "
     "only.",
     "sentence embeddings": "The hypernyms' rows as dense embeddings of 384 dimensions "
     "(all-MiniLM-L6-v2) of lemmas and gloss. streammach is not in the table: its learning of dense "
@@ -69,7 +70,7 @@ def section(name, systems):
     failed = sorted((r for r in rows if "failed" in r), key=lambda row: row["system"])
     tested = max(row["test_rows"] for row in found)
     return [
-        f"## {name}: {tested:,} test rows\n", NOTES.get(name, ""), "",
+        f"## {name}: {tested:,} test rows\n", textwrap.fill(NOTES.get(name, ""), 100), "",
         f"![P@1 against the size of the model]({file_name(name)})\n",
         COLUMNS, "|---" * 7 + "|", *(cell(row) for row in found), "",
         *([f"- {row['system']}: {row['failed']}" for row in failed]), "",

@@ -21,7 +21,8 @@ class Task:
     """Rows to train on and to predict.
 
     `x` (n, d) and `x_test` (m, d) are CSR with the stored values; labels are class ids from 0, -1
-    in the test where training never saw them.
+    in the test where training never saw them. `by_name` has the class ids in the order of the
+    labels, which may say something: by the alphabet, or by number.
     """
 
     train_store: Path
@@ -32,6 +33,7 @@ class Task:
     y_test: np.ndarray
     folder: Path
     threads: int
+    by_name: np.ndarray
     seconds: dict = field(default_factory=dict)
     processor: dict = field(default_factory=dict)
 
@@ -68,9 +70,11 @@ class Task:
                 data.labels.ids_of(other.labels),
             )
             d = data.n_features
+            names = [data.labels.label(i) for i in range(len(data.labels))]
         return cls(
             Path(train), Path(test), matrix(rows, d), rows.labels.astype(np.int64),
             matrix(tested, d), tested.labels.astype(np.int64), Path(folder), threads,
+            np.array(sorted(range(len(names)), key=names.__getitem__), np.int64),
         )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ FAMILIES = {
     "fasttext-wheel": ("#777777", "X"),
 }
 OTHERS = ("#000000", "*")
-HEIGHT, WIDTH, GAP = 0.042, 0.0115, 0.015  # of a label's line, a letter and a marker, in the plot
+HEIGHT, WIDTH, GAP = 0.032, 0.0104, 0.015  # of a line, a letter and a marker, as shares of the plot
 
 
 def places(points, names):
@@ -72,8 +72,8 @@ def draw(name, rows, path):
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7.5})
     rows = sorted(rows, key=lambda row: -row["p_at_1"])
     x = np.log10([row["model_bytes"] / 1e6 for row in rows])
-    low, high, top = x.min() - 0.3, x.max() + 0.9, 1.1 * rows[0]["p_at_1"]
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
+    low, high, top = x.min() - 0.45, x.max() + 0.9, 1.1 * rows[0]["p_at_1"]
+    figure, axes = pyplot.subplots(figsize=(8, 6), layout="constrained")
     axes.set(
         xscale="log", xlim=(10**low, 10**high), ylim=(0, top),
         xlabel="model, MB", ylabel="P@1", title=name,

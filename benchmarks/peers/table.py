@@ -63,8 +63,14 @@ def cell(row):
     )
 
 
-def section(name, systems):
-    """Return a data set's lines."""
+def missing(systems, known):
+    """Return a line with the systems that stand elsewhere but not here, in a list."""
+    names = sorted(known - {row["system"] for row in systems.values()})
+    return ["", textwrap.fill(f"Not measured here yet: {'; '.join(names)}.", 100)] if names else []
+
+
+def section(name, systems, known):
+    """Return a data set's lines; `known`: the systems of all data sets."""
     rows = systems.values()
     found = sorted((r for r in rows if "failed" not in r), key=lambda row: -row["p_at_1"])
     failed = sorted((r for r in rows if "failed" in r), key=lambda row: row["system"])
@@ -73,7 +79,8 @@ def section(name, systems):
         f"## {name}: {tested:,} test rows\n", textwrap.fill(NOTES.get(name, ""), 100), "",
         f"![P@1 against the size of the model]({file_name(name)})\n",
         COLUMNS, "|---" * 7 + "|", *(cell(row) for row in found), "",
-        *([f"- {row['system']}: {row['failed']}" for row in failed]), "",
+        *([f"- {row['system']}: {row['failed']}" for row in failed]),
+        *missing(systems, known), "",
     ]  # fmt: skip
 
 
@@ -91,8 +98,9 @@ def page(results):
     """Return the page."""
     data, machine = data_of(results), results["machine"]
     lines = [HEAD.format(processor=machine["processor"])]
+    known = {row["system"] for systems in data.values() for row in systems.values()}
     for name, systems in data.items():
-        lines += section(name, systems)
+        lines += section(name, systems, known)
     libraries = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
     lines += [*settings(data), f"Python {machine['python']}, {libraries}."]
     return "\n".join(lines)

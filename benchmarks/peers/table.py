@@ -20,14 +20,15 @@ where a label that training never saw counts as wrong. Training is the system's 
 the writing of its input, for streammach with the search of its settings. Peak is the largest
 resident memory of the process, with the rows that the harness holds. One run each.
 
-Settings are the systems' defaults, what their authors use, or what a few trials on held-out training
-rows chose; most systems had no trials at all, so read their rows as floors. These choices were made
-after a look at test rows, each time for the better of the peer: naive Bayes' smoothing and values
+Settings are the systems' defaults, what their authors use, or what a few trials on held-out
+training rows chose; most systems had no trials at all, so read their rows as floors. These choices
+were made after a look at test rows, each meant to help the peer: naive Bayes' smoothing and values
 cut to 1 (on 5,000 test rows of the callees), words with values for fastText and the scale, epochs
 and smoothing of PyTorch's MACH where rows are dense (ALOI), and the order of the labels in VW's
 label tree (callees). How features are scaled for the scaled rows was written down once and not
-varied. Nearest neighbours were not tuned: votes of ten neighbours do better on the embeddings.
-Minutes and hours of what was not run are reckoned from speeds measured on other data.
+varied. Nearest neighbours were not tuned: votes of ten neighbours did better on the embeddings in
+an earlier measurement. Minutes and hours of what was not run are reckoned from speeds measured on
+other data or on a few classes.
 """
 NOTES = {
     "hypernyms, namespaces": "A WordNet noun's hypernym from the words of its gloss; features in "

@@ -9,7 +9,7 @@ step, and at the end report.md with the tables and the figures as SVG and PNG. T
 goes on where an interrupted one stopped, and tries lines again that have no figures.
 
 Vowpal Wabbit's lines need `pip install vowpalwabbit`, here or in the environment of
---peers-python; figures need `pip install "streammach[plot]"`.
+--peers-python; figures need `pip install "streammach[report]"`.
 """
 
 import json

@@ -4,6 +4,6 @@ NAME = "PD-Sparse"
 PACKAGE = None
 SETTINGS = "-"
 WHY_NOT = (
-    "not run: no package on PyPI (pdsparse, pd-sparse are not there), and the machine could not "
-    "reach github.com to build its C++ source"
+    "not run: no package on PyPI (pdsparse, pd-sparse are not there), "
+    "and its C++ source was not built"
 )

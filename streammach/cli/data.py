@@ -19,6 +19,12 @@ from streammach.errors import StoreError
 )
 @click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
 @format_option
+@click.option("--labels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+              help="Labels of a matrix, .npy or one a line; once for each SRC.  "
+                   "[default: y.npy for X.npy]")  # fmt: skip
+@click.option("--x-path", metavar="NAME", help="Where in a file the rows are.  [default: guessed]")
+@click.option("--y-path", metavar="NAME",
+              help="Where in a file the labels are.  [default: guessed]")  # fmt: skip
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
@@ -34,6 +40,9 @@ def convert(
     sources: tuple[Path, ...],
     out: Path,
     form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
     like: Path | None,
     on_bad_row: str,
     seed: int,
@@ -41,10 +50,11 @@ def convert(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Convert text files into a compressed, shuffled store.
+    """Convert text files or matrices into a compressed, shuffled store.
 
-    SRC is VW multiclass or svmlight text, plain or gzip; several files become one store. Labels and
-    features keep their names.
+    SRC is VW multiclass or svmlight text, plain or gzip, or a matrix: .npz as scipy.sparse.save_npz
+    writes it, with labels or y as one more array, or a .npy file. Several files become one store.
+    Labels and features keep their names; columns of a matrix are named by their numbers from 0.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
@@ -55,8 +65,8 @@ def convert(
                 shown(stage, n, total)
 
         done = run(
-            list(sources), out, format=form, like=like, on_bad_row=on_bad_row, seed=seed,
-            force=force, progress=on_progress,
+            list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
+            like=like, on_bad_row=on_bad_row, seed=seed, force=force, progress=on_progress,
         )  # fmt: skip
     if done.unseen_label_rows:
         warnings.warn(
@@ -72,6 +82,8 @@ def convert(
         f"{done.n_features:,} features, {done.nnz / done.n_rows:.3g} values a row "
         f"({', '.join(sorted(set(done.formats)))})"
     )
+    for note in done.notes:
+        say(note)
     if done.skipped:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(done.skipped.items()))
         say(f"skipped {sum(done.skipped.values()):,} rows: {reasons}")

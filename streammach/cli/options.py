@@ -30,8 +30,8 @@ debug_option = click.option(
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["vw", "svmlight"]),
-    help="Format of the text.  [default: guessed]",
+    type=click.Choice(["vw", "svmlight", "npz", "npy"]),
+    help="Format of the files.  [default: guessed from their content]",
 )
 
 

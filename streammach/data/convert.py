@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.sources import open_source
+from streammach.data.source_options import SourceOptions
+from streammach.data.sources import Source, open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.writer import StoreWriter
 from streammach.data.text import BadRows
@@ -53,6 +54,8 @@ class Conversion:
         Rows whose label the store given by `like` does not have.
     formats : tuple of str
         The format of each source.
+    notes : tuple of str
+        What was guessed about sources beside their format.
     """
 
     path: str
@@ -66,6 +69,7 @@ class Conversion:
     unknown_values: int
     unseen_label_rows: int
     formats: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def convert(
@@ -73,13 +77,16 @@ def convert(
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
+    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    x_path: str | None = None,
+    y_path: str | None = None,
     like: str | os.PathLike[str] | None = None,
     on_bad_row: str = "error",
     seed: int = 0,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Convert text files into one store.
+    """Convert text files or matrices into one store.
 
     The order of the rows, the ids and every byte of the store follow from the sources, their order
     and the seed alone.
@@ -87,11 +94,16 @@ def convert(
     Parameters
     ----------
     sources : path-like or sequence of them
-        VW or svmlight text, plain or gzip.
+        VW or svmlight text, plain or gzip; matrices in .npz or .npy. Columns of a matrix are
+        features named by their numbers, counted from 0.
     out : path-like
         The store to make; it appears only when it is whole.
     format : str, optional
-        ``vw`` or ``svmlight``; guessed otherwise.
+        ``vw``, ``svmlight``, ``npz`` or ``npy``; guessed otherwise.
+    labels : path-like or sequence of them
+        Files of labels, one for each source: .npy, or text with one label a line.
+    x_path, y_path : str, optional
+        Where in a file of several arrays rows and labels are; guessed otherwise.
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
@@ -115,12 +127,17 @@ def convert(
     DiskError, LockedError
         If the store cannot be written.
     """
-    paths = [Path(p) for p in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+    paths, label_paths = _paths(sources), _paths(labels)
     target = Path(out)
     if on_bad_row not in ("error", "skip"):
         raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
     if not paths:
         raise UsageError("no source was named")
+    if label_paths and len(label_paths) != len(paths):
+        raise UsageError(
+            f"{len(label_paths)} files of labels for {len(paths)} sources: --labels",
+            hint="Name one for each source, in the same order.",
+        )
     if not 0 <= seed < 2**63:
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     check_output(target, force=force)
@@ -128,16 +145,26 @@ def convert(
     with locked(target.with_name(f".{target.name}.lock"), clean(target)):
         remove_folder(partial)
         try:
-            return _convert(paths, target, partial, format, like, on_bad_row, seed, progress)
+            files: list[Path | None] = [*label_paths] or [None] * len(paths)
+            opened = [
+                open_source(path, SourceOptions(format, file, x_path, y_path))
+                for path, file in zip(paths, files, strict=True)
+            ]
+            return _convert(opened, target, partial, like, on_bad_row, seed, progress)
         finally:
             remove_folder(partial)
 
 
+def _paths(
+    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> list[Path]:
+    return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
 def _convert(
-    paths: list[Path],
+    opened: list[Source],
     target: Path,
     partial: Path,
-    form: str | None,
     like: str | os.PathLike[str] | None,
     on_bad_row: str,
     seed: int,
@@ -146,20 +173,19 @@ def _convert(
     bad_rows = BadRows(skip=on_bad_row == "skip")
     known = _Known.of(like)
     vocabulary = known.vocabulary()
-    opened = [open_source(path, form) for path in paths]
-    total = sum(path.stat().st_size for path in paths)
+    total = sum(source.n_bytes for source in opened)
     rows = _Collected()
     before = 0
     for number, source in enumerate(opened):
         told = _told(progress, "read", before, total)
         for block in source.blocks(vocabulary, bad_rows, progress=told):
             rows.add(number, block)
-        before += source.path.stat().st_size
+        before += source.n_bytes
     if rows.n_rows == 0:
-        raise DataError("no row could be read", path=clean(paths[0], 300))
+        raise DataError("no row could be read", path=clean(opened[0].path, 300))
     if rows.nnz == 0:
         what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
-        raise DataError(what, path=clean(paths[0], 300))
+        raise DataError(what, path=clean(opened[0].path, 300))
     check_free(target.parent, rows.nnz * STORE_BYTES_PER_VALUE, "the store")
     held = rows.joined()
     label_names, label_rank = known.ranked_labels(vocabulary, held.labels)
@@ -222,6 +248,7 @@ def _convert(
         bad_rows.unknown_values,
         unseen,
         tuple(source.form for source in opened),
+        tuple(f"{clean(s.path.name)}: {s.note}" for s in opened if s.note),
     )
 
 

@@ -8,13 +8,17 @@ from typing import Protocol
 
 from isal import igzip
 
+from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
+from streammach.data.source_options import SourceOptions
 from streammach.data.text import GZIP_ERRORS, GZIP_MAGIC, BadRows, TextSource, gzip_error
 from streammach.errors import DataError, UsageError, clean
 from streammach.files import disk_error
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 
-FORMATS = ("vw", "svmlight")
+TEXT_FORMATS = ("vw", "svmlight")
+FORMATS = (*TEXT_FORMATS, "npz", "npy")
+MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy"}
 SAMPLE_BYTES = 1 << 16
 
 
@@ -23,6 +27,12 @@ class Source(Protocol):
 
     path: Path
     form: str
+    note: str
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the file."""
+        ...
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
@@ -41,32 +51,57 @@ class Source(Protocol):
         ...
 
 
-def open_source(path: Path, form: str | None = None) -> Source:
+def open_source(path: Path, options: SourceOptions | None = None) -> Source:
     """Return the source that a file is.
 
     Parameters
     ----------
     path : Path
         The file.
-    form : str, optional
-        ``vw`` or ``svmlight``; guessed from the first row otherwise.
+    options : SourceOptions, optional
+        How to read it; what it leaves open is guessed from the content.
 
     Raises
     ------
     UsageError
-        If there is no such file, or the format is not known.
+        If there is no such file, or an option does not fit it.
     DataError
-        If the file is empty or its format cannot be guessed.
+        If the file is empty, damaged, or its format cannot be guessed.
     DiskError
         If it cannot be read.
     """
+    options = options or SourceOptions()
+    form = options.form
     if form is not None and form not in FORMATS:
         raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
     if not path.is_file():
         raise UsageError("there is no such file", path=clean(path, 300))
+    form = form or _by_magic(path)
+    if form == "npz":
+        return NpzSource(path, options)
+    if form == "npy":
+        return NpySource(path, options)
+    return _text_source(path, form, options)
+
+
+def _by_magic(path: Path) -> str | None:
+    """Return the format that the first bytes of a file stand for, or None."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    return next((form for magic, form in MAGIC.items() if head.startswith(magic)), None)
+
+
+def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSource:
+    for name in ("labels", "x_path", "y_path"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"rows of text hold their labels: --{name.replace('_', '-')}", path=clean(path, 300)
+            )
     line = _first_line(path)
-    if form is None:
-        form = guess_format(line)
+    form = form or guess_format(line)
     if form is None:
         raise DataError(
             f"the format cannot be guessed from '{clean(line, 60)}'",

@@ -107,10 +107,17 @@ class TextSource:
         ``vw`` or ``svmlight``.
     """
 
+    note = ""
+
     def __init__(self, path: Path, form: str) -> None:
         self.path = path
         self.form = form
         self._read: _Measured | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
 
     @property
     def fingerprint(self) -> dict[str, str | int]:

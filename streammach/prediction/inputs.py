@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.text import BadRows
@@ -52,13 +53,13 @@ def rows_of(
     Parameters
     ----------
     path : Path
-        A store, or VW or svmlight text.
+        A store, or a file of any format that can be converted.
     model : Model
         Its labels and features give the ids; a class that it does not know is -1.
     seen : Seen
         Counts what is met.
     form : str, optional
-        Format of a text.
+        Format of a file.
     label_needed : bool
         Whether a row of text without a label is bad.
 
@@ -100,7 +101,7 @@ def _text_rows(
 ) -> Iterator[RowBlock]:
     vocabulary = Vocabulary(model.labels, model.features, add_labels=False, add_features=False)
     bad_rows = BadRows()
-    source = open_source(path, form)
+    source = open_source(path, SourceOptions(form))
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         yield finished(block)
     seen.unknown_values += bad_rows.unknown_values

@@ -14,6 +14,7 @@ from streammach.rows.names import (
     Names,
     NameTable,
     add_all,
+    find_all,
     find_or_add,
     grown,
     hash_name,
@@ -72,9 +73,33 @@ class Vocabulary:
         self.spaces = grown(self.spaces, 1, MAX_NAME)
         self.features = grown(self.features, 1, MAX_NAME)
 
+    def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
+        """Return the ids of labels; new ones get the next ids where that is allowed.
+
+        Parameters
+        ----------
+        names : list of bytes
+            The labels, none longer than `MAX_NAME`.
+
+        Returns
+        -------
+        int32 (len(names),)
+            -1 where the label is unknown.
+        """
+        wanted = Names.of(names)
+        data, out = padded(wanted.data), np.empty(len(names), np.int32)
+        if self.add_labels:
+            self.labels = grown(self.labels, len(names), len(wanted.data))
+            add_all(self.labels, wanted.offsets, data)
+        find_all(self.labels, wanted.offsets, data, out)
+        return out
+
     def label_names(self) -> Names:
         """Return the labels in the order of their ids."""
-        return _listed(self.labels, self.spaces)
+        n, n_bytes = self.n_labels, int(self.labels.used[1])
+        offsets = np.append(self.labels.starts[:n], n_bytes).astype(np.int64)
+        data = self.labels.arena[:n_bytes].copy()
+        return Names(offsets, data, kind_of(offsets, data))
 
     def feature_names(self) -> Names:
         """Return the features as ``namespace^name`` in the order of their ids."""

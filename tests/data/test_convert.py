@@ -43,6 +43,14 @@ def test_rows_survive_with_their_names(tiny):
     ], key=str)  # fmt: skip
 
 
+def test_a_label_with_a_caret_keeps_its_name_and_is_found_again(tiny):
+    path = tiny.text("rows.vw", ["a^b |w x", "^ |w x^y"])
+    convert(path, tiny.folder / "out.zarr")
+    assert {row[0] for row in rows_by_name(tiny.folder / "out.zarr")} == {"a^b", "^"}
+    done = convert(path, tiny.folder / "test.zarr", like=tiny.folder / "out.zarr")
+    assert (done.unseen_label_rows, done.unknown_values) == (0, 0)
+
+
 def test_ids_go_by_frequency_ties_by_name(tiny):
     path = tiny.text("rows.vw", ["z |w c b", "z |w c", "a |w b a", "q |w c"])
     convert(path, tiny.folder / "out.zarr")

@@ -1,0 +1,141 @@
+"""Labels that stand in an array or a file of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import DataError, clean
+from streammach.files import disk_error
+from streammach.rows.names import MAX_NAME
+
+NO_LABEL = "the row has no label"
+NOT_WHOLE = "label '{}' is not a whole number"
+TOO_LONG = f"label '{{}}' has more than {MAX_NAME:,} bytes"
+TEXT_KINDS = "SUTO"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label of each row.
+
+    Attributes
+    ----------
+    codes : int64 (n,)
+        Place of each row's label among the names.
+    names : list of bytes
+        The distinct labels.
+    refused : dict of int to (str, str)
+        Codes that are no label: the reason, and what stands there.
+    """
+
+    codes: NDArray[np.int64]
+    names: list[bytes]
+    refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
+        """Return the labels in an array of integers, whole floats, or strings.
+
+        Parameters
+        ----------
+        values : array (n,) or (n, 1)
+            The labels.
+        path : Path
+            Where they were read, for messages.
+        what : str
+            Which array it is.
+
+        Raises
+        ------
+        DataError
+            If the array has another shape or type.
+        """
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise DataError(
+                f"{clean(what)} has the shape {values.shape}, one label a row is expected",
+                path=clean(path, 300),
+                hint="Give class numbers or names; for one-hot rows: numpy.argmax(y, axis=1).",
+            )
+        if values.dtype.kind in TEXT_KINDS:
+            names, codes = _texts(values, path, what)
+            return cls(codes, names, _refused_names(names))
+        if values.dtype.kind not in "biuf":
+            raise DataError(
+                f"{clean(what)} has the type {values.dtype}, labels are integers or strings",
+                path=clean(path, 300),
+            )
+        distinct, codes = np.unique(values, return_inverse=True)
+        refused = {}
+        if distinct.dtype.kind == "f":
+            whole = np.isfinite(distinct) & (np.floor(distinct) == distinct)
+            odd = np.flatnonzero(~whole).tolist()
+            refused = {i: (NOT_WHOLE, str(distinct[i])) for i in odd}
+        names = [b"" if i in refused else b"%d" % int(x) for i, x in enumerate(distinct.tolist())]
+        return cls(codes.astype(np.int64), names, refused)
+
+    @classmethod
+    def coded(cls, codes: NDArray[Any], categories: Labels) -> Labels:
+        """Return labels that are given as places in a list of categories; -1 is none.
+
+        Parameters
+        ----------
+        codes : integers (n,)
+            The place of each row's category.
+        categories : Labels
+            The categories, as the labels of the rows of their list.
+        """
+        n = len(categories.codes)
+        known = (codes >= 0) & (codes < n)
+        places = np.append(categories.codes, len(categories.names))
+        refused = {**categories.refused, len(categories.names): (NO_LABEL, "")}
+        found = places[np.where(known, codes, n).astype(np.int64)]
+        return cls(found, [*categories.names, b""], refused)
+
+
+def _refused_names(names: list[bytes]) -> dict[int, tuple[str, str]]:
+    """Return what is wrong with names that cannot be labels."""
+    empty = {i: (NO_LABEL, "") for i, name in enumerate(names) if not name}
+    long = {i: (TOO_LONG, clean(n, 60)) for i, n in enumerate(names) if len(n) > MAX_NAME}
+    return {**empty, **long}
+
+
+def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], NDArray[np.int64]]:
+    """Return the distinct strings as bytes, and the place of each row's among them."""
+    places: dict[bytes, int] = {}
+    codes = np.empty(len(values), np.int64)
+    for i, value in enumerate(values.tolist()):
+        name = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        if not isinstance(name, bytes):
+            raise DataError(
+                f"{clean(what)} holds '{clean(name, 40)}' at row {i} (counted from 0), "
+                "labels are integers or strings",
+                path=clean(path, 300),
+            )
+        codes[i] = places.setdefault(name, len(places))
+    return list(places), codes
+
+
+def text_labels(path: Path) -> NDArray[Any]:
+    """Return the lines of a text file, one label each, as bytes.
+
+    Raises
+    ------
+    DiskError
+        If it cannot be read.
+    """
+    try:
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    except OSError as error:
+        raise disk_error(error, path) from error
+    if not lines[-1]:
+        lines.pop()
+    out = np.empty(len(lines), object)
+    out[:] = [line.strip() for line in lines]
+    return out

@@ -1,0 +1,143 @@
+"""Feature ids of the columns of a matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+from streammach.rows.names import Names, NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.vocabulary import Vocabulary
+
+KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
+NOT_YET = -2
+DIGITS = 20  # of the largest int64
+
+
+class Columns:
+    """Looks up the columns of a matrix in a vocabulary.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of columns.
+    names : Names, optional
+        Their names; else a column's name is its number, counted from 0, in decimal digits.
+    """
+
+    def __init__(self, n_columns: int, names: Names | None = None) -> None:
+        self._ids = np.full(min(n_columns, KEPT_COLUMNS), NOT_YET, np.int32)
+        self._offsets = np.zeros(0, np.int64) if names is None else names.offsets
+        self._data = padded(np.zeros(0, np.uint8) if names is None else names.data)
+        self._digits = np.zeros(DIGITS + 8, np.uint8)
+
+    def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the feature id of each column; the vocabulary takes in new ones where it may.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary
+            Gives the ids; one that may not grow must be the same at every call.
+        columns : int64 (n,)
+            Columns, all within the matrix.
+
+        Returns
+        -------
+        int32 (n,)
+            -1 where the feature is unknown.
+        """
+        out = np.empty(len(columns), np.int32)
+        done = 0
+        while done < len(columns):
+            done = _column_ids(
+                columns,
+                done,
+                self._ids,
+                self._offsets,
+                self._data,
+                self._digits,
+                vocabulary.features,
+                vocabulary.add_features,
+                out,
+            )
+            if done < len(columns):
+                vocabulary.grow()
+        return out
+
+
+@kernel()
+def _column_ids(
+    columns: Array,
+    first: int,
+    known: Array,
+    offsets: Array,
+    data: Array,
+    digits: Array,
+    table: NameTable,
+    add: bool,
+    out: Array,
+) -> Any:
+    """Write the ids of the columns from `first` on; return where the table was full, or the end."""
+    for i in range(first, columns.shape[0]):
+        column = columns[i]
+        if column < known.shape[0] and known[column] != NOT_YET:
+            out[i] = known[column]
+            continue
+        text, start, end = digits, DIGITS, DIGITS
+        if offsets.shape[0] > 0:
+            text, start, end = data, offsets[column], offsets[column + 1]
+        else:
+            rest = column
+            while rest > 0 or start == end:
+                start -= 1
+                digits[start] = 48 + rest % 10
+                rest //= 10
+        state, head, second = hash_name(text, start, end - start, 0)
+        if add:
+            found = find_or_add(table, text, start, end - start, 0, state, head, second)
+            if found < 0:
+                return i
+        else:
+            found = find(table, text, start, end - start, 0, state, head, second)[0]
+        out[i] = found
+        if column < known.shape[0]:
+            known[column] = found
+    return columns.shape[0]
+
+
+@kernel(fastmath=False)  # fast math may take NaN for 0
+def nonzeros(x: Array, indptr: Array, columns: Array, values: Array) -> None:
+    """Write what is not 0 in a matrix as sparse rows.
+
+    Parameters
+    ----------
+    x : float32 (n, d)
+        The matrix.
+    indptr : int64 (n + 1,)
+        Receives the row pointers.
+    columns, values : int64 and float32 (n * d,)
+        Receive the columns and values.
+    """
+    n = np.int64(0)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if x[i, j] != 0:
+                columns[n], values[n] = j, x[i, j]
+                n += 1
+        indptr[i + 1] = n
+
+
+@kernel(fastmath=False)
+def first_bad(indptr: Array, columns: Array, values: Array, n_columns: int, bad: Array) -> None:
+    """Write into `bad` int64 (n,) the place of each row's first value that cannot be taken, or -1.
+
+    That is a column which is not in the matrix, or a value which is not finite.
+    """
+    for i in range(bad.shape[0]):
+        bad[i] = -1
+        for p in range(indptr[i], indptr[i + 1]):
+            if not 0 <= columns[p] < n_columns or not np.isfinite(values[p]):
+                bad[i] = p
+                break

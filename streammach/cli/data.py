@@ -25,6 +25,8 @@ from streammach.errors import StoreError
 @click.option("--x-path", metavar="NAME", help="Where in a file the rows are.  [default: guessed]")
 @click.option("--y-path", metavar="NAME",
               help="Where in a file the labels are.  [default: guessed]")  # fmt: skip
+@click.option("--first-label", is_flag=True,
+              help="Take the first of several labels of a svmlight or XMC row.")  # fmt: skip
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
@@ -43,6 +45,7 @@ def convert(
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
+    first_label: bool,
     like: Path | None,
     on_bad_row: str,
     seed: int,
@@ -52,9 +55,10 @@ def convert(
 ) -> None:
     """Convert text files or matrices into a compressed, shuffled store.
 
-    SRC is VW multiclass or svmlight text, plain or gzip, or a matrix: .npz as scipy.sparse.save_npz
-    writes it, with labels or y as one more array, or a .npy file. Several files become one store.
-    Labels and features keep their names; columns of a matrix are named by their numbers from 0.
+    SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
+    plain or gzip, or a matrix: .npz as scipy.sparse.save_npz writes it, with labels or y as one
+    more array, or a .npy file. Several files become one store. Labels and features keep their
+    names; columns of a matrix are named by their numbers from 0.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
@@ -66,7 +70,8 @@ def convert(
 
         done = run(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-            like=like, on_bad_row=on_bad_row, seed=seed, force=force, progress=on_progress,
+            first_label=first_label, like=like, on_bad_row=on_bad_row, seed=seed, force=force,
+            progress=on_progress,
         )  # fmt: skip
     if done.unseen_label_rows:
         warnings.warn(

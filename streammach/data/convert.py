@@ -80,6 +80,7 @@ def convert(
     labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     x_path: str | None = None,
     y_path: str | None = None,
+    first_label: bool = False,
     like: str | os.PathLike[str] | None = None,
     on_bad_row: str = "error",
     seed: int = 0,
@@ -94,16 +95,19 @@ def convert(
     Parameters
     ----------
     sources : path-like or sequence of them
-        VW or svmlight text, plain or gzip; matrices in .npz or .npy. Columns of a matrix are
+        VW, svmlight or XMC text, plain or gzip; matrices in .npz or .npy. Columns of a matrix are
         features named by their numbers, counted from 0.
     out : path-like
         The store to make; it appears only when it is whole.
     format : str, optional
-        ``vw``, ``svmlight``, ``npz`` or ``npy``; guessed otherwise.
+        ``vw``, ``svmlight``, ``xmc``, ``npz`` or ``npy``; guessed otherwise.
     labels : path-like or sequence of them
         Files of labels, one for each source: .npy, or text with one label a line.
     x_path, y_path : str, optional
         Where in a file of several arrays rows and labels are; guessed otherwise.
+    first_label : bool
+        Whether a row of svmlight or XMC text with several labels counts under the first one; such
+        rows are bad otherwise.
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
@@ -147,7 +151,7 @@ def convert(
         try:
             files: list[Path | None] = [*label_paths] or [None] * len(paths)
             opened = [
-                open_source(path, SourceOptions(format, file, x_path, y_path))
+                open_source(path, SourceOptions(format, file, x_path, y_path, first_label))
                 for path, file in zip(paths, files, strict=True)
             ]
             return _convert(opened, target, partial, like, on_bad_row, seed, progress)

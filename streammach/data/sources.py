@@ -10,13 +10,21 @@ from isal import igzip
 
 from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
 from streammach.data.source_options import SourceOptions
-from streammach.data.text import GZIP_ERRORS, GZIP_MAGIC, BadRows, TextSource, gzip_error
+from streammach.data.text import (
+    BYTE_ORDER_MARK,
+    GZIP_ERRORS,
+    GZIP_MAGIC,
+    BadRows,
+    TextSource,
+    gzip_error,
+    xmc_header,
+)
 from streammach.errors import DataError, UsageError, clean
 from streammach.files import disk_error
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 
-TEXT_FORMATS = ("vw", "svmlight")
+TEXT_FORMATS = ("vw", "svmlight", "xmc")
 FORMATS = (*TEXT_FORMATS, "npz", "npy")
 MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy"}
 SAMPLE_BYTES = 1 << 16
@@ -100,29 +108,33 @@ def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSo
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=clean(path, 300)
             )
-    line = _first_line(path)
-    form = form or guess_format(line)
+    line, following = _first_lines(path)
+    form = form or guess_format(line, following)
     if form is None:
         raise DataError(
             f"the format cannot be guessed from '{clean(line, 60)}'",
             path=clean(path, 300),
             hint="Name it with --format.",
         )
-    return TextSource(path, form)
+    if options.first_label and form == "vw":
+        raise UsageError("a row of VW text has one label: --first-label", path=clean(path, 300))
+    return TextSource(path, form, first_label=options.first_label)
 
 
-def guess_format(line: bytes) -> str | None:
-    """Return the format that a first row looks like, or None."""
+def guess_format(line: bytes, following: bytes = b"") -> str | None:
+    """Return the format that the first two lines look like, or None."""
     if b"|" in line:
         return "vw"
+    if xmc_header(line) and b":" in following and b"|" not in following:
+        return "xmc"
     fields = line.split(b"#")[0].split()
     if len(fields) > 1 and all(b":" in field for field in fields[1:]) and b":" not in fields[0]:
         return "svmlight"
     return None
 
 
-def _first_line(path: Path) -> bytes:
-    """Return the first line of the text that is not blank and not a comment."""
+def _first_lines(path: Path) -> tuple[bytes, bytes]:
+    """Return the first two lines of the text that are not blank and not comments."""
     try:
         with open(path, "rb") as file:
             packed = file.read(2) == GZIP_MAGIC
@@ -132,7 +144,9 @@ def _first_line(path: Path) -> bytes:
         raise gzip_error(error, path, 0) from None
     except OSError as error:
         raise disk_error(error, path) from error
-    for line in sample.split(b"\n"):
-        if line.strip() and not line.lstrip().startswith(b"#"):
-            return line
-    raise DataError("it holds no rows", path=clean(path, 300))
+    sample = sample.removeprefix(BYTE_ORDER_MARK)
+    lines = (line for line in sample.split(b"\n") if line.strip() and line.lstrip()[:1] != b"#")
+    line = next(lines, None)
+    if line is None:
+        raise DataError("it holds no rows", path=clean(path, 300))
+    return line, next(lines, b"")

@@ -1,4 +1,4 @@
-"""VW and svmlight text, plain or gzip, as blocks of rows."""
+"""VW, svmlight and XMC text, plain or gzip, as blocks of rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 
 from streammach.data.text_kernels import (
     BAD,
+    FIRST,
     FROM,
     FULL,
     GROW,
     HARD,
     LINE,
+    MOST_COLUMNS,
+    MOST_LABELS,
+    N_STATE,
     REASON,
     REASONS,
     ROWS,
@@ -65,6 +69,15 @@ class BadRows:
     unknown_values: int = 0
 
 
+def xmc_header(line: bytes) -> tuple[int, int, int] | None:
+    """Return the numbers of rows, columns and labels that a first line holds, or None."""
+    fields = line.split()
+    if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
+        return None
+    rows, columns, labels = (int(f) for f in fields)
+    return (rows, columns, labels) if rows and columns and labels else None
+
+
 def gzip_error(error: Exception, path: Path, rows: int) -> DataError:
     """Return what is wrong with a gzip stream of which so many rows could be read."""
     what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
@@ -104,14 +117,17 @@ class TextSource:
     path : Path
         The file, plain or gzip.
     form : str
-        ``vw`` or ``svmlight``.
+        ``vw``, ``svmlight`` or ``xmc``.
+    first_label : bool
+        Whether a row with several labels counts under the first one; such rows are bad otherwise.
     """
 
     note = ""
 
-    def __init__(self, path: Path, form: str) -> None:
+    def __init__(self, path: Path, form: str, *, first_label: bool = False) -> None:
         self.path = path
         self.form = form
+        self._first_label = first_label
         self._read: _Measured | None = None
 
     @property
@@ -163,29 +179,62 @@ class TextSource:
         DiskError
             If the file cannot be read.
         """
-        rows = 0
+        rows, promised = 0, -1
+        n_bad = bad_rows.reasons.total()
         out = _room(BLOCK_BYTES)
+        out.state[FIRST] = self._first_label
         try:
             with open(self.path, "rb", buffering=0) as file:
                 self._read = _Measured(file, progress)
                 for text, end, base in _whole_lines(_plain(self._read, file), self.path):
                     if len(out.values) < end // 2 + 1:
-                        line = int(out.state[LINE])
+                        state = out.state
                         out = _room(end)
-                        out.state[LINE] = line
+                        out.state[:] = state
+                    start = 0
+                    if self.form == "xmc" and base == 0:
+                        start, promised = self._header(text, end, out)
                     for block in self._parsed(
-                        text, end, base, out, vocabulary, bad_rows, label_needed
+                        text, start, end, base, out, vocabulary, bad_rows, label_needed
                     ):
                         rows += block.n_rows
                         yield block
+            if promised >= 0:
+                self._check_count(promised, rows + bad_rows.reasons.total() - n_bad, out)
         except GZIP_ERRORS as error:
             raise gzip_error(error, self.path, rows) from None
         except OSError as error:
             raise disk_error(error, self.path) from error
 
+    def _header(self, text: NDArray[np.uint8], end: int, out: Parsed) -> tuple[int, int]:
+        """Take in the first line of XMC text; return where the rows start and how many come."""
+        stop = int(np.argmax(text[:end] == NEWLINE))
+        numbers = xmc_header(text[:stop].tobytes())
+        if numbers is None:
+            raise DataError(
+                f"'{clean(text[:stop].tobytes(), 60)}' is not the numbers of rows, columns and "
+                "labels",
+                path=clean(self.path, 300),
+                line=1,
+                hint="XMC text starts with them; without them it is --format svmlight.",
+            )
+        rows, out.state[MOST_COLUMNS], out.state[MOST_LABELS] = numbers
+        out.state[LINE] += 1
+        return stop + 1, rows
+
+    def _check_count(self, promised: int, found: int, out: Parsed) -> None:
+        """Refuse XMC text with another number of rows than its header names."""
+        if promised not in (found, int(out.state[LINE]) - 1):  # a line may be empty
+            raise DataError(
+                f"{found:,} rows, the header names {promised:,}",
+                path=clean(self.path, 300),
+                hint="Copy the file again, or correct its first line.",
+            )
+
     def _parsed(
         self,
         text: NDArray[np.uint8],
+        position: int,
         end: int,
         base: int,
         out: Parsed,
@@ -194,13 +243,12 @@ class TextSource:
         label_needed: bool,
     ) -> Iterator[RowBlock]:
         """Yield the rows of one buffer; ends where a bad row stopped it, or at its end."""
-        position = 0
         while position < end:
             code, position = parse(
                 text,
                 position,
                 end,
-                self.form == "svmlight",
+                self.form != "vw",
                 label_needed,
                 vocabulary.add_labels,
                 vocabulary.add_features,
@@ -301,7 +349,7 @@ def _room(text_bytes: int) -> Parsed:
         np.empty((n, 3), np.int64),
         np.empty(n, np.float64),
         np.zeros(256, np.int32),
-        np.zeros(8, np.int64),
+        np.zeros(N_STATE, np.int64),
     )
 
 

@@ -5,6 +5,8 @@ The grammar that is read:
 - VW: ``label [importance [base]] ['tag] |space[:scale] name[:value] ... |space2 ...``; what touches
   the first ``|`` is the tag.
 - svmlight: ``label [qid:n] index:value ... [# note]``.
+- XMC: the lines of svmlight, ``label[,label2 ...]``, behind a line with the numbers of rows,
+  columns and labels; columns and labels are numbers from 0.
 
 A value is ``float32(float64(text))``, exactly as Python reads it: see :func:`number`. The kernels
 raise nothing; they stop with a code and a position, and the rows before that stay good.
@@ -43,11 +45,13 @@ from streammach.rows.words import HIGH, ONES, load8, low_bytes, prefetch, traili
 DONE, GROW, FULL, BAD = 0, 1, 2, 3
 # Places in Parsed.state.
 ROWS, VALUES, LINE, HARD, UNKNOWN, REASON, FROM, TO = range(8)
+FIRST, MOST_COLUMNS, MOST_LABELS = 8, 9, 10  # options: first of several labels, XMC's numbers or 0
+N_STATE = 11
 # Why a row is bad.
 REASONS = {
     1: "the line has no label",
     2: "label '{}' holds ':'",
-    3: "'{}' is several labels",
+    3: "'{}' is several labels (--first-label takes the first one)",
     4: "importance '{}' is not a number of 0 or more",
     5: "no '|' after label '{}'",
     6: "label '{}' touches '|'",
@@ -60,10 +64,12 @@ REASONS = {
     13: "name '{}' has more than 4,095 bytes",
     14: "control byte after '{}'",
     15: "namespace '{}' is one too many, 1,048,575 are possible",
+    16: "index '{}' is not below the header's number of columns",
+    17: "label '{}' is not a number below the header's number of labels",
 }
 OK, NO_LABEL, COLON_LABEL, MANY_LABELS, BAD_WEIGHT, NO_BAR, TOUCHING = range(7)
 NO_NAME, NO_NUMBER, NOT_FINITE, BAD_SPACE, NO_VALUE, NO_INDEX, TOO_LONG, CONTROL = range(7, 15)
-MANY_SPACES = 15
+MANY_SPACES, COLUMN_TOO_LARGE, LABEL_TOO_LARGE = 15, 16, 17
 
 NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, DOT, ZERO, NINE = (
     10,
@@ -89,8 +95,8 @@ class Parsed(NamedTuple):
     (values, 3) start, length and namespace. ``hard`` int64 (values, 3): place among the values,
     start and end of numbers that need Python's own rounding, ``scales`` float64 (values,) their
     factors.
-    ``short`` int32 (256,) keeps the ids of namespaces of one byte. ``state`` int64 (8,) holds the
-    counters named above.
+    ``short`` int32 (256,) keeps the ids of namespaces of one byte. ``state`` int64 (11,) holds the
+    counters and options named above.
     """
 
     labels: NDArray[np.int32]
@@ -181,15 +187,20 @@ def vw_head(text: Array, p: int, label_needed: bool) -> Any:
 
 
 @kernel(fastmath=False)
-def svmlight_head(text: Array, p: int) -> Any:
+def svmlight_head(text: Array, p: int, state: Array) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
     end = token_end(text, p, HASH)
-    for q in range(p, end):
+    stop = end
+    for q in range(end - 1, p - 1, -1):
         if text[q] == COLON:
             return p, p, end, NO_LABEL
         if text[q] == COMMA:
-            return p, end, end, MANY_LABELS
-    return p, end, end, OK if end > p else NO_LABEL
+            stop = q
+    if stop < end and not state[FIRST]:
+        return p, end, end, MANY_LABELS
+    if state[MOST_LABELS] > 0 and not is_below(text, p, stop, state[MOST_LABELS]):
+        return p, stop, end, LABEL_TOO_LARGE if stop > p else NO_LABEL
+    return p, stop, end, OK if stop > p else NO_LABEL
 
 
 @kernel(fastmath=False)
@@ -234,6 +245,17 @@ def all_digits(text: Array, start: int, end: int) -> Any:
         if not ZERO <= text[q] <= NINE:
             return False
     return True
+
+
+@kernel(fastmath=False)
+def is_below(text: Array, start: int, end: int, limit: int) -> Any:
+    """Return whether the bytes are a number from 0 to below `limit`, in its usual form."""
+    if not all_digits(text, start, end):
+        return False
+    found = np.int64(0)
+    for q in range(start, end):
+        found = found * 10 + (np.int64(text[q]) - ZERO)
+    return found < limit
 
 
 @kernel(fastmath=False)
@@ -361,6 +383,9 @@ def features_of_row(
             return p, n, BAD, NO_VALUE, p, end
         if svmlight and not all_digits(text, p, end):
             return p, n, BAD, NO_INDEX, p, end
+        most = out.state[MOST_COLUMNS]
+        if most > 0 and not is_below(text, p, end, most):
+            return p, n, BAD, COLUMN_TOO_LARGE, p, end
         value *= scale
         if not abs(value) < MAX_FLOAT32:
             return p, n, BAD, NOT_FINITE, end + 1, q
@@ -428,7 +453,7 @@ def parse(
             return FULL, line
         weight = 1.0
         if svmlight:
-            start, stop, p, reason = svmlight_head(text, p)
+            start, stop, p, reason = svmlight_head(text, p, out.state)
         else:
             start, stop, weight, p, reason = vw_head(text, p, label_needed)
         if reason == OK and stop - start > MAX_NAME:

@@ -1,0 +1,85 @@
+"""XMC text: a header that is checked, columns and labels from 0, one label a row."""
+
+import gzip
+
+import pytest
+
+from streammach.data.convert import convert
+from streammach.data.sources import guess_format
+from streammach.errors import DataError, UsageError
+from tests.data.test_convert import rows_by_name
+
+GOOD = ["4 6 3", "0 0:1 5:2", "2 1:0.5", "1 3:4", "2 0:3"]
+
+
+def test_rows_are_those_of_the_same_svmlight_text(tiny):
+    done = convert(tiny.text("a.txt", GOOD), tiny.folder / "a")
+    assert (done.formats, done.n_rows) == (("xmc",), 4)
+    convert(tiny.text("b.svm", GOOD[1:]), tiny.folder / "b", format="svmlight")
+    convert(tiny.text("c.gz", GOOD, zipped=True), tiny.folder / "c")
+    assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")
+    assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "c")
+
+
+def test_several_labels_are_bad_or_the_first_counts(tiny):
+    path = tiny.text("a.txt", ["3 6 3", "2,1 0:1", "1 3:1", "0,2,1 5:1"])
+    with pytest.raises(DataError, match=r"'2,1' is several labels.*--first-label.*line 2 byte 1"):
+        convert(path, tiny.folder / "a")
+    done = convert(path, tiny.folder / "b", on_bad_row="skip")
+    assert (done.n_rows, sum(done.skipped.values())) == (1, 2)
+    convert(path, tiny.folder / "c", first_label=True)
+    assert [row[0] for row in rows_by_name(tiny.folder / "c")] == [0, 1, 2]
+    with pytest.raises(UsageError, match="--first-label"):
+        convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "d", first_label=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (GOOD[:-1], "3 rows, the header names 4"),
+        ([*GOOD, "1 1:1"], "5 rows, the header names 4"),
+        (["1 6 3", "1 6:1"], "index '6' is not below the header's number of columns.*line 2"),
+        (["1 6 3", "3 1:1"], "label '3' is not a number below the header's number of labels"),
+        (["1 6 3", "1,3 1:1"], "several labels"),
+        (["1 6 3", "-1 1:1"], "label '-1' is not a number below"),
+        (["1 6 3", "1 -1:1"], "index '-1' is not an integer"),
+        (["1 6 3", " 1:1"], "has no label"),
+        (["1 6 3", "1 1:nan"], "not a finite float32"),
+        (["1 6", "1 1:1"], "'1 6' is not the numbers of rows, columns and labels"),
+        (["1 6 99999999999999999999", "1 1:1"], "is not the numbers of rows"),
+    ],
+)
+def test_what_is_wrong_is_said(lines, message, tiny):
+    path = tiny.text("a.txt", lines)
+    with pytest.raises(DataError, match=message):
+        convert(path, tiny.folder / "out", format="xmc")
+    assert [p.name for p in tiny.folder.iterdir()] == ["a.txt"]
+
+
+def test_rows_left_out_count_as_rows(tiny):
+    lines = ["3 6 3", "1 1:1", "1 9:1", "2 2:2"]
+    done = convert(tiny.text("a.txt", lines), tiny.folder / "a", on_bad_row="skip")
+    assert (done.n_rows, sum(done.skipped.values())) == (2, 1)
+
+
+def test_the_header_holds_across_blocks(tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 64)
+    rows = [f"{i % 3} {i % 6}:{i}" for i in range(50)]
+    long = "1 " + " ".join(f"{i}:1" for i in range(6)) + " " * 200
+    done = convert(tiny.text("a.txt", ["51 6 3", *rows, long]), tiny.folder / "a")
+    assert done.n_rows == 51
+    with pytest.raises(DataError, match=r"index '6'.*line 53"):
+        convert(tiny.text("b.txt", ["52 6 3", *rows, long, "1 6:1"]), tiny.folder / "b")
+
+
+def test_the_guess_needs_a_header_and_a_row():
+    assert guess_format(b"4 6 3", b"0,1 0:1") == "xmc"
+    assert guess_format(b"4 6 3") is None
+    assert guess_format(b"4 6 3", b"1 | x:1") is None
+
+
+def test_a_cut_gzip_is_refused(tiny):
+    data = gzip.compress(("\n".join(GOOD)).encode())
+    (tiny.folder / "a.gz").write_bytes(data[:-9])
+    with pytest.raises(DataError):
+        convert(tiny.folder / "a.gz", tiny.folder / "out")

@@ -95,12 +95,12 @@ def convert(
     Parameters
     ----------
     sources : path-like or sequence of them
-        VW, svmlight or XMC text, plain or gzip; matrices in .npz or .npy. Columns of a matrix are
-        features named by their numbers, counted from 0.
+        VW, svmlight or XMC text, plain or gzip; matrices in HDF5, .npz or .npy. Columns of a
+        matrix are features named by their numbers, counted from 0.
     out : path-like
         The store to make; it appears only when it is whole.
     format : str, optional
-        ``vw``, ``svmlight``, ``xmc``, ``npz`` or ``npy``; guessed otherwise.
+        ``vw``, ``svmlight``, ``xmc``, ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
     labels : path-like or sequence of them
         Files of labels, one for each source: .npy, or text with one label a line.
     x_path, y_path : str, optional

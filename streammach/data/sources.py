@@ -8,6 +8,7 @@ from typing import Protocol
 
 from isal import igzip
 
+from streammach.data.hdf5 import HDF5_MAGIC, Hdf5Source
 from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
 from streammach.data.source_options import SourceOptions
 from streammach.data.text import (
@@ -25,8 +26,8 @@ from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 
 TEXT_FORMATS = ("vw", "svmlight", "xmc")
-FORMATS = (*TEXT_FORMATS, "npz", "npy")
-MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy"}
+FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy")
+MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy", HDF5_MAGIC: "hdf5"}
 SAMPLE_BYTES = 1 << 16
 
 
@@ -85,6 +86,10 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source:
     if not path.is_file():
         raise UsageError("there is no such file", path=clean(path, 300))
     form = form or _by_magic(path)
+    if form != "hdf5" and options.x_path is not None:
+        raise UsageError("it has no paths inside: --x-path", path=clean(path, 300))
+    if form == "hdf5":
+        return Hdf5Source(path, options)
     if form == "npz":
         return NpzSource(path, options)
     if form == "npy":
@@ -103,7 +108,7 @@ def _by_magic(path: Path) -> str | None:
 
 
 def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSource:
-    for name in ("labels", "x_path", "y_path"):
+    for name in ("labels", "y_path"):
         if getattr(options, name) is not None:
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=clean(path, 300)

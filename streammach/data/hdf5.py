@@ -1,0 +1,264 @@
+"""Matrices in HDF5 files: dense datasets, or compressed sparse rows in a group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.label_arrays import Labels
+from streammach.data.matrix import (
+    MAX_PIECE_BYTES,
+    Dense,
+    MatrixSource,
+    Opened,
+    Sparse,
+    check_held,
+    check_numbers,
+)
+from streammach.data.numpy_files import COPY_HINT, load_labels
+from streammach.data.source_options import SourceOptions
+from streammach.errors import DataError, StreammachError, UsageError, clean
+from streammach.files import disk_error
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+NO_PLUGINS = "::"  # a plugin is a library that opening a file would run
+FILTERS = {1, 2, 3, 6, 32000}  # deflate, shuffle, fletcher32, scale-offset, lzf
+MAX_NODES, MAX_DEPTH = 10_000, 8
+SPARSE_PARTS = ("data", "indices", "indptr")
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file for reading, without plugins.
+
+    Raises
+    ------
+    DataError
+        If the file is damaged, also when that shows only while it is read.
+    DiskError
+        If it cannot be read.
+    """
+    os.environ.setdefault("HDF5_PLUGIN_PRELOAD", NO_PLUGINS)
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except StreammachError:
+        raise
+    except OSError as error:
+        if error.errno:
+            raise disk_error(error, path) from error
+        raise _damaged(error, path) from None
+    except (RuntimeError, KeyError) as error:  # so h5py reports broken objects
+        raise _damaged(error, path) from None
+
+
+def _damaged(error: Exception, path: Path) -> DataError:
+    return DataError(
+        f"it is damaged or cut short ({clean(error, 100)})", path=clean(path, 300), hint=COPY_HINT
+    )
+
+
+def datasets_of(file: Any) -> dict[str, Any]:
+    """Return the datasets of a file by path; links to elsewhere are not followed."""
+    import h5py
+
+    found: dict[str, Any] = {}
+    left = [("", file, 0)]
+    seen = 0
+    while left:
+        prefix, group, depth = left.pop()
+        for name in group:
+            seen += 1
+            if seen > MAX_NODES or depth > MAX_DEPTH:
+                return found
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            node = group[name]
+            if isinstance(node, h5py.Dataset):
+                found[prefix + name] = node
+            elif isinstance(node, h5py.Group):
+                left.append((f"{prefix}{name}/", node, depth + 1))
+    return found
+
+
+def check_dataset(dataset: Any, name: str, path: Path) -> None:
+    """Refuse a dataset that reads other files, runs code, or has huge chunks.
+
+    Raises
+    ------
+    DataError
+        If it does.
+    """
+    wrong = ""
+    if dataset.is_virtual or dataset.external:
+        wrong = "is stored in other files"
+    plist = dataset.id.get_create_plist()
+    filters = {plist.get_filter(i)[0] for i in range(plist.get_nfilters())}
+    if filters - FILTERS:
+        wrong = f"needs the filter {min(filters - FILTERS)}, which is a plugin"
+    chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.dtype.itemsize
+    if chunk > MAX_PIECE_BYTES:
+        wrong = f"has chunks of {chunk:,} bytes, at most {MAX_PIECE_BYTES:,} are read"
+    if wrong:
+        hint = "Write it again as a plain dataset: gzip or no compression, smaller chunks."
+        raise DataError(f"{clean(name)} {wrong}", path=clean(path, 300), hint=hint)
+
+
+class Hdf5Source(MatrixSource):
+    """Rows of a two-dimensional dataset, or of a group with data, indices and indptr.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    options : SourceOptions
+        `x_path` and `y_path` name the rows and the labels; guessed where only one can be meant.
+    """
+
+    form = "hdf5"
+
+    def __init__(self, path: Path, options: SourceOptions) -> None:
+        super().__init__(path)
+        self._options = options
+        with open_hdf5(path) as file:
+            found = datasets_of(file)
+            self._x = self._rows_path(found)
+            self._y = self._labels_path(found, self._n_rows(found))
+            labels = f", labels from {clean(self._y)}" if self._y is not None else ""
+            self.note = f"rows from {clean(self._x)}{labels}"
+
+    def _rows_path(self, found: dict[str, Any]) -> str:
+        groups = {name.rpartition("/")[0] for name in found}
+        sparse = {g for g in groups if all(_inside(g, part) in found for part in SPARSE_PARTS)}
+        dense = {n for n, d in found.items() if d.ndim == 2 and d.dtype.kind in "biuf"}
+        wanted = self._options.x_path
+        if wanted is not None:
+            if wanted.strip("/") in dense | sparse:
+                return wanted.strip("/")
+            raise UsageError(
+                f"it has no matrix '{clean(wanted)}': --x-path",
+                path=clean(self.path, 300),
+                hint=f"It has: {_listed(dense | sparse)}.",
+            )
+        wide = {name for name in dense if found[name].shape[1] > 1} | sparse
+        return self._only(wide or dense, ("X", "x"), "rows", "--x-path")
+
+    def _labels_path(self, found: dict[str, Any], n_rows: int) -> str | None:
+        wanted = self._options.y_path
+        if self._options.labels is not None:
+            return None
+        if wanted is not None:
+            if wanted.strip("/") in found:
+                return wanted.strip("/")
+            raise UsageError(
+                f"it has no dataset '{clean(wanted)}': --y-path", path=clean(self.path, 300)
+            )
+        parts = {_inside(self._x, part) for part in SPARSE_PARTS}
+        fitting = {
+            name
+            for name, d in found.items()
+            if name not in parts and name != self._x
+            and d.shape in ((n_rows,), (n_rows, 1)) and d.dtype.kind in "biufSO"
+        }  # fmt: skip
+        if not fitting:
+            return None
+        return self._only(fitting, ("y", "labels"), "labels", "--y-path")
+
+    def _only(self, names: set[str], usual: tuple[str, ...], what: str, option: str) -> str:
+        """Return the one name that can be meant."""
+        preferred = [name for name in usual if name in names]
+        if len(names) == 1 or len(preferred) == 1:
+            return preferred[0] if preferred else next(iter(names))
+        if not names:
+            raise DataError(
+                f"it has no dataset that can hold the {what}", path=clean(self.path, 300)
+            )
+        raise UsageError(
+            f"the {what} may be {_listed(names)}",
+            path=clean(self.path, 300),
+            hint=f"Name one with {option}.",
+        )
+
+    def _n_rows(self, found: dict[str, Any]) -> int:
+        if self._x in found:
+            return int(found[self._x].shape[0])
+        return int(found[_inside(self._x, "indptr")].size) - 1
+
+    @contextmanager
+    def opened(self) -> Iterator[Opened]:
+        """Open the matrix for as long as a block runs."""
+        with open_hdf5(self.path) as file:
+            found = datasets_of(file)
+            matrix = self._dense(found[self._x]) if self._x in found else self._sparse(file, found)
+            if self._options.labels is not None:
+                labels: Labels | None = load_labels(self._options.labels)
+            else:
+                labels = None if self._y is None else self._labels(found[self._y])
+            yield Opened(matrix, labels)
+
+    def _dense(self, dataset: Any) -> Dense:
+        check_dataset(dataset, self._x, self.path)
+        unit = dataset.chunks[0] if dataset.chunks else 1
+        return Dense(lambda a, b: dataset[a:b], dataset.shape, unit)
+
+    def _sparse(self, file: Any, found: dict[str, Any]) -> Sparse:
+        parts = {part: found[_inside(self._x, part)] for part in SPARSE_PARTS}
+        for name, dataset in parts.items():
+            check_dataset(dataset, name, self.path)
+            check_numbers(dataset.dtype, self.path, name, "biuf" if name == "data" else "iu")
+        group = file[self._x] if self._x else file
+        form = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr"))
+        form = form.decode() if isinstance(form, bytes) else str(form)
+        shape = self._shape(group, found)
+        if form.startswith("csc") or (shape and shape[0] != parts["indptr"].size - 1):
+            raise DataError(
+                f"{clean(self._x) or 'the matrix'} is not in compressed sparse rows (CSR)",
+                path=clean(self.path, 300),
+                hint="Write it again from matrix.tocsr(), with a row for each label.",
+            )
+        indptr, indices, data = parts["indptr"], parts["indices"], parts["data"]
+        check_held(indptr.size * 8, self.path, "indptr")
+        columns = shape[1] if shape else np.iinfo(np.int64).max
+        return Sparse(
+            indptr[:], lambda a, b: indices[a:b], lambda a, b: data[a:b],
+            (indices.size, data.size), (indptr.size - 1, columns), self.path,
+        )  # fmt: skip
+
+    def _shape(self, group: Any, found: dict[str, Any]) -> tuple[int, int] | None:
+        """Return rows and columns where the file names them, as an attribute or a dataset."""
+        name = _inside(self._x, "shape")
+        shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
+        if shape is None and name in found and found[name].size == 2:
+            check_dataset(found[name], name, self.path)
+            shape = found[name][()]
+        if shape is None or np.size(shape) != 2 or np.asarray(shape).dtype.kind not in "iu":
+            return None
+        rows, columns = np.asarray(shape).ravel().tolist()
+        return rows, columns
+
+    def _labels(self, dataset: Any) -> Labels:
+        import h5py
+
+        assert self._y is not None
+        check_dataset(dataset, self._y, self.path)
+        if dataset.dtype.hasobject and h5py.check_string_dtype(dataset.dtype) is None:
+            check_numbers(dataset.dtype, self.path, self._y)
+        check_held(dataset.size * dataset.dtype.itemsize, self.path, self._y)
+        values: NDArray[Any] = dataset[()]
+        return Labels.of(values, self.path, self._y)
+
+
+def _inside(group: str, name: str) -> str:
+    return f"{group}/{name}" if group else name
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(clean(name or "/", 60) for name in sorted(names)[:8]) or "none"

@@ -1,0 +1,146 @@
+"""HDF5 files: rows of dense and sparse matrices, and what strangers may put into such a file."""
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from streammach.data.convert import convert
+from streammach.errors import DataError, UsageError
+from tests.data.test_matrix_sources import LABELS, X, check, stored, wanted
+
+
+def made(path, **content):
+    """A file of datasets; a sparse matrix becomes a group."""
+    with h5py.File(path, "w") as file:
+        for name, value in content.items():
+            if sp.issparse(value):
+                group = file.create_group(name)
+                for part in ("data", "indices", "indptr"):
+                    group[part] = getattr(value, part)
+                group.attrs["shape"] = value.shape
+                group.attrs["encoding-type"] = f"{value.format}_matrix"
+            else:
+                file[name] = value
+    return path
+
+
+def test_dense_rows_are_guessed_and_said(tmp_path):
+    names = np.array([b"n%d" % i for i in range(13)])
+    done = check(tmp_path, made(tmp_path / "a.h5", X=X, y=LABELS, names=names))
+    assert done.formats == ("hdf5",)
+    assert done.notes == ("a.h5: rows from X, labels from y",)
+
+
+@pytest.mark.parametrize("chunks", [(1, 2), (2, 4), (5, 1)])
+def test_chunks_and_filters(chunks, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 9)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=chunks, compression="gzip", shuffle=True)
+        file.create_dataset("y", data=LABELS.reshape(-1, 1))
+    check(tmp_path, tmp_path / "a.h5")
+
+
+def test_sparse_rows(tmp_path, monkeypatch):
+    check(tmp_path, made(tmp_path / "a.h5", m=sp.csr_array(X), label=LABELS))
+    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 2)
+    check(tmp_path, tmp_path / "a.h5")
+
+
+def test_paths_and_labels_of_strings(tmp_path):
+    names = np.array(["ä", "b", "ä", "c", "b"], object)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["in/deep"], file["other"] = X, 2 * X
+        file["in/who"], file["in/how"] = names, LABELS
+    with pytest.raises(UsageError, match=r"rows may be in/deep, other.*--x-path"):
+        convert(path, tmp_path / "o")
+    with pytest.raises(UsageError, match=r"labels may be in/how, in/who.*--y-path"):
+        convert(path, tmp_path / "o", x_path="/in/deep")
+    with pytest.raises(UsageError, match=r"no matrix 'z'.*It has: in/deep, other"):
+        convert(path, tmp_path / "o", x_path="z")
+    with pytest.raises(UsageError, match="no dataset 'z'"):
+        convert(path, tmp_path / "o", x_path="other", y_path="z")
+    convert(path, tmp_path / "o", x_path="in/deep", y_path="in/who")
+    assert stored(tmp_path / "o") == wanted(X, names)
+
+
+def test_labels_beside_the_file(tmp_path):
+    np.save(tmp_path / "l.npy", LABELS)
+    convert(made(tmp_path / "a.h5", X=X), tmp_path / "o", labels=tmp_path / "l.npy")
+    assert stored(tmp_path / "o") == wanted(X, LABELS)
+
+
+def external(folder):
+    made(folder / "b.h5", X=X, y=LABELS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["X"], file["y"] = h5py.ExternalLink("b.h5", "X"), LABELS
+
+
+def virtual(folder):
+    made(folder / "b.h5", X=X)
+    layout = h5py.VirtualLayout(X.shape, X.dtype)
+    layout[:] = h5py.VirtualSource(str(folder / "b.h5"), "X", X.shape)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_virtual_dataset("X", layout)
+        file["y"] = LABELS
+
+
+def raw_file(folder):
+    (folder / "secret").write_bytes(X.tobytes())
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("X", X.shape, X.dtype, external=[(str(folder / "secret"), 0, X.nbytes)])
+        file["y"] = LABELS
+
+
+def cut(share):
+    def make(folder):
+        path = made(folder / "a.h5", X=np.tile(X, (5, 1)), y=np.tile(LABELS, 5))
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+
+    return make
+
+
+def with_csr(**changes):
+    def make(folder):
+        made(folder / "a.h5", m=sp.csr_array(X), y=LABELS)
+        with h5py.File(folder / "a.h5", "a") as file:
+            for name, value in changes.items():
+                del file[f"m/{name}"]
+                file[f"m/{name}"] = value
+
+    return make
+
+
+def references(folder):
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["X"] = X
+        file.create_dataset("y", (5,), h5py.ref_dtype)
+
+
+NAN = np.where(X == 255, np.nan, X)
+REFUSED = {
+    "link": (external, "no dataset that can hold the rows"),
+    "virtual": (virtual, "X is stored in other files"),
+    "external": (raw_file, "X is stored in other files"),
+    "cut": (cut(0.7), "damaged or cut short"),
+    "cut early": (cut(0.01), "damaged or cut short"),
+    "nan": (lambda f: made(f / "a.h5", X=NAN, y=LABELS), "row 4 .*'nan' is not a finite float32"),
+    "no labels": (lambda f: made(f / "a.h5", X=X), "the rows have no labels"),
+    "references": (references, "y has the type object"),
+    "csc": (lambda f: made(f / "a.h5", m=sp.csc_array(X), y=np.zeros(4)), "not in compressed"),
+    "column": (with_csr(indices=[1, 3, 0, 0, 1, 4, 3]), "row 3 .*column '4'"),
+    "pointers": (with_csr(indptr=[0, 2, 1, 3, 6, 7]), "fall after row 1"),
+    "short": (with_csr(data=[1.0] * 6), "7 indices and 6 values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_files_are_refused_and_nothing_is_made(name, tmp_path):
+    make, message = REFUSED[name]
+    make(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DataError, match=message) as caught:
+        convert(tmp_path / "a.h5", tmp_path / "out.zarr")
+    assert "a.h5" in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before

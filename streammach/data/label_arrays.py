@@ -80,24 +80,6 @@ class Labels:
         names = [b"" if i in refused else b"%d" % int(x) for i, x in enumerate(distinct.tolist())]
         return cls(codes.astype(np.int64), names, refused)
 
-    @classmethod
-    def coded(cls, codes: NDArray[Any], categories: Labels) -> Labels:
-        """Return labels that are given as places in a list of categories; -1 is none.
-
-        Parameters
-        ----------
-        codes : integers (n,)
-            The place of each row's category.
-        categories : Labels
-            The categories, as the labels of the rows of their list.
-        """
-        n = len(categories.codes)
-        known = (codes >= 0) & (codes < n)
-        places = np.append(categories.codes, len(categories.names))
-        refused = {**categories.refused, len(categories.names): (NO_LABEL, "")}
-        found = places[np.where(known, codes, n).astype(np.int64)]
-        return cls(found, [*categories.names, b""], refused)
-
 
 def _refused_names(names: list[bytes]) -> dict[int, tuple[str, str]]:
     """Return what is wrong with names that cannot be labels."""

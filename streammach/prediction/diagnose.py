@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.errors import DataError, clean
 from streammach.model.model import Calibration, Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.evaluate import CANDIDATES, PLACES, hits
+from streammach.prediction.evaluate import CANDIDATES, PLACES, hits, log_probabilities
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
 from streammach.rows.block import RowBlock
@@ -223,13 +223,9 @@ def stated_probabilities(
     float64 (n,)
         From 0 to 1.
     """
-    z = calibration.beta * scores.astype(np.float64)
-    if n_classes > scores.shape[1]:
-        z = np.column_stack([z, np.full(len(z), calibration.other)])
-    top = z.max(axis=1, keepdims=True)
-    powers = np.exp(z - top)
-    stated: NDArray[np.float64] = powers[:, 0] / powers.sum(axis=1)
-    return stated
+    ids = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    best = np.zeros(len(scores), np.int32)
+    return np.exp(log_probabilities(ids, scores, best, n_classes, calibration))
 
 
 def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:

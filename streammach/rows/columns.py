@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.names import Names, NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.names import NameTable, find, find_or_add, hash_name
 from streammach.rows.vocabulary import Vocabulary
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
@@ -17,20 +17,16 @@ DIGITS = 20  # of the largest int64
 
 
 class Columns:
-    """Looks up the columns of a matrix in a vocabulary.
+    """Looks up the columns of a matrix in a vocabulary: names are numbers from 0 in decimal digits.
 
     Parameters
     ----------
     n_columns : int
         Number of columns.
-    names : Names, optional
-        Their names; else a column's name is its number, counted from 0, in decimal digits.
     """
 
-    def __init__(self, n_columns: int, names: Names | None = None) -> None:
+    def __init__(self, n_columns: int) -> None:
         self._ids = np.full(min(n_columns, KEPT_COLUMNS), NOT_YET, np.int32)
-        self._offsets = np.zeros(0, np.int64) if names is None else names.offsets
-        self._data = padded(np.zeros(0, np.uint8) if names is None else names.data)
         self._digits = np.zeros(DIGITS + 8, np.uint8)
 
     def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -55,8 +51,6 @@ class Columns:
                 columns,
                 done,
                 self._ids,
-                self._offsets,
-                self._data,
                 self._digits,
                 vocabulary.features,
                 vocabulary.add_features,
@@ -72,8 +66,6 @@ def _column_ids(
     columns: Array,
     first: int,
     known: Array,
-    offsets: Array,
-    data: Array,
     digits: Array,
     table: NameTable,
     add: bool,
@@ -85,22 +77,18 @@ def _column_ids(
         if column < known.shape[0] and known[column] != NOT_YET:
             out[i] = known[column]
             continue
-        text, start, end = digits, DIGITS, DIGITS
-        if offsets.shape[0] > 0:
-            text, start, end = data, offsets[column], offsets[column + 1]
-        else:
-            rest = column
-            while rest > 0 or start == end:
-                start -= 1
-                digits[start] = 48 + rest % 10
-                rest //= 10
-        state, head, second = hash_name(text, start, end - start, 0)
+        start, rest = DIGITS, column
+        while rest > 0 or start == DIGITS:
+            start -= 1
+            digits[start] = 48 + rest % 10
+            rest //= 10
+        state, head, second = hash_name(digits, start, DIGITS - start, 0)
         if add:
-            found = find_or_add(table, text, start, end - start, 0, state, head, second)
+            found = find_or_add(table, digits, start, DIGITS - start, 0, state, head, second)
             if found < 0:
                 return i
         else:
-            found = find(table, text, start, end - start, 0, state, head, second)[0]
+            found = find(table, digits, start, DIGITS - start, 0, state, head, second)[0]
         out[i] = found
         if column < known.shape[0]:
             known[column] = found

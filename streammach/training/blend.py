@@ -35,7 +35,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.namespaces import namespace_ids
 from streammach.spec import Plan, Transform
 from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
-from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
+from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
 
 MIN_FIT_ROWS = 50
 FACTORS = (1.0, 1.5, 2.0, 3.0)
@@ -150,9 +150,9 @@ class Blender:
             return Blend(None, reasons, validation)
 
         def whole() -> CountWeights:
-            if self._held.mask is not None:
-                for block, out in self._blocks():
-                    table.add(chosen_rows(block, np.flatnonzero(out)))
+            for rows in held_rows(self._dataset, self._held):
+                self._check()
+                table.add(rows)
             return weigh(table, best.weights, best.learnt, gains)
 
         weights = weigh(table, best.weights, best.learnt, gains)

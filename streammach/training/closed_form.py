@@ -20,7 +20,7 @@ from streammach.prediction.evaluate import Measured
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
 from streammach.spec import Transform
-from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
+from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
 SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
@@ -81,8 +81,8 @@ class ClosedForm:
         arrays = backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
-        self._sums = arrays["first"].reshape(self._out.shape[::-1])
-        self._added: NDArray[np.float32] | None = None  # to the bias
+        self._sums = Discriminant(arrays["first"].reshape(self._out.shape[::-1]))
+        self._added = np.zeros_like(self._bias)
 
     def choose(self) -> Share:
         """Return the share that held-out rows want, from sums that do not hold them."""
@@ -90,10 +90,12 @@ class ClosedForm:
         rows = transformed(chosen_rows(self._held.rows, known), self._transform)
         found: dict[tuple[float, float], Measured] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            sums = self._add_rows(False)
+            for block, held in masked_blocks(self._dataset, self._held):
+                self._check()
+                self._add_rows(chosen_rows(block, np.flatnonzero(~held)))
             for prior_rows in PRIOR_ROWS:
                 self._check()
-                closed = (self._out, sums.solve(prior_rows, self._out))
+                closed = (self._out, self._sums.solve(prior_rows, self._out))
                 for share, reached in _reached(rows, (self._weights, self._bias), closed):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].merit)
@@ -105,35 +107,33 @@ class ClosedForm:
         )
         return Share(share, prior_rows, reason)
 
-    def add(self, chosen: Share, *, held_too: bool) -> None:
-        """Add the closed form to the weights, in place of one that was added before.
+    def add(self, chosen: Share) -> None:
+        """Add what was chosen to the weights; nothing where the share is 0."""
+        if chosen.share:
+            self._put(chosen)
 
-        Parameters
-        ----------
-        chosen : Share
-            How much of it; nothing is done where that is 0.
-        held_too : bool
-            Whether its sums are of all rows, or of those that are not held out.
-        """
+    def add_held_out(self, chosen: Share) -> None:
+        """Take the held-out rows into what was added to the weights."""
         if not chosen.share:
             return
-        if self._added is not None:
-            self._weights -= self._out
-            self._bias -= self._added
+        self._weights -= self._out
+        self._bias -= self._added
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for rows in held_rows(self._dataset, self._held):
+                self._check()
+                self._add_rows(rows)
+        self._put(chosen)
+
+    def _put(self, chosen: Share) -> None:
         share = np.float32(chosen.share)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            self._added = share * self._add_rows(held_too).solve(chosen.prior_rows, self._out)
+            self._added = share * self._sums.solve(chosen.prior_rows, self._out)
         self._out *= share
         self._weights += self._out
         self._bias += self._added
 
-    def _add_rows(self, held_too: bool) -> Discriminant:
-        sums = Discriminant(self._sums)
-        for block, held in masked_blocks(self._dataset, self._held):
-            self._check()
-            rows = block if held_too else chosen_rows(block, np.flatnonzero(~held))
-            sums.add(transformed(rows, self._transform))
-        return sums
+    def _add_rows(self, rows: RowBlock) -> None:
+        self._sums.add(transformed(rows, self._transform))
 
 
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]

@@ -73,9 +73,9 @@ class Finish:
         )  # fmt: skip
         chosen = closed.choose()
         self.tell(chosen.reason)
-        closed.add(chosen, held_too=False)
+        closed.add(chosen)
         model, reasons = self._ranked()
-        closed.add(chosen, held_too=True)
+        closed.add_held_out(chosen)
         return model, (chosen.reason, *reasons)
 
     def _learn_held_out(self) -> None:

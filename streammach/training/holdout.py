@@ -136,6 +136,17 @@ def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, N
         yield dataset.rows(start, stop), out
 
 
+def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
+    """Yield the held-out rows of the training store; blocks without any are not read."""
+    step, n = dataset.facts.block_rows, dataset.n_rows
+    if held.mask is None:
+        return
+    for start in range(0, n, step):
+        chosen = np.flatnonzero(held.mask[start : start + step])
+        if len(chosen):
+            yield chosen_rows(dataset.rows(start, min(start + step, n)), chosen)
+
+
 def chosen_rows(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:
     """Return copies of some rows of a block, without weights and places."""
     lengths = np.diff(block.indptr)[chosen]

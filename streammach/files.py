@@ -63,17 +63,30 @@ class Writer:
     ----------
     path : Path
         The final name; an existing file is replaced at the commit.
+    temporary : Path, optional
+        The name until then, in the same folder; one of this process otherwise.
+    keep : int
+        How many bytes of an existing temporary file are kept, those of a writer that was cut off.
+
+    Attributes
+    ----------
+    path : Path
+        The final name.
+    size : int
+        Bytes written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
         self.path = path
-        self.size = 0
+        self.size = keep
         self.crc = google_crc32c.Checksum()
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             self._handle: int | None = os.open(
-                self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666
+                self._temporary, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
             )
+            os.ftruncate(self._handle, keep)
+            os.lseek(self._handle, keep, os.SEEK_SET)
         except OSError as error:
             raise disk_error(error, path) from error
 
@@ -90,10 +103,17 @@ class Writer:
             raise disk_error(error, self.path) from error
         self.size += len(view)
 
-    def commit(self) -> None:
-        """Sync the file and give it its name; the folder is synced too."""
+    def sync(self) -> None:
+        """Make what was written durable, under the temporary name."""
         try:
             os.fsync(self._open_handle())
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def commit(self) -> None:
+        """Sync the file and give it its name; the folder is synced too."""
+        self.sync()
+        try:
             self._close()
             os.replace(self._temporary, self.path)
             fsync_folder(self.path.parent)
@@ -103,6 +123,11 @@ class Writer:
     def _open_handle(self) -> int:
         assert self._handle is not None, "the file is closed"
         return self._handle
+
+    def close(self) -> None:
+        """Close the file and leave it under its temporary name."""
+        with contextlib.suppress(OSError):
+            self._close()
 
     def _close(self) -> None:
         if self._handle is not None:
@@ -146,6 +171,25 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+def move_file(path: Path, target: Path) -> bool:
+    """Give a durable file of the same disk another name; without one, remove an old `target`.
+
+    Returns
+    -------
+    bool
+        Whether there was a file.
+    """
+    try:
+        if not path.exists():
+            target.unlink(missing_ok=True)
+            return False
+        os.replace(path, target)
+        fsync_folder(target.parent)
+    except OSError as error:
+        raise disk_error(error, target) from error
+    return True
 
 
 def remove_folder(path: Path) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from streammach.cli.options import debug_option, epilog, format_option, json_option, progress_option
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    format_option,
+    json_option,
+    progress_option,
+    threads_option,
+)
 from streammach.cli.output import Progress, say, say_json, short_path
 from streammach.errors import StoreError
 
@@ -31,6 +38,11 @@ from streammach.errors import StoreError
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
               show_default=True, help="What to do with a row that cannot be read.")  # fmt: skip
+@click.option("--max-bad", type=int, metavar="N",
+              help="Most rows that may be skipped.  [default: any number]")  # fmt: skip
+@click.option("--memory", metavar="SIZE",
+              help="Memory to work in, such as 1GB.  [default: half of what is free]")  # fmt: skip
+@threads_option
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
 )
@@ -48,6 +60,9 @@ def convert(
     first_label: bool,
     like: Path | None,
     on_bad_row: str,
+    max_bad: int | None,
+    memory: str | None,
+    threads: int | None,
     seed: int,
     force: bool,
     progress: str,
@@ -58,21 +73,18 @@ def convert(
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
     plain or gzip, or a matrix: .npz as scipy.sparse.save_npz writes it, with labels or y as one
     more array, a .npy file, or HDF5 with a dense dataset or a group of data, indices and indptr.
-    Several files become one store. Labels and features keep their names; columns of a matrix are
-    named by their numbers from 0.
+    Several files become one store; - is text on standard
+    input. Labels and features keep their names; columns of a matrix are
+    named by their numbers from 0. Rows that do not fit the memory are put aside beside OUT.zarr; a
+    conversion that was cut off after that goes on when the same command is given again.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
-    with Progress(progress, "bytes") as shown:
-
-        def on_progress(stage: str, n: int, total: int) -> None:
-            if stage == "read":
-                shown(stage, n, total)
-
+    with Progress(progress, {"read": "bytes", "write": "rows"}) as shown:
         done = run(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-            first_label=first_label, like=like, on_bad_row=on_bad_row, seed=seed, force=force,
-            progress=on_progress,
+            first_label=first_label, like=like, on_bad_row=on_bad_row, max_bad=max_bad,
+            memory=memory, threads=threads, seed=seed, force=force, progress=shown,
         )  # fmt: skip
     if done.unseen_label_rows:
         warnings.warn(
@@ -90,9 +102,14 @@ def convert(
     )
     for note in done.notes:
         say(note)
+    if done.resumed:
+        say("went on from what an interrupted conversion had read")
     if done.skipped:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(done.skipped.items()))
-        say(f"skipped {sum(done.skipped.values()):,} rows: {reasons}")
+        say(
+            f"skipped {sum(done.skipped.values()):,} rows: {reasons}; listed in "
+            f"{short_path(done.rejects)}"
+        )
     if done.duplicates:
         say(f"added up {done.duplicates:,} values of a feature that its row held already")
     if done.unknown_values:
@@ -104,14 +121,18 @@ def convert(
 
 @click.command(epilog=epilog("streammach verify train.zarr"))
 @click.argument("store", type=click.Path(path_type=Path))
+@click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
 @json_option
 @debug_option
-def verify(store: Path, as_json: bool) -> None:
-    """Check that every chunk of a store is what was written."""
+def verify(store: Path, deep: bool, as_json: bool) -> None:
+    """Check that a store is what was written.
+
+    Without --deep: its metadata, that every file is there with its bytes, and the index of each.
+    """
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
-        problems = dataset.verify()
+        problems = dataset.verify(deep=deep)
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             raise StoreError(f"{problems[0]}{more}", hint="Copy or convert the store again.")
@@ -120,12 +141,18 @@ def verify(store: Path, as_json: bool) -> None:
                 {
                     "store": str(store),
                     "ok": True,
+                    "deep": deep,
                     "n_rows": dataset.n_rows,
                     "digest": dataset.digest,
                 }
             )
         else:
             say(
-                f"{short_path(store)}: complete, format 1, {dataset.n_rows:,} rows; "
-                "every chunk is as written"
+                f"{short_path(store)}: complete, format {dataset.root.format}, "
+                f"{dataset.n_rows:,} rows; "
+                + (
+                    "every chunk is as written"
+                    if deep
+                    else "every file is there (--deep reads all)"
+                )
             )

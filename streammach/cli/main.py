@@ -58,7 +58,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     python = ".".join(str(n) for n in sys.version_info[:3])
     click.echo(
-        f"streammach {streammach.__version__} (store format 1, model format 1, "
+        f"streammach {streammach.__version__} (store format 2, model format 1, "
         f"Python {python}, numba {version('numba')})"
     )
     ctx.exit()

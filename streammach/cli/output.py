@@ -64,16 +64,16 @@ class Progress:
     ----------
     mode : str
         ``auto``, ``bar``, ``plain`` or ``none``.
-    unit : str
-        What is counted: ``bytes`` or a word such as ``rows``.
+    unit : str or dict
+        What is counted, ``bytes`` or a word such as ``rows``; by stage where that differs.
     """
 
-    def __init__(self, mode: str, unit: str) -> None:
+    def __init__(self, mode: str, unit: str | dict[str, str]) -> None:
         if mode != "none":
             _announce_compilation()
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "plain"
-        self._mode, self._unit = mode, unit
+        self._mode, self._units = mode, unit
         self._began = self._told = time.monotonic()
         self._stage = ""
         self._bar: Any = None
@@ -107,11 +107,19 @@ class Progress:
     def _amount(self, n: float) -> str:
         return size_text(n) if self._unit == "bytes" else f"{n:,.0f} {self._unit}"
 
+    @property
+    def _unit(self) -> str:
+        units = self._units
+        return units if isinstance(units, str) else units[self._stage]
+
     def _line(self, stage: str, done: int, total: int, seconds: float, note: str) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         share = f" {100 * done / total:.0f}%" if total else ""
         speed = f" {self._amount(done / seconds)}/s" if seconds > 0 else ""
-        left = f" left {time_text((total - done) * seconds / done)}" if total and done else ""
+        left = ""
+        if total and done:
+            amount = f"{size_text(total - done)}, " if self._unit == "bytes" else ""
+            left = f" left {amount}{time_text((total - done) * seconds / done)}"
         return f"{stamp} {stage}{share} {self._amount(done)}{speed}{left} {note}".rstrip()
 
     def _show_bar(self, stage: str, done: int, total: int, note: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRow
 from streammach.data.label_arrays import Labels
-from streammach.data.text import BadRows
+from streammach.data.source import Part, Source
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
@@ -25,7 +26,6 @@ PIECE_VALUES = 1 << 20  # read at a time
 MAX_PIECE_BYTES = 256 << 20
 OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
 NOT_FINITE = "value '{}' is not a finite float32"
-SKIP_HINT = "Correct the row, or let --on-bad-row skip leave such rows out."
 
 Reader = Callable[[int, int], NDArray[Any]]
 
@@ -198,7 +198,21 @@ class Opened:
     labels: Labels | None
 
 
-class MatrixSource(ABC):
+@dataclass(frozen=True)
+class MatrixPiece:
+    """Some rows, and the matrix that they are from."""
+
+    rows: Piece
+    opened: Opened
+    n_read: int
+
+    @property
+    def end(self) -> int:
+        """The row behind them."""
+        return self.rows.first_row + len(self.rows.indptr) - 1
+
+
+class MatrixSource(Source[MatrixPiece]):
     """A source whose rows are those of a matrix; its features are named by their columns.
 
     Parameters
@@ -207,9 +221,6 @@ class MatrixSource(ABC):
         The file or folder.
     """
 
-    form: str
-    note: str = ""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._crc = google_crc32c.Checksum()
@@ -217,11 +228,6 @@ class MatrixSource(ABC):
     @abstractmethod
     def opened(self) -> AbstractContextManager[Opened]:
         """Open the matrix for as long as a block runs."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the file."""
-        return self.path.stat().st_size
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
@@ -233,110 +239,117 @@ class MatrixSource(ABC):
             "crc32c": self._crc.digest().hex(),
         }
 
-    def blocks(
-        self,
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-        *,
-        label_needed: bool = True,
-        progress: Callable[[int], None] | None = None,
-    ) -> Iterator[RowBlock]:
+    def pieces(self, begin: int = 0) -> Iterator[MatrixPiece]:
         """Yield the rows in their order.
 
-        Parameters
-        ----------
-        vocabulary : Vocabulary
-            Gives the ids; takes in new names where it may.
-        bad_rows : BadRows
-            The policy; counts what was left out.
-        label_needed : bool
-            Whether labels must be there.
-        progress : callable, optional
-            Told about how many of the file's bytes are read.
+        Rows before `begin` are read too, since the fingerprint is that of all rows.
+        """
+        self._crc = google_crc32c.Checksum()
+        with self.opened() as opened:
+            for piece in opened.matrix.pieces():
+                for part in (piece.indptr, piece.columns, piece.values):
+                    self._crc.update(part.tobytes())
+                done = piece.first_row + len(piece.indptr) - 1
+                if done > begin:
+                    n_read = self.n_bytes * done // opened.matrix.n_rows
+                    yield MatrixPiece(piece, opened, n_read)
 
-        Yields
-        ------
-        RowBlock
-            Values float32; places are row numbers.
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
+        """Return something that reads pieces."""
+        return MatrixReader(self.path, vocabulary, label_needed=label_needed, strict=strict)
+
+
+class MatrixReader:
+    """Gives rows of a matrix the ids of a vocabulary; one thread at a time may use it.
+
+    Parameters
+    ----------
+    path : Path
+        The source, for messages.
+    vocabulary : Vocabulary
+        Gives the ids; takes in new names where it may.
+    label_needed : bool
+        Whether labels must be there.
+    strict : bool
+        Whether to stop at the first bad row of a piece.
+    """
+
+    def __init__(
+        self, path: Path, vocabulary: Vocabulary, *, label_needed: bool, strict: bool
+    ) -> None:
+        self._path = path
+        self._vocabulary = vocabulary
+        self._label_needed = label_needed
+        self._strict = strict
+        self._columns: Columns | None = None
+
+    def read(self, piece: MatrixPiece) -> Part:
+        """Return the rows of a piece.
 
         Raises
         ------
         DataError
-            For a bad row, unless these are skipped, and for a file that is damaged or in a form
-            that is not read.
-        DiskError
-            If the file cannot be read.
+            If there are no labels, or not one for each row.
         """
-        self._crc = google_crc32c.Checksum()
-        with self.opened() as opened:
-            matrix, labels = opened.matrix, opened.labels
-            if labels is None and label_needed:
-                hint = "Name a file with --labels, or where they are with --y-path."
-                raise DataError("the rows have no labels", path=clean(self.path, 300), hint=hint)
-            if labels is not None and len(labels.codes) != matrix.n_rows:
-                raise DataError(
-                    f"{len(labels.codes):,} labels for {matrix.n_rows:,} rows",
-                    path=clean(self.path, 300),
-                    hint="Give a label for each row.",
-                )
-            columns = Columns(matrix.n_columns)
-            for piece in matrix.pieces():
-                for part in (piece.indptr, piece.columns, piece.values):
-                    self._crc.update(part.tobytes())
-                yield self._named(piece, matrix, labels, columns, vocabulary, bad_rows)
-                if progress is not None:
-                    done = piece.first_row + len(piece.indptr) - 1
-                    progress(self.n_bytes * done // matrix.n_rows)
-
-    def _named(
-        self,
-        piece: Piece,
-        matrix: Matrix,
-        labels: Labels | None,
-        columns: Columns,
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-    ) -> RowBlock:
-        """Return the good rows of a piece with the vocabulary's ids."""
-        places = piece.first_row + np.arange(len(piece.indptr) - 1)
+        matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
+        if self._columns is None:
+            self._check_labels(labels, matrix.n_rows)
+            self._columns = Columns(matrix.n_columns)
+        places = rows.first_row + np.arange(len(rows.indptr) - 1)
         codes = None if labels is None else labels.codes[places]
-        good = self._good(piece, matrix.n_columns, labels, bad_rows)
-        lengths = np.diff(piece.indptr)
-        numbers, values = piece.columns, piece.values
+        good, bad = self._good(rows, matrix.n_columns, labels)
+        if bad and self._strict:
+            good[:] = False
+        lengths = np.diff(rows.indptr)
+        numbers, values = rows.columns, rows.values.copy()  # rows belong to who reads them
         if not good.all():
             kept = np.repeat(good, lengths)
             numbers, values = numbers[kept], values[kept]
             lengths, places = lengths[good], places[good]
             codes = None if codes is None else codes[good]
-        ids = columns.ids(vocabulary, numbers)
-        if not vocabulary.add_features and (ids < 0).any():
-            known = ids >= 0
-            bad_rows.unknown_values += int((~known).sum())
-            rows = np.repeat(np.arange(len(lengths)), lengths)[known]
-            lengths = np.bincount(rows, minlength=len(lengths))
+        ids = self._columns.ids(self._vocabulary, numbers)
+        known = ids >= 0
+        unknown = len(ids) - int(known.sum())
+        if unknown:
+            owners = np.repeat(np.arange(len(lengths)), lengths)[known]
+            lengths = np.bincount(owners, minlength=len(lengths))
             ids, values = ids[known], values[known]
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
-        classes = np.full(len(lengths), -1, np.int32)
-        if labels is not None and codes is not None and len(codes):
-            found, inverse = np.unique(codes, return_inverse=True)
-            usable = [c for c in found.tolist() if c not in labels.refused]
-            ids_of = dict.fromkeys(found.tolist(), -1)
-            ids_of.update(
-                zip(
-                    usable,
-                    vocabulary.label_ids([labels.names[c] for c in usable]).tolist(),
-                    strict=True,
-                )
-            )
-            classes = np.array([ids_of[c] for c in found.tolist()], np.int32)[inverse]
+        classes = self._classes(labels, codes, len(lengths))
         weights = np.ones(len(lengths), np.float32)
-        return RowBlock(indptr, ids, values, classes, weights, places)
+        return Part(
+            RowBlock(indptr, ids, values, classes, weights, places), bad, unknown_values=unknown
+        )
+
+    def _check_labels(self, labels: Labels | None, n_rows: int) -> None:
+        if labels is None and self._label_needed:
+            hint = "Name a file with --labels, or where they are with --y-path."
+            raise DataError("the rows have no labels", path=clean(self._path, 300), hint=hint)
+        if labels is not None and len(labels.codes) != n_rows:
+            raise DataError(
+                f"{len(labels.codes):,} labels for {n_rows:,} rows",
+                path=clean(self._path, 300),
+                hint="Give a label for each row.",
+            )
+
+    def _classes(
+        self, labels: Labels | None, codes: NDArray[np.integer] | None, n: int
+    ) -> NDArray[np.int32]:
+        """Return the vocabulary's ids of the labels of `n` rows, -1 where there is none."""
+        if labels is None or codes is None or not n:
+            return np.full(n, -1, np.int32)
+        found, inverse = np.unique(codes, return_inverse=True)
+        usable = [c for c in found.tolist() if c not in labels.refused]
+        ids_of = dict.fromkeys(found.tolist(), -1)
+        given = self._vocabulary.label_ids([labels.names[c] for c in usable]).tolist()
+        ids_of.update(zip(usable, given, strict=True))
+        return np.array([ids_of[c] for c in found.tolist()], np.int32)[inverse]
 
     def _good(
-        self, piece: Piece, n_columns: int, labels: Labels | None, bad_rows: BadRows
-    ) -> NDArray[np.bool_]:
-        """Return which rows can be taken; count the others, or refuse the first one."""
+        self, piece: Piece, n_columns: int, labels: Labels | None
+    ) -> tuple[NDArray[np.bool_], list[BadRow]]:
+        """Return which rows can be taken, and the others."""
         n = len(piece.indptr) - 1
         bad = np.empty(n, np.int64)
         first_bad(piece.indptr, piece.columns, piece.values, n_columns, bad)
@@ -344,6 +357,7 @@ class MatrixSource(ABC):
         if labels is not None and labels.refused:
             codes = labels.codes[piece.first_row : piece.first_row + n]
             good &= ~np.isin(codes, list(labels.refused))
+        refused = []
         for row in np.flatnonzero(~good).tolist():
             if bad[row] < 0:
                 assert labels is not None
@@ -352,11 +366,5 @@ class MatrixSource(ABC):
                 reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])
             else:
                 reason, text = NOT_FINITE, str(piece.values[bad[row]])
-            if not bad_rows.skip:
-                raise DataError(
-                    f"row {piece.first_row + row:,} (counted from 0): {reason.format(text)}",
-                    path=clean(self.path, 300),
-                    hint=SKIP_HINT,
-                )
-            bad_rows.reasons[reason.replace("'{}'", "...")] += 1
-        return good
+            refused.append(BadRow(reason, text, piece.first_row + row, None))
+        return good, refused

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
 from pathlib import Path
-from typing import Protocol
-
-from isal import igzip
+from typing import Any
 
 from streammach.data.hdf5 import HDF5_MAGIC, Hdf5Source
 from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
+from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.text import (
     BYTE_ORDER_MARK,
     GZIP_ERRORS,
     GZIP_MAGIC,
-    BadRows,
+    STANDARD_INPUT,
+    RawFile,
     TextSource,
     gzip_error,
     xmc_header,
 )
 from streammach.errors import DataError, UsageError, clean
 from streammach.files import disk_error
-from streammach.rows.block import RowBlock
-from streammach.rows.vocabulary import Vocabulary
 
 TEXT_FORMATS = ("vw", "svmlight", "xmc")
 FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy")
@@ -31,42 +29,13 @@ MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy", HDF5_MAGIC: "hdf5"}
 SAMPLE_BYTES = 1 << 16
 
 
-class Source(Protocol):
-    """Something that yields rows in a fixed order."""
-
-    path: Path
-    form: str
-    note: str
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the file."""
-        ...
-
-    @property
-    def fingerprint(self) -> dict[str, str | int]:
-        """What identifies the content that was read."""
-        ...
-
-    def blocks(
-        self,
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-        *,
-        label_needed: bool = True,
-        progress: Callable[[int], None] | None = None,
-    ) -> Iterator[RowBlock]:
-        """Yield the rows; a block is valid until the next one."""
-        ...
-
-
-def open_source(path: Path, options: SourceOptions | None = None) -> Source:
+def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]:
     """Return the source that a file is.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file; ``-`` is text on standard input.
     options : SourceOptions, optional
         How to read it; what it leaves open is guessed from the content.
 
@@ -83,6 +52,8 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source:
     form = options.form
     if form is not None and form not in FORMATS:
         raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
+    if path == STANDARD_INPUT:
+        return _text_source(path, form, options)
     if not path.is_file():
         raise UsageError("there is no such file", path=clean(path, 300))
     form = form or _by_magic(path)
@@ -113,7 +84,10 @@ def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSo
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=clean(path, 300)
             )
-    line, following = _first_lines(path)
+    raw = _opened(path)
+    line, following = _first_lines(raw, path)
+    if path != STANDARD_INPUT:
+        raw.close()
     form = form or guess_format(line, following)
     if form is None:
         raise DataError(
@@ -123,7 +97,9 @@ def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSo
         )
     if options.first_label and form == "vw":
         raise UsageError("a row of VW text has one label: --first-label", path=clean(path, 300))
-    return TextSource(path, form, first_label=options.first_label)
+    return TextSource(
+        path, form, first_label=options.first_label, raw=raw if path == STANDARD_INPUT else None
+    )
 
 
 def guess_format(line: bytes, following: bytes = b"") -> str | None:
@@ -138,13 +114,28 @@ def guess_format(line: bytes, following: bytes = b"") -> str | None:
     return None
 
 
-def _first_lines(path: Path) -> tuple[bytes, bytes]:
+def _opened(path: Path) -> RawFile:
+    try:
+        return RawFile(path)
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def _unpacked(head: bytes) -> bytes:
+    """Return the first bytes of the text whose file starts like this."""
+    if not head.startswith(GZIP_MAGIC):
+        return head
+    stream = zlib.decompressobj(wbits=31)
+    text = stream.decompress(head, SAMPLE_BYTES)
+    if not stream.eof and len(head) < SAMPLE_BYTES and len(text) < SAMPLE_BYTES:
+        raise EOFError
+    return text
+
+
+def _first_lines(raw: RawFile, path: Path) -> tuple[bytes, bytes]:
     """Return the first two lines of the text that are not blank and not comments."""
     try:
-        with open(path, "rb") as file:
-            packed = file.read(2) == GZIP_MAGIC
-        with igzip.open(path, "rb") if packed else open(path, "rb") as text:
-            sample: bytes = text.read(SAMPLE_BYTES)
+        sample = _unpacked(raw.head(SAMPLE_BYTES))
     except GZIP_ERRORS as error:
         raise gzip_error(error, path, 0) from None
     except OSError as error:

@@ -27,6 +27,7 @@ from streammach.data.number_kernels import (
 )
 from streammach.jit import Array, kernel
 from streammach.rows.names import (
+    EMPTY,
     LOW32,
     MAX_NAME,
     MAX_NAMESPACES,
@@ -281,6 +282,8 @@ def ids_of_row(
         state, first, second = out.keys[r, 0], out.keys[r, 1], out.keys[r, 2]
         size, space = out.spans[r, 1], out.spans[r, 2]
         i = (state >> np.uint64(20)) & mask
+        while table.slots[i, 0] != state and table.slots[i, 0] != EMPTY:
+            i = (i + np.uint64(1)) & mask
         word = table.slots[i, 1]
         if (  # the usual case without a call
             size <= 16

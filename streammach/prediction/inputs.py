@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.text import BadRows
 from streammach.errors import UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock

@@ -6,10 +6,13 @@ The result depends neither on the order of the rows nor on how they are cut into
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
+from streammach.rows.words import trailing_zeros
 
 BITS = 14
 REGISTERS = 1 << BITS
@@ -28,19 +31,22 @@ def add_pairs(indptr: Array, features: Array, labels: Array, registers: Array) -
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             x ^= x >> np.uint64(31)
             register = np.int64(x & np.uint64(REGISTERS - 1))
-            x >>= np.uint64(BITS)
-            rank = 1
-            while rank <= 64 - BITS and not x & np.uint64(1):
-                x >>= np.uint64(1)
-                rank += 1
+            zeros: Any = np.int64(trailing_zeros(x >> np.uint64(BITS)))
+            rank = min(zeros, 64 - BITS) + 1
             registers[register] = max(registers[register], rank)
 
 
 class PairSketch:
-    """Counts distinct pairs of a feature and a class, approximately."""
+    """Counts distinct pairs of a feature and a class, approximately.
+
+    Attributes
+    ----------
+    registers : uint8 (2^14,)
+        All that it knows.
+    """
 
     def __init__(self) -> None:
-        self._registers = np.zeros(REGISTERS, np.uint8)
+        self.registers = np.zeros(REGISTERS, np.uint8)
 
     def add(
         self,
@@ -59,11 +65,15 @@ class PairSketch:
         labels : int32 (n,)
             Class ids, none negative.
         """
-        add_pairs(indptr, features, labels, self._registers)
+        add_pairs(indptr, features, labels, self.registers)
+
+    def merge(self, registers: NDArray[np.uint8]) -> None:
+        """Take in what another sketch knows: uint8 (2^14,)."""
+        np.maximum(self.registers, registers, out=self.registers)
 
     def estimate(self) -> int:
         """Return about how many distinct pairs were added."""
-        ranks = np.bincount(self._registers, minlength=66)
+        ranks = np.bincount(self.registers, minlength=66)
         guess = ALPHA * REGISTERS**2 / float((ranks * 0.5 ** np.arange(len(ranks))).sum())
         if guess <= SMALL and ranks[0]:
             guess = REGISTERS * float(np.log(REGISTERS / ranks[0]))

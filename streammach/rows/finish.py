@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,9 @@ from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 
 SHORT_ROW = 32  # values; longer rows are sorted, not inserted
+COUNTED_ROW = 256  # up to so many values, counting the smaller ids of each is faster than sorting
+LOW32 = 0xFFFFFFFF
+DENSE_SHARE = 16  # a row with more than a 16th of all features is spread out, not sorted
 
 
 def finished(
@@ -108,3 +113,142 @@ def finish_rows(
             facts[0] += not (values[p] >= 0 and values[p] == np.floor(values[p]))
             facts[1] += values[p] > 255
         lengths[i] = kept
+
+
+@kernel(fastmath=False)  # fast math may take what is not finite for a number
+def merge_repeats(
+    indptr: Array, features: Array, values: Array, out_indptr: Array, facts: Array
+) -> Any:
+    """Add up values of the same feature in each row, in place; the first one's place is kept.
+
+    A row's features are looked up in a small table of its own, which the next row overwrites: an
+    array with a place for every feature would miss the cache with every value.
+
+    Parameters
+    ----------
+    indptr : int64 (n + 1,)
+        Row pointers.
+    features : int32 (nnz,)
+        Ids in any order.
+    values : float32 (nnz,)
+        Values.
+    out_indptr : int64 (n + 1,)
+        Receives the new row pointers.
+    facts : int64 (2,)
+        Receives the numbers of values that are no integer of 0 or more, and that are not finite.
+
+    Returns
+    -------
+    float32
+        The largest value, at least 0.
+    """
+    n = indptr.shape[0] - 1
+    longest = np.int64(1)
+    for i in range(n):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    room = np.int64(2)
+    while room < 2 * longest:
+        room *= 2
+    table = np.zeros(room, np.int64)  # row + 1, and where in the output the feature stands
+    out, largest = np.int64(0), np.float32(0)
+    out_indptr[0] = 0
+    for i in range(n):
+        a, b, start = indptr[i], indptr[i + 1], out
+        mask = np.int64(1)
+        while mask < 2 * (b - a):
+            mask *= 2
+        mask -= 1
+        rising = True
+        for p in range(a + 1, b):
+            rising = rising and features[p - 1] < features[p]
+        for p in range(a, b):
+            feature, value = features[p], values[p]
+            if not rising:
+                q = ((np.int64(feature) * 0x9E3779B1) >> 12) & mask
+                while table[q] >> 32 == i + 1 and features[start + (table[q] & LOW32)] != feature:
+                    q = (q + 1) & mask
+                if table[q] >> 32 == i + 1:
+                    values[start + (table[q] & LOW32)] += value
+                    continue
+                table[q] = (i + 1) << 32 | (out - start)
+            features[out], values[out] = feature, value
+            out += 1
+        out_indptr[i + 1] = out
+        for p in range(start, out):
+            value = values[p]
+            facts[0] += not (value >= 0 and value == np.floor(value))
+            facts[1] += not np.isfinite(value)
+            largest = max(largest, value)
+    return largest
+
+
+@kernel()
+def take_rows(
+    chosen: Array,
+    starts: Array,
+    groups: Array,
+    features: Array,
+    values: Array,
+    ranks: Array,
+    bases: Array,
+    d: int,
+    indptr: Array,
+    out_features: Array,
+    out_values: Array,
+) -> None:
+    """Copy chosen rows in their order, with other ids, each sorted by them.
+
+    Parameters
+    ----------
+    chosen : int64 (n,)
+        The rows.
+    starts : int64 (rows,)
+        Where each row's values start.
+    groups : int8 (rows,)
+        Which ids each row has.
+    features, values : int32, and uint8 or float32 (nnz,)
+        The values; no feature twice in a row.
+    ranks : int32
+        New ids of the features of all groups.
+    bases : int64 (groups,)
+        Where each group's begin.
+    d : int
+        Number of new ids.
+    indptr : int64 (n + 1,)
+        Where the copies go.
+    out_features, out_values : int32, and the type of `values`
+        Receive them.
+    """
+    dense = np.empty(d, values.dtype)
+    there = np.zeros(d, np.bool_)
+    longest = np.int64(0)
+    for k in range(chosen.shape[0]):
+        longest = max(longest, indptr[k + 1] - indptr[k])
+    order, new_ids = np.empty(longest, np.int64), np.empty(longest, np.int32)
+    for k in range(chosen.shape[0]):
+        a, first, size = starts[chosen[k]], indptr[k], indptr[k + 1] - indptr[k]
+        base = bases[groups[chosen[k]]]
+        if DENSE_SHARE * size > d:
+            for p in range(a, a + size):
+                new = ranks[base + features[p]]
+                dense[new], there[new] = values[p], True
+            q = first
+            for new in range(d):
+                if there[new]:
+                    out_features[q], out_values[q], there[new] = new, dense[new], False
+                    q += 1
+        elif size <= COUNTED_ROW:
+            for p in range(size):
+                new_ids[p] = ranks[base + features[a + p]]
+            for p in range(size):
+                new, smaller = new_ids[p], np.int32(0)
+                for q in range(size):
+                    smaller += np.int32(new_ids[q] < new)
+                out_features[first + smaller], out_values[first + smaller] = new, values[a + p]
+        else:
+            for p in range(size):
+                order[p] = (np.int64(ranks[base + features[a + p]]) << 32) | p
+            order[:size].sort()
+            for p in range(size):
+                out_features[first + p] = order[p] >> 32
+                out_values[first + p] = values[a + (order[p] & LOW32)]

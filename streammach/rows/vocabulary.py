@@ -47,15 +47,9 @@ class Vocabulary:
         self.add_features = add_features
         self.labels, self.spaces, self.features = new_table(), new_table(64, 1024), new_table()
         if labels is not None:
-            self.labels = grown(self.labels, len(labels), len(labels.data))
-            add_all(self.labels, labels.offsets, padded(labels.data))
+            self.take_in("labels", labels)
         if features is not None:
-            self.features = grown(self.features, len(features), len(features.data))
-            data = padded(features.data)
-            done = 0
-            while done < len(features):  # stops where the table of namespaces is full
-                done = _add_composed(self.features, self.spaces, features.offsets, data, done)
-                self.grow()
+            self._add_features(features)
 
     @property
     def n_labels(self) -> int:
@@ -69,9 +63,11 @@ class Vocabulary:
 
     def grow(self) -> None:
         """Enlarge every table that has no room for one more name."""
-        self.labels = grown(self.labels, 1, MAX_NAME)
-        self.spaces = grown(self.spaces, 1, MAX_NAME)
-        self.features = grown(self.features, 1, MAX_NAME)
+        if self.add_labels:
+            self.labels = grown(self.labels, 1, MAX_NAME)
+        if self.add_features:
+            self.spaces = grown(self.spaces, 1, MAX_NAME)
+            self.features = grown(self.features, 1, MAX_NAME)
 
     def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
         """Return the ids of labels; new ones get the next ids where that is allowed.
@@ -104,6 +100,30 @@ class Vocabulary:
     def feature_names(self) -> Names:
         """Return the features as ``namespace^name`` in the order of their ids."""
         return _listed(self.features, self.spaces)
+
+    def names_since(self, table: str, first: int) -> Names:
+        """Return the names of ``labels`` or ``features`` whose ids are `first` or more."""
+        names = self.label_names() if table == "labels" else self.feature_names()
+        start = names.offsets[first]
+        return Names(names.offsets[first:] - start, names.data[start:], "")
+
+    def take_in(self, table: str, names: Names) -> bool:
+        """Add new names to ``labels`` or ``features``; return whether all of them were new."""
+        if table == "labels":
+            before = self.n_labels
+            self.labels = grown(self.labels, len(names), len(names.data))
+            add_all(self.labels, names.offsets, padded(names.data))
+            return self.n_labels == before + len(names)
+        before = self.n_features
+        self._add_features(names)
+        return self.n_features == before + len(names)
+
+    def _add_features(self, names: Names) -> None:
+        self.features = grown(self.features, len(names), len(names.data))
+        data, done = padded(names.data), 0
+        while done < len(names):  # stops where the table of namespaces is full
+            done = _add_composed(self.features, self.spaces, names.offsets, data, done)
+            self.spaces = grown(self.spaces, 1, MAX_NAME)
 
     @property
     def n_bytes(self) -> int:

@@ -72,7 +72,7 @@ def test_a_label_unseen_in_training_is_one_warning(job, capsys):
 
 
 def test_verify_and_info_of_a_store(job, capsys):
-    code, out, _ = run(capsys, "verify", job / "train.zarr")
+    code, out, _ = run(capsys, "verify", job / "train.zarr", "--deep")
     assert (code, "every chunk is as written" in out) == (0, True)
     assert json.loads(run(capsys, "verify", job / "train.zarr", "--json")[1])["ok"] is True
     code, out, _ = run(capsys, "info", job / "train.zarr")
@@ -216,7 +216,7 @@ def test_exit_codes(job, capsys, monkeypatch):
 def test_a_mistake_of_ours_is_one_line_too(job, capsys, monkeypatch):
     import streammach.data.store.dataset as module
 
-    monkeypatch.setattr(module.Dataset, "verify", lambda self: 1 / 0)
+    monkeypatch.setattr(module.Dataset, "verify", lambda self, deep: 1 / 0)
     code, _, err = run(capsys, "verify", job / "train.zarr")
     assert code == 1
     assert "ZeroDivisionError" in one_line(err)
@@ -229,7 +229,8 @@ def test_damage_is_found_by_verify(job, capsys):
     content = bytearray(victim.read_bytes())
     content[50] ^= 1
     victim.write_bytes(content)
-    code, _, err = run(capsys, "verify", job / "train.zarr")
+    assert run(capsys, "verify", job / "train.zarr")[0] == 0
+    code, _, err = run(capsys, "verify", job / "train.zarr", "--deep")
     assert code == 4
     assert "digest is wrong" in one_line(err)
 
@@ -252,7 +253,7 @@ def test_help_has_an_example(command, capsys):
 def test_version_names_the_formats(capsys):
     code, out, _ = run(capsys, "--version")
     assert code == 0
-    assert "store format 1" in out
+    assert "store format 2" in out
 
 
 def shell(*arguments, cwd, **options):

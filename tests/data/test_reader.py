@@ -17,7 +17,7 @@ SETTINGS = {"seed": 3, "batch_size": 32, "batch_nnz": 300, "pool_blocks": 2, "tr
 @pytest.fixture
 def numbered(tiny, monkeypatch):
     """A store of 1,000 rows in 10 blocks whose labels number the rows of the source."""
-    monkeypatch.setattr("streammach.data.convert.BLOCK_VALUES", 300)
+    monkeypatch.setattr("streammach.data.conversion.build.BLOCK_VALUES", 300)
     lines = [f"{i} | x{i % 50}:{1 + i % 9} y z{i % 7}" for i in range(1000)]
     convert(tiny.text("r.vw", lines), tiny.folder / "out")
     with Dataset.open(tiny.folder / "out") as data:

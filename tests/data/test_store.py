@@ -53,7 +53,7 @@ def test_values_run_on_across_shards(tmp_path, rng):
     reader = ArrayReader(tmp_path / "a", values.dtype, len(values), writer.files)
     a = CHUNK * 256 - 10
     assert np.array_equal(reader.read(a, a + 20), values[a : a + 20])
-    assert list(reader.verify()) == []
+    assert list(reader.verify(deep=True)) == []
     reader.close()
 
 
@@ -168,10 +168,10 @@ def change_root(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "its format is 2, this release reads 1"),
+        ({"format": 1}, "its format is 1, this release reads 2"),
         ({"complete": False}, "not complete"),
-        ({"manifest": "0" * 64}, "manifest is missing or damaged"),
-        ({"rows": 599}, "X/indptr has 601 values, not 600"),
+        ({"manifest": "0" * 64}, "zarr.json was changed"),
+        ({"rows": 599}, "zarr.json was changed"),
         ({"rows": "many"}, "not a store"),
     ],
 )

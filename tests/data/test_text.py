@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from streammach.data.text import BLOCK_BYTES, BadRows, TextSource
+from streammach.data.bad_rows import BadRows
+from streammach.data.text import BLOCK_BYTES, TextSource
 from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary
 from tests.reference import text as plain

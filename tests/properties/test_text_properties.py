@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streammach.data.text import BadRows, TextSource
+from streammach.data.bad_rows import BadRows
+from streammach.data.text import TextSource
 from streammach.rows.vocabulary import Vocabulary
 
 PROFILE = settings(

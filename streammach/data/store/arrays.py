@@ -11,6 +11,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +61,20 @@ def sealed(body: bytes) -> bytes:
     return body + struct.pack("<I", google_crc32c.value(body))
 
 
+class OpenArray(msgspec.Struct, frozen=True):
+    """An array that is being written, as of a moment when all of it was durable.
+
+    ``files`` are its finished shards, ``index`` the places of the chunks of the shard that is
+    open, of which ``size`` bytes are written; ``rest`` is what does not fill a chunk yet.
+    """
+
+    n_values: int
+    files: dict[str, FileFacts]
+    index: bytes
+    size: int
+    rest: bytes
+
+
 class ArrayWriter:
     """Writes an array of unknown length, one shard file after another.
 
@@ -69,19 +84,32 @@ class ArrayWriter:
         The array's folder.
     dtype : dtype
         Type of the values, one of :data:`DTYPES`.
+    pool : Executor, optional
+        Its threads compress; the caller's does otherwise.
+    state : OpenArray, optional
+        Where to go on from; what was written after it is cut off.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dtype: np.dtype[np.generic] | type[np.generic],
+        pool: Executor | None = None,
+        state: OpenArray | None = None,
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.n_values = 0
         self.files: dict[str, FileFacts] = {}
         self._folder = folder
+        self._map = map if pool is None else pool.map
         self._codec = _codec(self.dtype)
         self._chunk = np.zeros(CHUNK, self.dtype)
         self._index = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64)
         self._shard: Writer | None = None
         self._sha256 = hashlib.sha256()
         make_folder(folder / "c")
+        if state is not None:
+            self._go_on(state)
 
     def append(self, values: NDArray[np.generic]) -> None:
         """Append values, which are cast to the array's type.
@@ -91,30 +119,71 @@ class ArrayWriter:
         DiskError
             If a file cannot be written.
         """
-        done = 0
-        while done < len(values):
-            at = self.n_values % CHUNK
-            take = min(CHUNK - at, len(values) - done)
-            self._chunk[at : at + take] = values[done : done + take]
-            done += take
-            self.n_values += take
-            if self.n_values % CHUNK == 0:
-                self._write_chunk()
+        at = self.n_values % CHUNK
+        head = min(CHUNK - at, len(values)) if at else 0
+        self._chunk[at : at + head] = values[:head]
+        whole = [self._chunk] if at and at + head == CHUNK else []
+        stop = head + (len(values) - head) // CHUNK * CHUNK
+        whole += [values[i : i + CHUNK] for i in range(head, stop, CHUNK)]
+        chunk = self.n_values // CHUNK
+        for body in self._map(self._encoded, whole):
+            self._write_chunk(chunk, body)
+            chunk += 1
+        self._chunk[: len(values) - stop] = values[stop:]
+        self.n_values += len(values)
 
     def close(self) -> None:
         """Write what is left; the last chunk is filled up with zeros."""
         rest = self.n_values % CHUNK
         if rest:
             self._chunk[rest:] = 0
-            self._write_chunk()
+            self._write_chunk(self.n_values // CHUNK, self._encoded(self._chunk))
         self._end_shard()
 
-    def _write_chunk(self) -> None:
-        chunk = (self.n_values - 1) // CHUNK
+    def saved(self) -> OpenArray:
+        """Make all that was appended durable; return what is needed to go on from there.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        if self._shard is not None:
+            self._shard.sync()
+        size = 0 if self._shard is None else self._shard.size
+        rest = self._chunk[: self.n_values % CHUNK].tobytes()
+        return OpenArray(self.n_values, dict(self.files), self._index.tobytes(), size, rest)
+
+    def release(self) -> None:
+        """Close the open shard and leave it as it is."""
+        if self._shard is not None:
+            self._shard.close()
+
+    def _go_on(self, state: OpenArray) -> None:
+        self.n_values, self.files = state.n_values, dict(state.files)
+        self._index = np.frombuffer(state.index, np.uint64).reshape(SHARD_CHUNKS, 2).copy()
+        rest = np.frombuffer(state.rest, self.dtype)
+        self._chunk[: len(rest)] = rest
+        number = self.n_values // CHUNK // SHARD_CHUNKS
+        for later in (self._folder / "c").iterdir():
+            if later.name.isdigit() and f"c/{later.name}" not in self.files:
+                os.replace(later, self._folder / "c" / _temporary(int(later.name)))
+        if state.size:
+            self._shard = self._writer(number, state.size)
+            for piece in file_pieces(self._folder / "c" / _temporary(number)):
+                self._sha256.update(piece)
+
+    def _writer(self, number: int, keep: int = 0) -> Writer:
+        folder = self._folder / "c"
+        return Writer(folder / str(number), temporary=folder / _temporary(number), keep=keep)
+
+    def _encoded(self, chunk: NDArray[np.generic]) -> bytes:
+        return sealed(bytes(self._codec.encode(np.ascontiguousarray(chunk, self.dtype))))
+
+    def _write_chunk(self, chunk: int, body: bytes) -> None:
         if self._shard is None:
-            self._shard = Writer(self._folder / "c" / str(chunk // SHARD_CHUNKS))
+            self._shard = self._writer(chunk // SHARD_CHUNKS)
             self._sha256 = hashlib.sha256()
-        body = sealed(bytes(self._codec.encode(self._chunk)))
         self._index[chunk % SHARD_CHUNKS] = self._shard.size, len(body)
         self._write(self._shard, body)
         if chunk % SHARD_CHUNKS == SHARD_CHUNKS - 1:
@@ -135,6 +204,10 @@ class ArrayWriter:
     def _write(self, shard: Writer, part: bytes) -> None:
         shard.write(part)
         self._sha256.update(part)
+
+
+def _temporary(number: int) -> str:
+    return f".{number}.tmp"
 
 
 class ArrayReader:
@@ -196,8 +269,16 @@ class ArrayReader:
             out[a - start : b - start] = whole[a - first : b - first]
         return out
 
-    def verify(self) -> Iterator[str]:
-        """Read every file and decode every chunk; yield a line for each that is damaged."""
+    def verify(self, *, deep: bool) -> Iterator[str]:
+        """Yield a line for each file whose index is damaged, and if `deep` for each chunk."""
+        for number in range(-(-self.n_values // (CHUNK * SHARD_CHUNKS))):
+            try:
+                self._shard(number)
+            except StoreError as error:
+                yield str(error)
+                return
+        if not deep:
+            return
         for name, facts in self._files.items():
             if sha256(file_pieces(self._folder / name)) != facts.sha256:
                 yield f"damaged: {clean(self._folder / name, 300)}: its digest is wrong"

@@ -48,6 +48,7 @@ class Root(msgspec.Struct, frozen=True):
     skipped: dict[str, int]
     counts: dict[str, int]
     manifest: str
+    check: str
 
 
 class Dataset:
@@ -202,10 +203,17 @@ class Dataset:
             weights,
         )
 
-    def verify(self) -> list[str]:
-        """Decode every chunk and check every row; return a line for each thing that is wrong."""
-        found = [line for array in self._arrays.values() for line in array.verify()]
-        if found:
+    def verify(self, *, deep: bool = True) -> list[str]:
+        """Return a line for each thing that is wrong.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether every byte is read, every chunk decoded and every row checked; else only the
+            index at the end of each file, beside what :meth:`open` checks.
+        """
+        found = [line for array in self._arrays.values() for line in array.verify(deep=deep)]
+        if found or not deep:
             return found
         indptr = self.array("X/indptr")
         if indptr[0] != 0 or indptr[-1] != self.nnz or (np.diff(indptr) < 0).any():
@@ -283,7 +291,8 @@ def _read_root(folder: Path) -> Root:
     if not (folder / "zarr.json").is_file():
         raise StoreError("not a store: it has no zarr.json", path=place, hint=CONVERT_AGAIN)
     try:
-        document = from_json(read_small(folder / "zarr.json", MAX_DOCUMENT), dict[str, Any])
+        text = read_small(folder / "zarr.json", MAX_DOCUMENT)
+        document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
         if found != FORMAT:
@@ -300,6 +309,8 @@ def _read_root(folder: Path) -> Root:
         raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
     if not root.complete:
         raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
+    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
+        raise _damaged(folder, "zarr.json was changed")
     return root
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from streammach.data.store.arrays import (
     SHARD_CHUNKS,
     ArrayWriter,
     FileFacts,
+    OpenArray,
     shuffle_of,
 )
 from streammach.files import make_folder, sha256, write_atomic
 from streammach.rows.names import Names
 
-FORMAT = 1
+FORMAT = 2
 ARRAY_ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
@@ -40,14 +42,26 @@ class StoreWriter:
     Parameters
     ----------
     folder : Path
-        A new, empty folder.
+        A new, empty folder, or that of a writer that was cut off.
     value_type : dtype
         uint8 or float32.
     weighted : bool
         Whether rows have weights.
+    pool : Executor, optional
+        Its threads compress.
+    state : dict of str to OpenArray, optional
+        What :meth:`saved` returned: where to go on.
     """
 
-    def __init__(self, folder: Path, value_type: type[np.generic], *, weighted: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        value_type: type[np.generic],
+        *,
+        weighted: bool,
+        pool: Executor | None = None,
+        state: dict[str, OpenArray] | None = None,
+    ) -> None:
         self._folder = folder
         make_folder(folder)
         types: dict[str, type[np.generic]] = {
@@ -58,9 +72,33 @@ class StoreWriter:
         }
         if weighted:
             types["weight"] = np.float32
-        self._arrays = {name: ArrayWriter(folder / name, t) for name, t in types.items()}
+        self._arrays = {
+            name: ArrayWriter(folder / name, t, pool, state[name] if state else None)
+            for name, t in types.items()
+        }
         self._attributes: dict[str, Mapping[str, Any]] = {}
-        self._arrays["X/indptr"].append(np.zeros(1, np.int64))
+        if state is None:
+            self._arrays["X/indptr"].append(np.zeros(1, np.int64))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows appended so far."""
+        return self._arrays["y"].n_values
+
+    def saved(self) -> dict[str, OpenArray]:
+        """Make all rows appended so far durable; return what is needed to go on after them.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        return {name: array.saved() for name, array in self._arrays.items()}
+
+    def release(self) -> None:
+        """Close the files that are open and leave them as they are."""
+        for array in self._arrays.values():
+            array.release()
 
     def append_rows(
         self,
@@ -148,8 +186,11 @@ class StoreWriter:
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
         write_atomic(self._folder / "manifest.json", manifest)
         digest = sha256([manifest])
-        root = {**facts, "format": FORMAT, "complete": True, "manifest": digest}
-        write_atomic(self._folder / "zarr.json", self._documents(root)["zarr.json"])
+        root = {**facts, "format": FORMAT, "complete": True, "manifest": digest, "check": ""}
+        check = sha256([self._documents(root)["zarr.json"]])
+        write_atomic(
+            self._folder / "zarr.json", self._documents({**root, "check": check})["zarr.json"]
+        )
         return digest
 
     def _documents(self, root: dict[str, Any]) -> dict[str, bytes]:

@@ -1,0 +1,156 @@
+"""Rows that cannot be read: the policy, what was met, and the file that lists them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from streammach.errors import DataError, clean
+from streammach.files import disk_error
+
+STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
+HEADING = "file\tline\tbyte\treason\n"
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be read.
+
+    Attributes
+    ----------
+    reason : str
+        Why; ``{}`` stands for what was found.
+    text : str
+        What was found, safe to print.
+    line : int
+        Line in the piece of text, from 1; for a matrix its row, from 0.
+    byte : int or None
+        Byte in the line, from 1; None for a matrix.
+    """
+
+    reason: str
+    text: str
+    line: int
+    byte: int | None
+
+
+class BadRows:
+    """What to do with rows that cannot be read, and what was met.
+
+    Parameters
+    ----------
+    skip : bool
+        Whether they are left out; else the first one raises DataError.
+    most : int, optional
+        How many may be left out; any number otherwise.
+    listed : Path, optional
+        A file that gets a line for each: file, line (or row), byte and reason.
+
+    Attributes
+    ----------
+    reasons : Counter
+        How many were left out, by reason.
+    unknown_values : int
+        Values whose feature is not in a vocabulary that may not grow.
+    """
+
+    def __init__(
+        self, *, skip: bool = False, most: int | None = None, listed: Path | None = None
+    ) -> None:
+        self.skip = skip
+        self.reasons: Counter[str] = Counter()
+        self.unknown_values = 0
+        self._most = most
+        self._listed = listed
+        self._file: io.FileIO | None = None
+
+    @property
+    def total(self) -> int:
+        """Number of rows left out."""
+        return self.reasons.total()
+
+    def take(self, rows: list[BadRow], path: Path, lines_before: int) -> None:
+        """Count rows that were found bad, in their order, or refuse the first one.
+
+        Parameters
+        ----------
+        rows : list of BadRow
+            The rows.
+        path : Path
+            Their file.
+        lines_before : int
+            Lines of the file before the piece that they stand in.
+
+        Raises
+        ------
+        DataError
+            If there is one and they are not to be skipped, or if there are too many.
+        DiskError
+            If the list cannot be written.
+        """
+        for row in rows:
+            where = row.line if row.byte is None else row.line + lines_before
+            what = row.reason.format(row.text)
+            if not self.skip:
+                raise _refused(what, path, where, row.byte)
+            self.reasons[row.reason.replace("'{}'", "...")] += 1
+            self._list(f"{clean(path, 300)}\t{where}\t{row.byte or ''}\t{what}\n")
+            if self._most is not None and self.total > self._most:
+                raise DataError(
+                    f"{self.total:,} bad rows are more than --max-bad {self._most:,}, the last: "
+                    f"{what}",
+                    path=clean(path, 300),
+                    line=None if row.byte is None else where,
+                    byte=row.byte,
+                )
+
+    def saved(self) -> int:
+        """Make the list durable; return its bytes."""
+        if self._file is None:
+            return 0
+        try:
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+        except OSError as error:
+            raise disk_error(error, str(self._listed)) from error
+
+    def resume(self, reasons: dict[str, int], unknown_values: int, n_bytes: int) -> None:
+        """Go on from what an interrupted conversion had met and listed."""
+        self.reasons = Counter(reasons)
+        self.unknown_values = unknown_values
+        if n_bytes and self._listed is not None:
+            try:
+                self._file = open(self._listed, "r+b", buffering=0)  # noqa: SIM115  # kept open
+                self._file.truncate(n_bytes)
+                self._file.seek(n_bytes)
+            except OSError as error:
+                raise disk_error(error, self._listed) from error
+
+    def close(self) -> None:
+        """Close the list."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _list(self, line: str) -> None:
+        if self._listed is None:
+            return
+        try:
+            if self._file is None:
+                self._file = open(self._listed, "wb", buffering=0)  # noqa: SIM115  # kept open
+                line = HEADING + line
+            data = line.encode()
+            while data:
+                data = data[self._file.write(data) or 0 :]
+        except OSError as error:
+            raise disk_error(error, self._listed) from error
+
+
+def _refused(what: str, path: Path, where: int, byte: int | None) -> DataError:
+    if byte is None:
+        what = f"row {where:,} (counted from 0): {what}"
+        return DataError(what, path=clean(path, 300), hint=STRICT_HINT)
+    return DataError(what, path=clean(path, 300), line=where, byte=byte, hint=STRICT_HINT)

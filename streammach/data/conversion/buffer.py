@@ -1,0 +1,192 @@
+"""Rows in memory between their source and the store: one room of fixed size."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import BudgetError
+from streammach.jit import Array, kernel
+from streammach.machine import size_text
+from streammach.rows.block import RowBlock, Values
+from streammach.rows.order import keys
+
+Counts = NDArray[np.int64]
+FEATURE_BYTES = 4
+ROW_BYTES = 8 + 1 + 4 + 4 + 4 + 8  # what is held
+ORDER_BYTES = 8 + 8 + 8  # a key and two orders, while rows are brought into theirs
+
+
+class RowBuffer:
+    """Rows of several sources, as many as fit some bytes.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Bytes that the rows, and the work of ordering them, may take. The memory is touched as rows
+        come.
+    wide : bool
+        Whether values are float32; they are uint8 until :meth:`widen` is called otherwise.
+
+    Attributes
+    ----------
+    n_rows, nnz : int
+        Rows and values held.
+    starts, groups, labels, weights, files, places : arrays (rows,)
+        Where each row's values start (int64), whose ids it has (int8), its class (int32),
+        importance (float32), number of its source (int32) and place there (int64).
+    features : int32 (values,)
+        Ids of the features, of a row's group.
+    values : uint8 or float32 (values,)
+        The values.
+    """
+
+    def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
+        self.n_bytes = n_bytes
+        self.n_rows = self.nnz = 0
+        rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
+        self.starts = np.zeros(rows + 1, np.int64)
+        self.groups = np.empty(rows, np.int8)
+        self.labels = np.empty(rows, np.int32)
+        self.weights = np.empty(rows, np.float32)
+        self.files = np.empty(rows, np.int32)
+        self.places = np.empty(rows, np.int64)
+        most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
+        self.features = np.empty(most, np.int32)
+        self.values: Values = np.empty(most, np.float32) if wide else np.empty(most, np.uint8)
+
+    @property
+    def wide(self) -> bool:
+        """Whether values are float32."""
+        return self.values.dtype == np.float32
+
+    def widen(self) -> None:
+        """Hold float32 values from now on."""
+        old, self.values = self.values, np.empty(len(self.values), np.float32)
+        self.values[: self.nnz] = old[: self.nnz]
+
+    @property
+    def used(self) -> int:
+        """Bytes that the rows take."""
+        return self.bytes_of(self.n_rows, self.nnz)
+
+    def bytes_of(self, n_rows: int, nnz: int) -> int:
+        """Return the bytes that so many rows and values take."""
+        value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
+        return n_rows * (ROW_BYTES + ORDER_BYTES) + nnz * value_bytes
+
+    def add(self, block: RowBlock, file: int, group: int) -> None:
+        """Append rows of the source with this number, whose features have a group's ids."""
+        assert block.weights is not None
+        assert block.places is not None
+        rows, values = self.more(block.n_rows, block.nnz)
+        self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
+        self.labels[rows], self.weights[rows] = block.labels, block.weights
+        self.files[rows], self.places[rows], self.groups[rows] = file, block.places, group
+        self.features[values], self.values[values] = block.features, block.values
+
+    def more(self, n_rows: int, nnz: int) -> tuple[slice, slice]:
+        """Take room for so many rows and values; return where they go.
+
+        Raises
+        ------
+        BudgetError
+            If there is none.
+        """
+        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz)
+        if needed > self.n_bytes:
+            raise BudgetError(
+                f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",
+                hint="Give more with --memory.",
+            )
+        rows = slice(self.n_rows, self.n_rows + n_rows)
+        values = slice(self.nnz, self.nnz + nnz)
+        self.n_rows, self.nnz = rows.stop, values.stop
+        return rows, values
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.n_rows = self.nnz = 0
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Values of each row: int64 (rows,)."""
+        return np.diff(self.starts[: self.n_rows + 1])
+
+    def keys(self, seed: int) -> NDArray[np.uint64]:
+        """Return the key that decides where each row goes: uint64 (rows,)."""
+        n = self.n_rows
+        return keys(seed, self.files[:n], self.places[:n])
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids of the features of all groups: int32, and where each group's begin: int64 (groups,)."""
+
+    ids: NDArray[np.int32]
+    bases: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, groups: list[NDArray[np.int32]]) -> Ids:
+        """Return those of groups, in their order."""
+        bases = np.cumsum([0] + [len(group) for group in groups[:-1]])
+        return cls(np.concatenate(groups), bases)
+
+
+def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, parts: int) -> Counts:
+    """Return how often each id of a feature occurs: int64 (n_ids,); `parts` threads count."""
+    cuts = np.linspace(0, rows.n_rows, parts + 1).astype(np.int64)
+    found = [np.zeros(n_ids, np.int64) for _ in range(parts)]
+    calls = [
+        pool.submit(
+            count_ids, int(a), int(b), rows.starts, rows.groups, rows.features, ids.ids, ids.bases,
+            counts,
+        )
+        for a, b, counts in zip(cuts[:-1], cuts[1:], found, strict=True)
+    ]  # fmt: skip
+    for call in calls:
+        call.result()
+    whole: Counts = sum(found[1:], start=found[0])
+    return whole
+
+
+@kernel()
+def count_ids(
+    first: int,
+    stop: int,
+    starts: Array,
+    groups: Array,
+    features: Array,
+    ids: Array,
+    bases: Array,
+    counts: Array,
+) -> None:
+    """Add 1 to `counts` for each id of the features of rows ``first:stop``."""
+    for i in range(first, stop):
+        base = bases[groups[i]]
+        for p in range(starts[i], starts[i + 1]):
+            counts[ids[base + features[p]]] += 1
+
+
+@kernel()
+def copy_rows(
+    chosen: Array,
+    starts: Array,
+    groups: Array,
+    features: Array,
+    values: Array,
+    ids: Array,
+    bases: Array,
+    indptr: Array,
+    out_features: Array,
+    out_values: Array,
+) -> None:
+    """Copy the chosen rows, with other ids, to where `indptr` int64 (n + 1,) says."""
+    for k in range(chosen.shape[0]):
+        a, q, base = starts[chosen[k]], indptr[k], bases[groups[chosen[k]]]
+        for p in range(indptr[k + 1] - q):
+            out_features[q + p] = ids[base + features[a + p]]
+            out_values[q + p] = values[a + p]

@@ -1,0 +1,188 @@
+"""The steps of a conversion: read, number, write, commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+
+from streammach.data.bad_rows import BadRows
+from streammach.data.conversion.buffer import Ids, RowBuffer
+from streammach.data.conversion.intake import Intake
+from streammach.data.conversion.job import Job, Memory
+from streammach.data.conversion.ranking import Known, Ranked
+from streammach.data.conversion.shuffle import Ranks, Shuffle
+from streammach.data.source import Source
+from streammach.data.store.writer import StoreWriter
+from streammach.errors import DataError, clean
+from streammach.files import check_free
+
+Progress = Callable[[str, int, int], None]
+BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
+STORE_BYTES_PER_VALUE = 6
+RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a conversion is made with."""
+
+    like: str | os.PathLike[str] | None
+    on_bad_row: str
+    max_bad: int | None
+    seed: int
+    memory: str | int | float | None
+    n_threads: int
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a conversion made: the manifest's digest, and what the root document says."""
+
+    digest: str
+    facts: dict[str, Any]
+
+
+class Build:
+    """Makes a store of sources in a job's folder; the job's `store` is whole afterwards.
+
+    Parameters
+    ----------
+    sources : list of Source
+        What to read.
+    job : Job
+        The folder.
+    settings : Settings
+        How.
+    """
+
+    def __init__(self, sources: list[Source[Any]], job: Job, settings: Settings) -> None:
+        self._sources = sources
+        self._job = job
+        self._settings = settings
+        self._memory = Memory.of(settings.memory, settings.n_threads)
+        self._known = Known.of(settings.like)
+
+    @property
+    def like(self) -> str:
+        """Digest of the store whose ids are used, empty if there is none."""
+        return self._known.digest
+
+    def run(self, *, resume: bool) -> Made:
+        """Make the store.
+
+        Parameters
+        ----------
+        resume : bool
+            Whether to go on from what the job's folder holds.
+
+        Raises
+        ------
+        DataError, BudgetError, DiskError
+            If it cannot be made.
+        """
+        given = self._settings
+        bad_rows = BadRows(
+            skip=given.on_bad_row == "skip", most=given.max_bad, listed=self._job.listed
+        )
+        try:
+            with ThreadPoolExecutor(given.n_threads, "convert") as pool:
+                intake = Intake(
+                    self._sources, self._known.vocabulary(), bad_rows, self._job.runs, given.seed,
+                    self._memory.room, pool, given.n_threads,
+                )  # fmt: skip
+                if resume:
+                    intake.resume()
+                intake.read(self._told("read"))
+                self._check_rows(intake)
+                return self._write(intake, bad_rows, pool)
+        finally:
+            bad_rows.close()
+
+    def _told(self, stage: str) -> Callable[[int, int], None] | None:
+        progress = self._settings.progress
+        return None if progress is None else lambda done, total: progress(stage, done, total)
+
+    def _check_rows(self, intake: Intake) -> None:
+        place = clean(self._sources[0].path, 300)
+        if intake.tally.rows == 0:
+            raise DataError("no row could be read", path=place)
+        if intake.tally.nnz == 0:
+            like = self._settings.like
+            what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
+            raise DataError(what, path=place)
+
+    def _write(self, intake: Intake, bad_rows: BadRows, pool: ThreadPoolExecutor) -> Made:
+        """Give labels and features their ids, and write all that a store holds."""
+        if intake.runs:
+            intake.put_aside()
+            intake.rows = RowBuffer(0)  # its memory is free
+        tally = intake.tally
+        label_counts, feature_counts = intake.counts()
+        labels = self._known.ranked_labels(intake.vocabulary, label_counts)
+        features = self._known.ranked_features(intake.vocabulary, feature_counts)
+        runs, rows = intake.runs, intake.rows
+        groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
+        ranks = Ranks(labels.rank, Ids.of(groups), len(features.names))
+        intake.forget()
+        block_rows = max(1, BLOCK_VALUES * tally.rows // tally.nnz)
+        told = self._told("write")
+        shuffle = Shuffle(
+            self._settings.seed, ranks, block_rows, pool,
+            None if told is None else lambda done: told(done, tally.rows),
+        )  # fmt: skip
+        if runs:
+            shuffle.load(self._job.written)
+        else:
+            check_free(self._job.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
+        whole = tally.integers and tally.largest <= 255
+        writer = StoreWriter(
+            self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted, pool=pool,
+            state=shuffle.written.arrays or None,
+        )  # fmt: skip
+        try:
+            if runs:
+                room = self._room_beside(labels, features, wide=not whole)
+                shuffle.write_runs(runs, room, writer, self._job.written)
+            else:
+                shuffle.write(rows, writer)
+            writer.add_names("labels", labels.names, labels.counts)
+            writer.add_names("features", features.names, features.counts)
+            known = self._known.n_labels if self._known.labels is not None else len(labels.names)
+            facts = {
+                "rows": tally.rows,
+                "classes": len(labels.names),
+                "features": len(features.names),
+                "nnz": tally.nnz,
+                "pairs": min(shuffle.n_pairs, tally.nnz),
+                "max_row_nnz": tally.longest,
+                "block_rows": block_rows,
+                "max_block_nnz": shuffle.max_block_nnz,
+                "seed": self._settings.seed,
+                "options": {
+                    "on_bad_row": self._settings.on_bad_row, "like": self._known.digest
+                },
+                "source": tally.finished,
+                "skipped": dict(sorted(bad_rows.reasons.items())),
+                "counts": {
+                    "duplicates": tally.duplicates,
+                    "unknown_values": bad_rows.unknown_values,
+                    "unseen_label_rows": int(labels.counts[known:].sum()),
+                },
+            }  # fmt: skip
+            return Made(writer.finish(facts), facts)
+        finally:
+            writer.release()
+
+    def _room_beside(self, labels: Ranked, features: Ranked, *, wide: bool) -> RowBuffer:
+        """Return a buffer for rows of runs, in the memory that is free now."""
+        names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
+        held = psutil.Process().memory_info().rss
+        free = min(self._memory.room(names), self._memory.n_bytes - held)
+        return RowBuffer(int(RUN_SHARE * free), wide=wide)

@@ -1,0 +1,334 @@
+"""Reads the sources: pieces parsed by several threads, taken in their order, held or put aside."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.bad_rows import BadRow, BadRows
+from streammach.data.conversion.buffer import Ids, RowBuffer, counted
+from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
+from streammach.data.source import AnyPiece, Part, RowReader, Source
+from streammach.errors import StoreError, clean
+from streammach.files import check_free
+from streammach.rows.block import RowBlock
+from streammach.rows.finish import merge_repeats
+from streammach.rows.names import Names
+from streammach.rows.shared import LocalNames, SharedVocabulary
+from streammach.rows.vocabulary import Vocabulary
+
+AHEAD = 3  # pieces that are read or parsed, for each thread
+MAX_BYTE = 255
+NAME_BYTES = 160  # for a name, while names are put into their order
+TOO_LARGE = "the values of a feature add up to more than float32 holds"
+
+Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass
+class Read:
+    """The rows of a piece, whose features have the ids of a group, and what they are."""
+
+    piece: AnyPiece
+    part: Part
+    group: int
+    duplicates: int
+    integers: bool
+    largest: float
+
+
+class PieceReader:
+    """Reads pieces of a source in one thread, with tables of names of its own."""
+
+    def __init__(self, source: Source[Any], names: LocalNames, group: int, *, strict: bool) -> None:
+        self._names = names
+        self._group = group
+        self._rows: RowReader = source.reader(names.vocabulary, label_needed=True, strict=strict)
+
+    def read(self, piece: AnyPiece) -> Read:
+        """Return the rows of a piece; values of one feature are added up."""
+        with self._names.filling():
+            part = self._rows.read(piece)
+        block, facts = part.block, np.zeros(2, np.int64)
+        indptr = np.empty(len(block.indptr), np.int64)
+        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
+        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+        part.block = RowBlock(
+            indptr, block.features[:nnz], block.values[:nnz], block.labels, block.weights,
+            block.places,
+        )  # fmt: skip
+        self._names.share(block.labels)
+        if facts[1]:
+            part.bad += _leave_out_infinite(part)
+        return Read(piece, part, self._group, duplicates, not facts[0], float(largest))
+
+
+def _leave_out_infinite(part: Part) -> list[BadRow]:
+    """Take rows with sums that are not finite out of a part; return them."""
+    block = part.block
+    owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
+    bad = np.zeros(block.n_rows, bool)
+    bad[owner[~np.isfinite(block.values)]] = True
+    keep, kept = ~bad, ~bad[owner]
+    indptr = np.concatenate([[0], np.cumsum(np.diff(block.indptr)[keep])])
+    assert block.weights is not None
+    assert block.places is not None
+    part.block = RowBlock(
+        indptr, block.features[kept], block.values[kept], block.labels[keep], block.weights[keep],
+        block.places[keep],
+    )  # fmt: skip
+    return [BadRow(TOO_LARGE, "", int(place), None) for place in block.places[bad]]
+
+
+class Intake:
+    """Takes in the rows of all sources, and puts them aside in runs when they do not fit.
+
+    Parameters
+    ----------
+    sources : list of Source
+        The sources.
+    vocabulary : Vocabulary
+        Receives the names.
+    bad_rows : BadRows
+        The policy.
+    folder : Path
+        Where runs go; an interrupted conversion's runs there are gone on from.
+    seed : int
+        Decides the order of the rows.
+    room : callable
+        Returns how many bytes rows may take at present.
+    pool : ThreadPoolExecutor
+        Threads that parse and compress.
+    n_threads : int
+        How many pieces are parsed at a time.
+
+    Attributes
+    ----------
+    rows : RowBuffer
+        The rows that are in memory.
+    runs : list of Run
+        The others.
+    tally : Tally
+        What was read.
+    """
+
+    def __init__(
+        self,
+        sources: list[Source[Any]],
+        vocabulary: Vocabulary,
+        bad_rows: BadRows,
+        folder: Path,
+        seed: int,
+        room: Callable[[int], int],
+        pool: ThreadPoolExecutor,
+        n_threads: int,
+    ) -> None:
+        self._sources = sources
+        self._shared = SharedVocabulary(vocabulary)
+        self._bad_rows = bad_rows
+        self._folder = folder
+        self._seed = seed
+        self._room = room
+        self._pool = pool
+        self._n_threads = n_threads
+        self._named = [vocabulary.n_labels, vocabulary.n_features]
+        self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
+        self._total = sum(source.n_bytes for source in sources)
+        self.runs: list[Run] = []
+        self.tally = Tally()
+        self.rows = RowBuffer(0)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """All names."""
+        return self._shared.whole
+
+    def resume(self) -> None:
+        """Go on from the runs that are there; one that is damaged, and those after it, are cut."""
+        number = 0
+        while (path := self._run_path(number)).is_file():
+            try:
+                state = read_run(path)
+            except StoreError:
+                break
+            for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
+                names = Names(offsets.array(), data.array(), "")
+                if not self.vocabulary.take_in(table, names):
+                    raise StoreError("its names cannot be told apart", path=clean(path, 300))
+            self._add_counts(state.label_counts.array(), state.feature_counts.array())
+            self.runs.append(run_of(path, state))
+            self.tally = state.tally
+            number += 1
+        for path in self._folder.glob("run-*"):
+            if path not in {run.path for run in self.runs}:
+                path.unlink()
+        self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
+        tally = self.tally
+        self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
+
+    def read(self, progress: Callable[[int, int], None] | None) -> None:
+        """Read all sources; `progress` is told the bytes read and those there are.
+
+        Raises
+        ------
+        DataError, DiskError
+            If a source cannot be read, or has rows that must not be skipped.
+        BudgetError
+            If names, or the rows of one piece, do not fit the memory.
+        """
+        tally = self.tally
+        before = sum(source.n_bytes for source in self._sources[: tally.source])
+        for number in range(tally.source, len(self._sources)):
+            source = self._sources[number]
+            for done in self._ahead(source):
+                self._take(source, number, done)
+                source.give_back(done.piece)
+                if progress is not None:
+                    progress(before + done.piece.n_read, self._total)
+            source.check_end(tally.source_rows, tally.source_bad, tally.lines)
+            tally.finished.append(source.fingerprint)
+            tally.source, tally.place, tally.lines = number + 1, 0, 0
+            tally.source_rows = tally.source_bad = 0
+            before += source.n_bytes
+
+    def put_aside(self) -> None:
+        """Write the rows in memory, if there are any, as a run.
+
+        Raises
+        ------
+        DiskError
+            If it cannot be written, or if the rest will not fit the disk.
+        """
+        tally, rows = self.tally, self.rows
+        if not rows.n_rows:
+            return
+        tally.reasons, tally.unknown_values = (
+            dict(self._bad_rows.reasons), self._bad_rows.unknown_values
+        )  # fmt: skip
+        tally.listed_bytes = self._bad_rows.saved()
+        with self._shared.lock:
+            labels = self.vocabulary.names_since("labels", self._named[0])
+            features = self.vocabulary.names_since("features", self._named[1])
+        self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
+        counts = self._counted(*self._named)
+        path = self._run_path(len(self.runs))
+        state = write_run(path, rows, self._ids(), self._seed, self._pool, {
+            "tally": tally, "label_counts": Packed.of(counts[0]),
+            "feature_counts": Packed.of(counts[1]),
+            "labels": (Packed.of(labels.offsets), Packed.of(labels.data)),
+            "features": (Packed.of(features.offsets), Packed.of(features.data)),
+        })  # fmt: skip
+        self._add_counts(*counts)
+        self.runs.append(run_of(path, state))
+        rows.clear()
+
+    def forget(self) -> None:
+        """Give up the tables of names."""
+        self._shared = SharedVocabulary(Vocabulary())
+        self._names = []
+
+    def groups(self) -> list[NDArray[np.int32]]:
+        """Return the vocabulary's ids of the features of each group: int32 arrays."""
+        return [names.features for names in self._names]
+
+    def counts(self) -> Counts:
+        """Return how often each label and each feature occurs: int64 (K,) and int64 (d,)."""
+        self._add_counts(*self._counted(self.vocabulary.n_labels, self.vocabulary.n_features))
+        return self._counts
+
+    def _ids(self) -> Ids:
+        return Ids.of(self.groups())
+
+    def _counted(self, n_labels: int, n_features: int) -> Counts:
+        """Return how often each label and each feature occurs in the rows in memory."""
+        labels = self.rows.labels[: self.rows.n_rows]
+        features = counted(self.rows, self._ids(), n_features, self._pool, self._n_threads)
+        return np.bincount(labels, minlength=n_labels), features
+
+    def _run_path(self, number: int) -> Path:
+        return self._folder / f"run-{number:06}"
+
+    def _add_counts(self, labels: NDArray[np.int64], features: NDArray[np.int64]) -> None:
+        old = self._counts
+        new = labels.copy(), features.copy()
+        for wider, narrower in zip(new, old, strict=True):
+            wider[: len(narrower)] += narrower
+        self._counts = new
+
+    def _take(self, source: Source[Any], number: int, done: Read) -> None:
+        """Add the rows of a piece; those in memory are put aside first where it must be."""
+        tally, block = self.tally, done.part.block
+        if not self.rows.wide and not (done.integers and done.largest <= MAX_BYTE):
+            self.rows.widen()
+        room = self._room(self._other_bytes())
+        if self.rows.used + self.rows.bytes_of(block.n_rows, block.nnz) > min(
+            room, self.rows.n_bytes
+        ):
+            wide = self.rows.wide
+            self.put_aside()
+            self._check_disk(done)
+            if not room * 0.8 <= self.rows.n_bytes <= room:
+                self.rows = RowBuffer(room, wide=wide)
+        self._bad_rows.take(done.part.bad, source.path, tally.lines)
+        self._bad_rows.unknown_values += done.part.unknown_values
+        self.rows.add(block, number, done.group)
+        tally.place = done.piece.end
+        tally.lines += done.part.n_lines
+        tally.source_rows += block.n_rows
+        tally.source_bad += len(done.part.bad)
+        tally.rows += block.n_rows
+        tally.nnz += block.nnz
+        tally.longest = max(tally.longest, int(np.diff(block.indptr).max(initial=0)))
+        tally.duplicates += done.duplicates
+        tally.integers &= done.integers
+        tally.largest = max(tally.largest, done.largest)
+        assert block.weights is not None
+        tally.weighted |= bool((block.weights != 1).any())
+
+    def _other_bytes(self) -> int:
+        """Bytes that names take, now and while they are put into their order."""
+        words = self.vocabulary
+        names = NAME_BYTES * (words.n_labels + words.n_features)
+        return words.n_bytes + names + sum(local.n_bytes for local in self._names)
+
+    def _check_disk(self, done: Read) -> None:
+        """Refuse to go on if runs and store will not fit the disk."""
+        read = sum(source.n_bytes for source in self._sources[: self.tally.source])
+        share = (read + done.piece.n_read) / self._total if self._total else 1.0
+        written = sum(run.path.stat().st_size for run in self.runs)
+        whole = written / max(share, 1e-9)
+        check_free(self._folder, int(2 * whole - written), "the conversion")
+
+    def _ahead(self, source: Source[Any]) -> Iterator[Read]:
+        """Yield a source's pieces in their order; several threads read those that follow."""
+        idle: SimpleQueue[PieceReader] = SimpleQueue()
+        for group, names in enumerate(self._names):
+            idle.put(PieceReader(source, names, group, strict=not self._bad_rows.skip))
+
+        def read(piece: AnyPiece) -> Read:
+            reader = idle.get()
+            try:
+                return reader.read(piece)
+            finally:
+                idle.put(reader)
+
+        pending: deque[Future[Read]] = deque()
+        try:
+            for piece in source.pieces(self.tally.place):
+                pending.append(self._pool.submit(read, piece))
+                if len(pending) > AHEAD * self._n_threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

@@ -1,0 +1,146 @@
+"""The folder of a conversion that is under way, and the memory that it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from streammach.errors import BudgetError, DiskError, clean
+from streammach.files import make_folder, read_small, remove_folder, write_atomic
+from streammach.machine import memory_limit, parse_size, size_text
+
+WORK_BYTES = 128 << 20  # of pieces on their way, and of what calls leave behind
+THREAD_BYTES = 32 << 20  # of a thread's pieces
+LEAST_ROOM = 32 << 20
+DEFAULT_SHARE = 0.5
+MAX_IDENTITY = 1 << 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of the process that a conversion may take.
+
+    Attributes
+    ----------
+    n_bytes : int
+        All of it.
+    fixed : int
+        What is taken beside rows and names.
+    """
+
+    n_bytes: int
+    fixed: int
+
+    @classmethod
+    def of(cls, asked: str | int | float | None, n_threads: int) -> Memory:
+        """Return what was asked for, or half of what there is.
+
+        Raises
+        ------
+        BudgetError
+            If there is less than that, or if it is too little for anything.
+        """
+        limit = memory_limit()
+        n_bytes = int(limit.n_bytes * DEFAULT_SHARE) if asked is None else parse_size(asked)
+        fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
+        if n_bytes > limit.n_bytes:
+            raise BudgetError(
+                f"{size_text(n_bytes)} asked, {size_text(limit.n_bytes)} may be used "
+                f"({limit.source}): --memory"
+            )
+        if n_bytes < fixed + LEAST_ROOM:
+            raise BudgetError(
+                f"{size_text(n_bytes)} are too little, {size_text(fixed + LEAST_ROOM)} are needed: "
+                "--memory"
+            )
+        return cls(n_bytes, fixed)
+
+    def room(self, others: int) -> int:
+        """Return the bytes that rows may take beside so many others.
+
+        Raises
+        ------
+        BudgetError
+            If nothing useful is left.
+        """
+        left = self.n_bytes - self.fixed - others
+        if left < LEAST_ROOM // 2:
+            raise BudgetError(
+                f"labels and features take {size_text(others)}, too much for --memory "
+                f"{size_text(self.n_bytes)}",
+                hint=f"Give {size_text(self.fixed + others + LEAST_ROOM)} or more.",
+            )
+        return left
+
+
+class Job:
+    """The folder beside a store in which it is made.
+
+    Parameters
+    ----------
+    target : Path
+        The store.
+
+    Attributes
+    ----------
+    folder, runs, store, written, listed : Path
+        The folder, and in it: runs, the store, what is written of it, the list of bad rows.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.folder = target.with_name(f".{target.name}.partial")
+        self.runs = self.folder / "runs"
+        self.store = self.folder / "store"
+        self.written = self.folder / "written"
+        self.listed = self.folder / "rejects.tsv"
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.runs.is_dir() and any(self.runs.glob("run-*"))
+
+    def prepare(self, identity: dict[str, Any]) -> bool:
+        """Make the folder, or keep that of an interrupted conversion of the same sources.
+
+        Parameters
+        ----------
+        identity : dict
+            What decides the store's content.
+
+        Returns
+        -------
+        bool
+            Whether there is something to go on from.
+
+        Raises
+        ------
+        DiskError
+            If the folder cannot be made or read.
+        """
+        document = msgspec.json.encode(identity, order="deterministic")
+        path = self.folder / "conversion.json"
+        if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == document:
+            if not self.store.is_dir():
+                self.written.unlink(missing_ok=True)
+            return True
+        self.remove()
+        make_folder(self.runs)
+        write_atomic(path, document)
+        return False
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        remove_folder(self.folder)
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return what tells whether a source was changed: path, bytes and time of its last change."""
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise DiskError(error.strerror or str(error), path=clean(path, 300)) from error
+    return {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}

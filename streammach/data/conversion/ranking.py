@@ -1,0 +1,73 @@
+"""Final ids: those of a store that is given, then by falling frequency."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.rows.names import Names
+from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Names by final id, how often each occurs, and the final id of each provisional one."""
+
+    names: Names
+    counts: NDArray[np.int64]
+    rank: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The labels and features that ids must agree with, if any."""
+
+    labels: Names | None = None
+    features: Names | None = None
+    digest: str = ""
+
+    @classmethod
+    def of(cls, like: str | os.PathLike[str] | None) -> Known:
+        """Return those of a store."""
+        if like is None:
+            return cls()
+        with Dataset.open(like) as dataset:
+            return cls(dataset.labels, dataset.features, dataset.digest)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return len(self.labels) if self.labels is not None else 0
+
+    def vocabulary(self) -> Vocabulary:
+        """Return a vocabulary that holds them; it takes in new labels, and features if none are."""
+        return Vocabulary(self.labels, self.features, add_features=self.features is None)
+
+    def ranked_labels(self, vocabulary: Vocabulary, counts: NDArray[np.int64]) -> Ranked:
+        """Return the final list of labels, of which each occurs so often."""
+        names, first = vocabulary.label_names(), self.n_labels
+        start = names.offsets[first]
+        new = Names(names.offsets[first:] - start, names.data[start:], "")
+        order = np.concatenate(
+            [np.arange(first), first + by_frequency(new, counts[first:])]
+        ).astype(np.int64)
+        return Ranked(permuted(names, order), counts[order], _inverse(order))
+
+    def ranked_features(self, vocabulary: Vocabulary, counts: NDArray[np.int64]) -> Ranked:
+        """Return the final list of features, of which each occurs so often."""
+        if self.features is not None:
+            same = np.arange(len(self.features), dtype=np.int32)
+            return Ranked(self.features, counts, same)
+        names = vocabulary.feature_names()
+        order = by_frequency(names, counts)
+        return Ranked(permuted(names, order), counts[order], _inverse(order))
+
+
+def _inverse(order: NDArray[np.int64]) -> NDArray[np.int32]:
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank

@@ -1,0 +1,278 @@
+"""Files of rows sorted by key, a bin of the keys after the other, and what is known so far.
+
+A run is written once, whole and durable, and is never touched again. Behind its rows it holds all
+that a conversion needs to go on from there: so the runs are its journal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import msgspec
+import numpy as np
+from numcodecs import Blosc, blosc
+from numpy.typing import NDArray
+
+from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
+from streammach.data.store.arrays import CRC_OF_SEALED, sealed
+from streammach.errors import StoreError, clean
+from streammach.files import Writer, disk_error
+
+BIN_BITS = 10
+BINS = 1 << BIN_BITS
+OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, BYTES = range(7)  # columns of the index
+META = ("lengths", "labels", "weights", "files", "places, low half", "places, high half")
+FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A one-dimensional array: its type and its bytes, compressed."""
+
+    dtype: str
+    data: bytes
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Packed:
+        """Return the compressed array."""
+        codec = Blosc("lz4", 5, Blosc.SHUFFLE)
+        return cls(values.dtype.str, bytes(codec.encode(values)) if len(values) else b"")
+
+    def array(self) -> NDArray[Any]:
+        """Return the array."""
+        data = bytes(blosc.decompress(self.data)) if self.data else b""
+        return np.frombuffer(data, self.dtype)
+
+
+class Tally(msgspec.Struct):
+    """What was read so far, of all sources.
+
+    ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
+    and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it.
+    ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
+    """
+
+    source: int = 0
+    place: int = 0
+    lines: int = 0
+    source_rows: int = 0
+    source_bad: int = 0
+    finished: list[dict[str, str | int]] = msgspec.field(default_factory=list)
+    rows: int = 0
+    nnz: int = 0
+    longest: int = 0
+    duplicates: int = 0
+    integers: bool = True
+    largest: float = 0.0
+    weighted: bool = False
+    unknown_values: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    listed_bytes: int = 0
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a run holds behind its rows: the tally at its end, and what it added to the rest."""
+
+    tally: Tally
+    index: Packed
+    label_counts: Packed
+    feature_counts: Packed
+    labels: tuple[Packed, Packed]
+    features: tuple[Packed, Packed]
+
+
+def write_run(
+    path: Path, rows: RowBuffer, ids: Ids, seed: int, pool: Executor, state: dict[str, Any]
+) -> State:
+    """Write the rows of a buffer, sorted by key; the file is durable afterwards.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    rows : RowBuffer
+        The rows.
+    ids : Ids
+        What the ids of their features are in the file.
+    seed : int
+        Decides the keys.
+    pool : Executor
+        Its threads compress the bins.
+    state : dict
+        What else the file holds: the fields of :class:`State`.
+
+    Raises
+    ------
+    DiskError
+        If it cannot be written.
+    """
+    keys = rows.keys(seed)
+    order = np.argsort(keys, kind="stable")
+    edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
+    cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
+    index = np.zeros((BINS, 7), np.int64)
+    encode = partial(_encoded, rows, ids)
+    with Writer(path) as out:
+        for b, (body, facts) in enumerate(
+            pool.map(encode, (order[cuts[b] : cuts[b + 1]] for b in range(BINS)))
+        ):
+            index[b] = out.size, *facts
+            out.write(body)
+        whole = State(**state, index=Packed.of(index.ravel()))
+        document = sealed(msgspec.msgpack.encode(whole))
+        start = out.size
+        out.write(document)
+        out.write(sealed(FOOTER.pack(start, len(document))))
+        out.commit()
+    return whole
+
+
+def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
+    """Return the bytes of a bin that holds the chosen rows, and its line of the index."""
+    if not len(chosen):
+        return b"", (0,) * 6
+    lengths = rows.starts[chosen + 1] - rows.starts[chosen]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    features, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], rows.values.dtype)
+    copy_rows(
+        chosen, rows.starts, rows.groups, rows.features, rows.values, ids.ids, ids.bases, indptr,
+        features, values,
+    )  # fmt: skip
+    places = rows.places[chosen]
+    meta = np.stack([
+        lengths.astype(np.int32), rows.labels[chosen], rows.weights[chosen].view(np.int32),
+        rows.files[chosen], (places & 0xFFFFFFFF).astype(np.uint32).view(np.int32),
+        (places >> 32).astype(np.int32),
+    ])  # fmt: skip
+    parts = [_packed(meta), _packed(features), _packed(values)]
+    body = sealed(b"".join(parts))
+    return body, (
+        len(body), len(chosen), len(features), len(parts[0]), len(parts[1]), int(not rows.wide)
+    )  # fmt: skip
+
+
+def _packed(values: NDArray[Any]) -> bytes:
+    if not values.size:
+        return b""
+    mode = Blosc.BITSHUFFLE if values.dtype.itemsize == 1 else Blosc.SHUFFLE
+    return bytes(Blosc("lz4", 1, mode).encode(values))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was written: its file, and its index int64 (bins, 7)."""
+
+    path: Path
+    index: NDArray[np.int64]
+
+    def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
+        """Append the rows of bins ``first:end`` to a buffer that has room for them.
+
+        Raises
+        ------
+        StoreError
+            If the file is not what was written.
+        DiskError
+            If it cannot be read.
+        """
+        start = int(self.index[first, OFFSET])
+        stop = int(self.index[end - 1, OFFSET] + self.index[end - 1, SIZE])
+        data = memoryview(_read(self.path, start, stop - start))
+        for line in self.index[first:end]:
+            at = int(line[OFFSET]) - start
+            if line[ROWS]:
+                self._decode(data[at : at + int(line[SIZE])], line, rows)
+
+    def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
+        if google_crc32c.value(bytes(body)) != CRC_OF_SEALED:
+            raise _damaged(self.path)
+        where, values = rows.more(int(line[ROWS]), int(line[VALUES]))
+        meta = np.empty((len(META), int(line[ROWS])), np.int32)
+        a, b = int(line[META_SIZE]), int(line[META_SIZE] + line[FEATURES_SIZE])
+        blosc.decompress(body[:a], meta)
+        lengths, labels, weights, files, low, high = meta
+        rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
+            lengths, dtype=np.int64
+        )
+        rows.labels[where], rows.weights[where] = labels, weights.view(np.float32)
+        rows.files[where], rows.groups[where] = files, 0
+        rows.places[where] = (high.astype(np.int64) << 32) | low.view(np.uint32)
+        if not line[VALUES]:
+            return
+        blosc.decompress(body[a:b], rows.features[values])
+        if line[BYTES] and rows.wide:
+            small = np.empty(int(line[VALUES]), np.uint8)
+            blosc.decompress(body[b:], small)
+            rows.values[values] = small
+        else:
+            blosc.decompress(body[b:], rows.values[values])
+
+
+def read_run(path: Path) -> State:
+    """Return what a run holds behind its rows.
+
+    Raises
+    ------
+    StoreError
+        If the file is not whole.
+    DiskError
+        If it cannot be read.
+    """
+    size = path.stat().st_size
+    footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
+    if google_crc32c.value(footer) != CRC_OF_SEALED:
+        raise _damaged(path)
+    start, length = FOOTER.unpack(footer[:-4])
+    document = _read(path, start, length)
+    if google_crc32c.value(document) != CRC_OF_SEALED:
+        raise _damaged(path)
+    return msgspec.msgpack.decode(document[:-4], type=State)
+
+
+def run_of(path: Path, state: State) -> Run:
+    """Return a run with its index."""
+    return Run(path, state.index.array().reshape(BINS, 7))
+
+
+def partitions(
+    runs: list[Run], first: int, fits: Callable[[int, int], bool]
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges of bins from `first` on, as long as ``fits(rows, values)`` lets them be."""
+    totals = np.zeros((BINS, 2), np.int64)
+    for run in runs:
+        totals += run.index[:, [ROWS, VALUES]]
+    while first < BINS:
+        end, (rows, values) = first + 1, totals[first].tolist()
+        while end < BINS and fits(rows + int(totals[end, 0]), values + int(totals[end, 1])):
+            rows, values = rows + int(totals[end, 0]), values + int(totals[end, 1])
+            end += 1
+        yield first, end
+        first = end
+
+
+def _read(path: Path, start: int, size: int) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(max(start, 0))
+            data = b""
+            while len(data) < size and (more := file.read(size - len(data))):
+                data += more
+    except OSError as error:
+        raise disk_error(error, path) from error
+    if len(data) != size:
+        raise _damaged(path)
+    return data
+
+
+def _damaged(path: Path) -> StoreError:
+    return StoreError(
+        "a file of the conversion is damaged",
+        path=clean(path, 300),
+        hint="Remove its folder and convert again.",
+    )

@@ -1,0 +1,225 @@
+"""Brings the rows that were read into their final order and writes the store's arrays."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.conversion.buffer import Ids, RowBuffer
+from streammach.data.conversion.runs import Run, partitions
+from streammach.data.store.arrays import CRC_OF_SEALED, OpenArray, sealed
+from streammach.data.store.writer import StoreWriter
+from streammach.files import crc32c, read_small, write_atomic
+from streammach.rows.block import RowBlock
+from streammach.rows.distinct import PairSketch
+from streammach.rows.finish import take_rows
+
+PIECE_VALUES = 1 << 20
+PIECE_ROWS = 1 << 17
+T = TypeVar("T")
+AHEAD = 4  # pieces that are being copied
+MAX_STATE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The final id of each provisional one: of labels int32 (K,), of features by group."""
+
+    labels: NDArray[np.int32]
+    features: Ids
+    n_features: int
+
+
+class Written(msgspec.Struct):
+    """What is written of a store.
+
+    ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``block_nnz`` is
+    the most values of a whole block of rows, ``open_nnz`` those of the block that is being filled.
+    """
+
+    bins: int = 0
+    arrays: dict[str, OpenArray] = msgspec.field(default_factory=dict)
+    registers: bytes = b""
+    block_nnz: int = 0
+    open_nnz: int = 0
+
+
+class Shuffle:
+    """Writes rows in the order of their keys.
+
+    Parameters
+    ----------
+    seed : int
+        Decides the keys.
+    ranks : Ranks
+        The final ids.
+    block_rows : int
+        Rows of a block.
+    pool : Executor
+        Its threads copy and compress.
+    progress : callable, optional
+        Told how many rows are written.
+
+    Attributes
+    ----------
+    written : Written
+        What is done.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        ranks: Ranks,
+        block_rows: int,
+        pool: Executor,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._seed = seed
+        self._ranks = ranks
+        self._block_rows = block_rows
+        self._pool = pool
+        self._progress = progress
+        self._sketch = PairSketch()
+        self.written = Written()
+
+    @property
+    def n_pairs(self) -> int:
+        """About how many distinct pairs of a feature and a class the rows hold."""
+        return self._sketch.estimate()
+
+    @property
+    def max_block_nnz(self) -> int:
+        """The most values of a block."""
+        return max(self.written.block_nnz, self.written.open_nnz)
+
+    def load(self, path: Path) -> None:
+        """Go on from what :meth:`write_runs` saved, if there is anything."""
+        if not path.is_file():
+            return
+        document = read_small(path, MAX_STATE)
+        if crc32c([document]) == CRC_OF_SEALED:
+            self.written = msgspec.msgpack.decode(document[:-4], type=Written)
+            self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
+
+    def write(self, rows: RowBuffer, writer: StoreWriter) -> None:
+        """Append rows to a store, in their order.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        order = np.argsort(rows.keys(self._seed), kind="stable")
+        lengths = rows.lengths[order]
+        ends = np.cumsum(lengths)
+        copies = (
+            partial(self._piece, rows, order[a:b], lengths[a:b]) for a, b in _cuts(lengths, ends)
+        )
+        for block, sketch in _in_order(self._pool, copies):
+            self._count_blocks(writer.n_rows, np.diff(block.indptr))
+            writer.append_rows(
+                block.indptr, block.features, block.values, block.labels, block.weights
+            )
+            self._sketch.merge(sketch)
+            if self._progress is not None:
+                self._progress(writer.n_rows)
+
+    def write_runs(self, runs: list[Run], room: RowBuffer, writer: StoreWriter, path: Path) -> None:
+        """Append the rows of runs, a range of bins at a time; the state is saved after each.
+
+        Parameters
+        ----------
+        runs : list of Run
+            The runs, in the order in which they were written.
+        room : RowBuffer
+            Holds the rows of a range.
+        writer : StoreWriter
+            The store.
+        path : Path
+            Where the state goes.
+
+        Raises
+        ------
+        StoreError
+            If a run is damaged.
+        DiskError
+            If a file cannot be written or read.
+        """
+
+        def fits(n_rows: int, nnz: int) -> bool:
+            return room.bytes_of(n_rows, nnz) <= room.n_bytes
+
+        for first, end in partitions(runs, self.written.bins, fits):
+            room.clear()
+            for run in runs:
+                run.read_into(room, first, end)
+            self.write(room, writer)
+            self.written.bins = end
+            self.written.arrays = writer.saved()
+            self.written.registers = self._sketch.registers.tobytes()
+            write_atomic(path, sealed(msgspec.msgpack.encode(self.written)))
+
+    def _piece(
+        self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[RowBlock, NDArray[np.uint8]]:
+        """Return the chosen rows with their final ids, and the sketch of their pairs."""
+        indptr = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        features, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], rows.values.dtype)
+        ranks = self._ranks.features
+        take_rows(
+            chosen, rows.starts, rows.groups, rows.features, rows.values, ranks.ids, ranks.bases,
+            self._ranks.n_features, indptr, features, values,
+        )  # fmt: skip
+        labels = self._ranks.labels[rows.labels[chosen]]
+        sketch = PairSketch()
+        sketch.add(indptr, features, labels)
+        block = RowBlock(indptr, features, values, labels, rows.weights[chosen])
+        return block, sketch.registers
+
+    def _count_blocks(self, first_row: int, lengths: NDArray[np.int64]) -> None:
+        """Take rows into the size of the largest block."""
+        blocks = (first_row + np.arange(len(lengths))) // self._block_rows
+        sums = np.bincount(blocks - blocks[0], weights=lengths).astype(np.int64)
+        written = self.written
+        if first_row % self._block_rows:
+            sums[0] += written.open_nnz
+        elif first_row:
+            written.block_nnz = max(written.block_nnz, written.open_nnz)
+        written.block_nnz = max(written.block_nnz, int(sums[:-1].max(initial=0)))
+        written.open_nnz = int(sums[-1])
+
+
+def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows of bounded size."""
+    start = 0
+    while start < len(lengths):
+        before = int(ends[start - 1]) if start else 0
+        fits = int(np.searchsorted(ends, before + PIECE_VALUES, "right"))
+        stop = max(start + 1, min(fits, start + PIECE_ROWS))
+        yield start, stop
+        start = stop
+
+
+def _in_order(pool: Executor, calls: Iterator[Callable[[], T]]) -> Iterator[T]:
+    """Yield what the calls return, in their order; some are made ahead by other threads."""
+    pending: deque[Future[T]] = deque()
+    try:
+        for call in calls:
+            pending.append(pool.submit(call))
+            if len(pending) > AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

@@ -1,0 +1,178 @@
+"""What a source of rows offers: pieces in a fixed order, and readers that turn them into rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from streammach.data.bad_rows import BadRow, BadRows
+from streammach.rows.block import RowBlock
+from streammach.rows.vocabulary import Vocabulary
+
+
+class AnyPiece(Protocol):
+    """A part of a source, not read into rows yet.
+
+    A place is a byte of the decompressed text or a row of a matrix.
+    """
+
+    @property
+    def n_read(self) -> int:
+        """Bytes of the file read so far."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The place behind it."""
+        ...
+
+
+P = TypeVar("P", bound=AnyPiece)
+
+
+@dataclass
+class Part:
+    """The rows of a piece.
+
+    Attributes
+    ----------
+    block : RowBlock
+        Those that can be taken; valid until the piece is given back.
+    bad : list of BadRow
+        The others, in their order; a reader that stops at the first one has read no further.
+    n_lines : int
+        Lines of text in the piece.
+    unknown_values : int
+        Values left out because the vocabulary does not have their feature.
+    """
+
+    block: RowBlock
+    bad: list[BadRow] = field(default_factory=list)
+    n_lines: int = 0
+    unknown_values: int = 0
+
+
+class RowReader(Protocol):
+    """Turns pieces into rows; one thread at a time may use it."""
+
+    def read(self, piece: Any) -> Part:
+        """Return the rows of a piece."""
+        ...
+
+
+class Source(ABC, Generic[P]):
+    """Something that yields rows in a fixed order.
+
+    Attributes
+    ----------
+    path : Path
+        The file or folder.
+    form : str
+        Its format.
+    note : str
+        What was guessed beside the format.
+    """
+
+    path: Path
+    form: str
+    note: str = ""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the file; 0 where that is not known."""
+        return self.path.stat().st_size
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str | int]:
+        """What identifies the content; known when all pieces were taken."""
+
+    @abstractmethod
+    def pieces(self, begin: int = 0) -> Iterator[P]:
+        """Yield the pieces in their order.
+
+        Parameters
+        ----------
+        begin : int
+            The place to start at, where an earlier piece ended.
+
+        Raises
+        ------
+        DataError
+            If the file is damaged.
+        DiskError
+            If it cannot be read.
+        """
+
+    @abstractmethod
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RowReader:
+        """Return something that reads pieces.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary
+            Gives the ids; takes in new names where it may.
+        label_needed : bool
+            Whether a row without a label is bad.
+        strict : bool
+            Whether to stop at the first bad row of a piece.
+        """
+
+    def give_back(self, piece: P) -> None:
+        """Say that a piece and the rows read from it are needed no more."""
+        del piece
+
+    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
+        """Refuse a source that promised another number of rows than it held."""
+        del n_rows, n_bad, n_lines
+
+    def blocks(
+        self,
+        vocabulary: Vocabulary,
+        bad_rows: BadRows,
+        *,
+        label_needed: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[RowBlock]:
+        """Yield the rows in their order; a block is valid until the next one.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary
+            Gives the ids; takes in new names where it may.
+        bad_rows : BadRows
+            The policy; counts what was left out.
+        label_needed : bool
+            Whether a row without a label is bad.
+        progress : callable, optional
+            Told the number of bytes read from the file.
+
+        Yields
+        ------
+        RowBlock
+            Values float32; places are bytes of the decompressed text or rows of the matrix.
+
+        Raises
+        ------
+        DataError
+            For a bad row, unless these are skipped, and for a file that is damaged.
+        DiskError
+            If the file cannot be read.
+        """
+        reader = self.reader(vocabulary, label_needed=label_needed, strict=not bad_rows.skip)
+        rows = lines = n_bad = 0
+        for piece in self.pieces():
+            part = reader.read(piece)
+            bad_rows.take(part.bad, self.path, lines)
+            bad_rows.unknown_values += part.unknown_values
+            rows, lines = rows + part.block.n_rows, lines + part.n_lines
+            n_bad += len(part.bad)
+            if progress is not None:
+                progress(piece.n_read)
+            if part.block.n_rows:
+                yield part.block
+            self.give_back(piece)
+        self.check_end(rows, n_bad, lines)

@@ -1,0 +1,202 @@
+"""Reads pieces of text as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.bad_rows import BadRow
+from streammach.data.source import Part
+from streammach.data.text_kernels import (
+    BAD,
+    FIRST,
+    FROM,
+    GROW,
+    HARD,
+    LINE,
+    MOST_COLUMNS,
+    MOST_LABELS,
+    N_STATE,
+    REASON,
+    REASONS,
+    ROWS,
+    TO,
+    UNKNOWN,
+    VALUES,
+    Parsed,
+    parse,
+)
+from streammach.errors import clean
+from streammach.rows.block import RowBlock
+from streammach.rows.vocabulary import Vocabulary
+from streammach.rows.words import PADDING
+
+NEWLINE = 10
+
+
+class Slot:
+    """A buffer of text and room for its rows, used again and again."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.text = np.empty(n_bytes + PADDING, np.uint8)
+        self._room: Parsed | None = None
+
+    @property
+    def room(self) -> Parsed:
+        """Arrays for all rows of the text."""
+        if self._room is None:
+            self._room = room_for(len(self.text))
+        return self._room
+
+    def with_room_for(self, n_bytes: int, kept: int) -> Slot:
+        """Return a slot of at least so many bytes whose first ones are those of this one."""
+        if len(self.text) - PADDING >= n_bytes:
+            return self
+        larger = Slot(max(n_bytes, 2 * len(self.text)))
+        larger.text[:kept] = self.text[:kept]
+        return larger
+
+
+@dataclass
+class TextPiece:
+    """Whole lines: bytes ``start:stop`` of a slot's text, which starts at byte `base`."""
+
+    slot: Slot
+    start: int
+    stop: int
+    base: int
+    n_lines_before: int
+    n_read: int
+
+    @property
+    def end(self) -> int:
+        """Byte of the decompressed text behind the piece."""
+        return self.base + self.stop
+
+
+@dataclass
+class ReadAs:
+    """How the lines of a text are read.
+
+    Attributes
+    ----------
+    svmlight : bool
+        Whether as svmlight, else as VW.
+    first_label : bool
+        Whether the first of several labels counts.
+    most_columns, most_labels : int
+        What an XMC header promises; 0 where there is none.
+    """
+
+    svmlight: bool
+    first_label: bool
+    most_columns: int = 0
+    most_labels: int = 0
+
+
+class TextReader:
+    """Reads pieces of one text; one thread at a time may use it.
+
+    Parameters
+    ----------
+    read_as : ReadAs
+        How lines are read.
+    vocabulary : Vocabulary
+        Gives the ids; takes in new names where it may.
+    label_needed : bool
+        Whether a row without a label is bad.
+    strict : bool
+        Whether to stop at the first bad row of a piece.
+    """
+
+    def __init__(
+        self, read_as: ReadAs, vocabulary: Vocabulary, *, label_needed: bool, strict: bool
+    ) -> None:
+        self._read_as = read_as
+        self._vocabulary = vocabulary
+        self._label_needed = label_needed
+        self._strict = strict
+        self._short = np.zeros(256, np.int32)
+
+    def read(self, piece: TextPiece) -> Part:
+        """Return the rows of a piece."""
+        out = piece.slot.room._replace(short=self._short)
+        out.state[:] = 0
+        out.state[LINE] = piece.n_lines_before
+        out.state[FIRST] = self._read_as.first_label
+        out.state[MOST_COLUMNS] = self._read_as.most_columns
+        out.state[MOST_LABELS] = self._read_as.most_labels
+        bad = self._parse(piece, out)
+        block = _taken(piece.slot.text, piece.base, out)
+        return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]))
+
+    def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
+        """Read all rows of a piece into `out`; return the bad ones."""
+        bad: list[BadRow] = []
+        words, text, position = self._vocabulary, piece.slot.text, piece.start
+        while position < piece.stop:
+            code, position = parse(
+                text, position, piece.stop, self._read_as.svmlight, self._label_needed,
+                words.add_labels, words.add_features, out, words.labels, words.spaces,
+                words.features,
+            )  # fmt: skip
+            if code == GROW:
+                words.grow()
+            elif code == BAD:
+                bad.append(_bad_row(text, position, out))
+                if self._strict:
+                    break
+                while text[position] != NEWLINE:
+                    position += 1
+                position += 1
+                out.state[LINE] += 1
+        return bad
+
+
+def room_for(text_bytes: int) -> Parsed:
+    """Return arrays for all rows of a text: a row or a value takes two bytes at least."""
+    n = text_bytes // 2 + 1
+    return Parsed(
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty(n, np.int64),
+        np.zeros(n + 1, np.int64),
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty((n, 3), np.uint64),
+        np.empty((n, 3), np.int64),
+        np.empty((n, 3), np.int64),
+        np.empty(n, np.float64),
+        np.zeros(256, np.int32),
+        np.zeros(N_STATE, np.int64),
+    )
+
+
+def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
+    """Return the row at a position, which `out` says is bad."""
+    start, stop = int(out.state[FROM]), int(out.state[TO])
+    return BadRow(
+        REASONS[int(out.state[REASON])],
+        clean(text[start:stop].tobytes(), 60),
+        int(out.state[LINE]) + 1,
+        start - position + 1,
+    )
+
+
+def _taken(text: NDArray[np.uint8], base: int, out: Parsed) -> RowBlock:
+    """Return the rows read, with the numbers rounded that the kernel left to Python."""
+    n_hard = int(out.state[HARD])
+    hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
+    for (value, start, stop), scale in zip(hard, scales, strict=True):
+        out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
+    n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+    return RowBlock(
+        out.indptr[: n + 1],
+        out.features[:nnz],
+        out.values[:nnz],
+        out.labels[:n],
+        out.weights[:n],
+        out.places[:n] + base,
+    )

@@ -1,0 +1,147 @@
+"""One vocabulary that several readers fill at the same time, each through tables of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+from streammach.rows.names import NameTable, find_or_add, grown, hash_name, padded
+from streammach.rows.vocabulary import Vocabulary
+
+NO_IDS = np.empty(0, np.int32)
+
+
+class SharedVocabulary:
+    """A vocabulary behind a lock.
+
+    The ids that new names get depend on which reader is first. What is made of the rows must
+    therefore depend on names alone.
+
+    Parameters
+    ----------
+    whole : Vocabulary
+        Receives the names.
+    """
+
+    def __init__(self, whole: Vocabulary) -> None:
+        self.whole = whole
+        self.lock = threading.Lock()
+
+    def local(self, *, alone: bool) -> LocalNames:
+        """Return the tables of one reader; of the only one if it is `alone`."""
+        return LocalNames(self, alone=alone)
+
+
+class LocalNames:
+    """The tables that one reader fills, and what their ids are in the shared vocabulary.
+
+    Tables that take in no names are not copied but used by all.
+
+    Attributes
+    ----------
+    vocabulary : Vocabulary
+        What the reader fills.
+    """
+
+    def __init__(self, shared: SharedVocabulary, *, alone: bool) -> None:
+        self._shared = shared
+        self._alone = alone
+        self._features = self._labels = self._spaces = NO_IDS
+        whole = shared.whole
+        if alone:
+            self.vocabulary = whole
+            return
+        self.vocabulary = Vocabulary(add_labels=whole.add_labels, add_features=whole.add_features)
+        if not whole.add_labels:
+            self.vocabulary.labels = whole.labels
+        if not whole.add_features:
+            self.vocabulary.spaces, self.vocabulary.features = whole.spaces, whole.features
+
+    def filling(self) -> AbstractContextManager[object]:
+        """Return what must be held while the vocabulary is filled: the lock if it is the whole."""
+        return self._shared.lock if self._alone else nullcontext()
+
+    def share(self, labels: NDArray[np.int32]) -> None:
+        """Put new names into the shared vocabulary, and give labels of rows its ids, in place.
+
+        The ids of features stay those of this reader; :attr:`features` says what they are.
+        """
+        if self._alone:
+            return
+        self._add_new()
+        if self.vocabulary.add_labels and len(self._labels):
+            known = labels >= 0
+            labels[known] = self._labels[labels[known]]
+
+    @property
+    def features(self) -> NDArray[np.int32]:
+        """The shared vocabulary's id of each feature: int32 (d,)."""
+        if self._alone or not self.vocabulary.add_features:
+            return np.arange(self.vocabulary.n_features, dtype=np.int32)
+        return self._features
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the tables that are this reader's own."""
+        return 0 if self._alone else self.vocabulary.n_bytes
+
+    def _add_new(self) -> None:
+        mine, whole = self.vocabulary, self._shared.whole
+        if mine.n_labels == len(self._labels) and mine.n_features == len(self._features):
+            return
+        with self._shared.lock:
+            if mine.add_features:
+                self._spaces, whole.spaces = _merged(
+                    mine.spaces, self._spaces, whole.spaces, NO_IDS
+                )
+                self._features, whole.features = _merged(
+                    mine.features, self._features, whole.features, self._spaces
+                )
+            if mine.add_labels:
+                self._labels, whole.labels = _merged(
+                    mine.labels, self._labels, whole.labels, NO_IDS
+                )
+
+
+def _merged(
+    table: NameTable, known: NDArray[np.int32], into: NameTable, spaces: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NameTable]:
+    """Return the ids in another table of all names of one, and that table with all of them.
+
+    `known` int32 holds the ids of the first names, `spaces` int32 those of the namespaces.
+    """
+    first, n = len(known), int(table.used[0])
+    if first == n:
+        return known, into
+    start, end = int(table.starts[first]), int(table.used[1])
+    into = grown(into, n - first, end - start)
+    out = np.empty(n, np.int32)
+    out[:first] = known
+    _merge(table, first, padded(table.arena[start:end]), start, spaces, into, out)
+    return out, into
+
+
+@kernel()
+def _merge(
+    table: NameTable,
+    first: int,
+    data: Array,
+    start: int,
+    spaces: Array,
+    into: NameTable,
+    out: Array,
+) -> None:
+    """Add the names from `first` on, whose bytes are `data`, to a table that has room."""
+    for i in range(first, out.shape[0]):
+        at: Any = table.starts[i] - start
+        size: Any = np.int64(table.sizes[i])
+        space: Any = np.int64(0)
+        if table.spaces[i] > 0:
+            space = np.int64(spaces[table.spaces[i] - 1]) + 1
+        state, head, second = hash_name(data, at, size, space)
+        out[i] = find_or_add(into, data, at, size, space, state, head, second)

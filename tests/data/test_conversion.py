@@ -1,0 +1,279 @@
+"""Conversions that do not fit the memory, or are cut off: the store is the same."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from streammach.data.conversion import build, intake, job, runs
+from streammach.data.conversion.buffer import RowBuffer
+from streammach.data.convert import convert
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, DataError, DiskError, UsageError
+from tests.data.test_convert import names_in, rows_by_name
+
+
+@pytest.fixture
+def room(monkeypatch):
+    """Sets the bytes that rows may take."""
+
+    def use(n_bytes):
+        monkeypatch.setattr(job.Memory, "room", lambda self, others: n_bytes)
+
+    return use
+
+
+def mixed_lines(tiny, n_rows, *, floats=False):
+    """Rows with namespaces, importances, repeated features, none at all, and long ones."""
+    lines = tiny.lines(n_rows, 40, namespace=True)
+    for i in range(0, n_rows, 7):
+        lines[i] += " |w again:2 again pair3 pair3"
+    for i in range(3, n_rows, 50):
+        lines[i] = lines[i].replace(" |", " 2.5 |", 1)
+    for i in range(5, n_rows, 90):
+        lines[i] = lines[i].split(" ")[0] + " |"
+    for i in range(9, n_rows, 200):
+        lines[i] += " |long " + " ".join(f"f{(i * j) % 997}" for j in range(400))
+    if floats:
+        lines = [line.replace("noise1:2", "noise1:0.125") for line in lines]
+    return lines
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_the_store_depends_neither_on_memory_nor_on_threads(floats, tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 8192)
+    lines = mixed_lines(tiny, 3000, floats=floats)
+    sources = [tiny.text("1.vw", lines[:1000]), tiny.text("2.vw.gz", lines[1000:], zipped=True)]
+    digests = set()
+    for n_bytes, threads in ((1 << 30, 1), (1 << 30, 3), (150_000, 2), (90_000, 1), (90_000, 3)):
+        room(n_bytes)
+        done = convert(sources, tiny.folder / "out", threads=threads, force=True)
+        digests.add(done.digest)
+        assert not done.resumed
+    assert len(digests) == 1
+    assert done.duplicates >= 2 * 3000 // 7
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.verify() == []
+        assert data.weighted
+        assert (data.value_type == np.float32) == floats
+        assert np.all(np.diff(data.feature_counts) <= 0)
+    assert names_in(tiny.folder) == ["1.vw", "2.vw.gz", "out"]
+
+
+def test_rows_are_those_of_the_text_when_they_were_put_aside(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    lines = mixed_lines(tiny, 400)
+    source = tiny.text("r.vw", lines)
+    convert(source, tiny.folder / "whole", threads=1)
+    room(12_000)
+    convert(source, tiny.folder / "parts", threads=2)
+    wanted = rows_by_name(tiny.folder / "whole")
+    assert rows_by_name(tiny.folder / "parts") == wanted
+    assert len(wanted) == 400
+
+
+def test_test_rows_put_aside_take_the_ids_of_the_training_store(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    train = tiny.store(n_rows=300)
+    lines = [*tiny.lines(900, 35), *(f"new{i % 5} |w only{i}" for i in range(300))]
+    source = tiny.text("t.vw", lines)
+    whole = convert(source, tiny.folder / "whole", like=train, threads=1)
+    room(30_000)
+    parts = convert(source, tiny.folder / "parts", like=train, threads=2)
+    assert parts.digest == whole.digest
+    assert (parts.unknown_values, parts.unseen_label_rows) == (
+        whole.unknown_values, whole.unseen_label_rows
+    )  # fmt: skip
+    assert parts.unknown_values >= 300
+
+
+class Cut(Exception):
+    """Ends a conversion."""
+
+
+def cut_at(monkeypatch, owner, name, number):
+    """Let the call with this number fail, once."""
+    calls, real = [0], getattr(owner, name)
+
+    def failing(*arguments, **options):
+        calls[0] += 1
+        if calls[0] == number:
+            raise Cut
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    return calls
+
+
+CUTS = [
+    (intake, "write_run", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
+    (build.StoreWriter, "saved", 3), (build.StoreWriter, "append_rows", 4),
+    (build.StoreWriter, "finish", 1), (build.StoreWriter, "add_names", 2),
+    (runs.Run, "read_into", 9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "name", "number"), CUTS)
+def test_a_conversion_that_is_cut_off_goes_on_to_the_same_bytes(
+    owner, name, number, tiny, room, monkeypatch
+):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    lines = mixed_lines(tiny, 1500)
+    lines[700] = "bad line"
+    source, other = tiny.text("r.vw", lines), tiny.text("s.vw.gz", lines[:300], zipped=True)
+    options = {"on_bad_row": "skip", "threads": 2}
+    wanted = convert([source, other], tiny.folder / "whole", **options)
+    listed = (tiny.folder / "whole.rejects.tsv").read_text()
+    room(50_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, owner, name, number)
+        with pytest.raises(Cut):
+            convert([source, other], tiny.folder / "out", **options)
+    assert (tiny.folder / ".out.partial").is_dir()
+    assert not (tiny.folder / "out").exists()
+    done = convert([source, other], tiny.folder / "out", **options)
+    assert done.resumed
+    assert (done.digest, done.skipped) == (wanted.digest, wanted.skipped)
+    assert (tiny.folder / "out.rejects.tsv").read_text() == listed
+    assert not (tiny.folder / ".out.partial").exists()
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.verify() == []
+
+
+def test_another_source_or_option_starts_anew(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    room(12_000)
+
+    def cut(**options):
+        with monkeypatch.context() as patch:
+            cut_at(patch, intake, "write_run", 3)
+            with pytest.raises(Cut):
+                convert(source, tiny.folder / "out", **options)
+
+    cut()
+    assert not convert(source, tiny.folder / "out", seed=1).resumed
+    cut(force=True)
+    tiny.text("r.vw", tiny.lines(901, 20))
+    done = convert(source, tiny.folder / "out", force=True)
+    assert (done.resumed, done.n_rows) == (False, 901)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_run_is_read_again(damage, tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    wanted = convert(source, tiny.folder / "whole").digest
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, intake, "write_run", 4)
+        with pytest.raises(Cut):
+            convert(source, tiny.folder / "out")
+    victim = tiny.folder / ".out.partial/runs/run-000001"
+    content = bytearray(victim.read_bytes())
+    if damage == "flip":
+        content[-30] ^= 4
+    victim.write_bytes(content[:-5] if damage == "cut" else content)
+    assert convert(source, tiny.folder / "out").digest == wanted
+
+
+def test_a_row_damaged_in_a_run_is_never_written(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, intake, "write_run", 4)
+        with pytest.raises(Cut):
+            convert(source, tiny.folder / "out")
+    victim = tiny.folder / ".out.partial/runs/run-000001"
+    content = bytearray(victim.read_bytes())
+    content[40] ^= 4
+    victim.write_bytes(content)
+    with pytest.raises(DataError.__mro__[1], match="damaged"):
+        convert(source, tiny.folder / "out")
+    assert not (tiny.folder / "out").exists()
+
+
+def test_a_full_disk_is_one_line_and_the_conversion_goes_on(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    wanted = convert(source, tiny.folder / "whole").digest
+    room(12_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("streammach.files.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+        with pytest.raises(DiskError, match=r"the conversion needs .* are free"):
+            convert(source, tiny.folder / "out")
+    assert convert(source, tiny.folder / "out").digest == wanted
+
+
+def test_rejects_are_listed_with_their_place(tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 64)
+    lines = ["a |w x", "b w y |", "c |w x:nan", *["e |w y"] * 30, "|x", "f |w z"]
+    done = convert(tiny.text("r.vw", lines), tiny.folder / "out", on_bad_row="skip")
+    assert done.rejects == str(tiny.folder / "out.rejects.tsv")
+    rows = [line.split("\t") for line in (tiny.folder / "out.rejects.tsv").read_text().splitlines()]
+    assert rows[0] == ["file", "line", "byte", "reason"]
+    assert [row[1:] for row in rows[1:]] == [
+        ["2", "3", "importance 'w' is not a number of 0 or more"],
+        ["3", "8", "value 'nan' is not a finite float32"],
+        ["34", "1", "the line has no label"],
+    ]
+    assert convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "out", force=True).rejects is None
+    assert names_in(tiny.folder) == ["out", "r.vw"]
+
+
+def test_too_many_bad_rows_are_refused(tiny):
+    source = tiny.text("r.vw", ["a |w x", "b", "c", "d", "e |w y"])
+    with pytest.raises(DataError, match=r"3 bad rows are more than --max-bad 2.*line 4"):
+        convert(source, tiny.folder / "out", on_bad_row="skip", max_bad=2)
+    assert convert(source, tiny.folder / "out", on_bad_row="skip", max_bad=3).n_rows == 2
+    with pytest.raises(UsageError, match="--max-bad"):
+        convert(source, tiny.folder / "out", max_bad=2, force=True)
+
+
+def test_sums_that_are_not_finite_make_a_row_bad(tiny):
+    source = tiny.text("r.vw", ["a |w x:3e38 y x:3e38", "b |w x:1 y:2"])
+    with pytest.raises(DataError, match="add up to more than float32 holds"):
+        convert(source, tiny.folder / "out")
+    done = convert(source, tiny.folder / "out", on_bad_row="skip")
+    assert done.n_rows == 1
+    assert list(done.skipped) == ["the values of a feature add up to more than float32 holds"]
+
+
+def test_the_first_bad_row_is_named_whoever_reads_it(tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 256)
+    lines = [f"a |w x{i}" for i in range(2000)]
+    lines[777], lines[778], lines[1500] = "bad", "worse", "worst"
+    source = tiny.text("r.vw", lines)
+    for threads in (1, 2, 4):
+        with pytest.raises(DataError, match=r"label 'bad'.*line 778"):
+            convert(source, tiny.folder / "out", threads=threads)
+    assert names_in(tiny.folder) == ["r.vw"]
+
+
+def test_too_little_memory_is_refused_before_anything_is_made(tiny):
+    source = tiny.text("r.vw", ["a |w x"])
+    with pytest.raises(BudgetError, match="too little"):
+        convert(source, tiny.folder / "out", memory="10MB")
+    with pytest.raises(BudgetError, match="may be used"):
+        convert(source, tiny.folder / "out", memory="1000TB")
+    assert names_in(tiny.folder) == ["r.vw"]
+
+
+def test_rows_that_do_not_fit_are_refused():
+    with pytest.raises(BudgetError, match="--memory"):
+        RowBuffer(1000).more(10, 200)
+
+
+def test_text_is_read_from_standard_input(tiny):
+    lines = tiny.lines(200, 10)
+    wanted = convert(tiny.text("r.vw", lines), tiny.folder / "a").digest
+    command = [sys.executable, "-m", "streammach", "convert", "-", str(tiny.folder / "b")]
+    subprocess.run(command, input="\n".join(lines).encode(), check=True, capture_output=True)
+    with Dataset.open(tiny.folder / "a") as a, Dataset.open(tiny.folder / "b") as b:
+        assert a.root.source[0]["crc32c"] != b.root.source[0]["crc32c"]  # no last newline
+        assert a.root.nnz == b.root.nnz
+    assert wanted
+    assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")

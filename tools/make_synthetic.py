@@ -64,7 +64,8 @@ def make(
 
     odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of
     them above 0. A class has its own distribution over features. The same seed gives the same
-    rows; training and test rows share classes. Labels count from 1, features from 0.
+    rows; training and test rows share classes. Labels count from 1, features from 0. A store is
+    made from a temporary text beside it.
     """
     if test is not None and part == "test":
         raise UsageError(f"OUT gets the test rows already: {clean(test)}: --test")

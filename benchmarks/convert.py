@@ -241,7 +241,7 @@ def show(name, text, store):
         worked = text["processor_seconds"][system]
         print(f"  {system:<20}{found['median']:>8.0f} MB/s, best {found['best']:.0f}"
               f" ({worked:.2f} s of processor time)")  # fmt: skip
-    for key in RATIOS.keys() & text.keys():
+    for key in filter(text.__contains__, RATIOS):
         print(f"  {key.replace('_', ' as fast as '):<20}{text[key]:>8.2f}")
     for system, found in store["rows_per_second"].items():
         print(f"  {system:<20}{found['median']:>12,.0f} rows/s, best {found['best']:,.0f}")

@@ -165,6 +165,46 @@ def write_atomic(path: Path, *pieces: Buffer) -> None:
         out.commit()
 
 
+@contextlib.contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """Give a file its name when a block has written it under the temporary one it is given.
+
+    For libraries that open files by name; :class:`Writer` is for bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The final name; an existing file is replaced.
+
+    Yields
+    ------
+    Path
+        A name in the same folder. The file is removed where the block fails.
+
+    Raises
+    ------
+    DiskError
+        If it cannot be written, synced or renamed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        handle = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        if isinstance(error, DiskError):
+            raise
+        raise disk_error(error, path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, or raise DiskError."""
     try:

@@ -84,27 +84,41 @@ def main(arguments: list[str] | None = None) -> int:
     arguments : list of str, optional
         The arguments; those of the process otherwise.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
+    return run(group, "streammach", sys.argv[1:] if arguments is None else arguments)
+
+
+def run(command: click.Command, name: str, arguments: list[str]) -> int:
+    """Run a command with the house's signals, warnings, errors and exit codes; return the code.
+
+    Parameters
+    ----------
+    command : click.Command
+        The command, or a group.
+    name : str
+        What it is called, for its help and its messages.
+    arguments : list of str
+        Its arguments.
+    """
+    for signal_name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, signal_name):
+            signal.signal(getattr(signal, signal_name), _interrupt)
     with warnings.catch_warnings():  # warnings said once a command, not once a process
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
         try:
-            code = _run(given)
+            code = _run(command, name, arguments)
             return _flushed(code)
         except BrokenPipeError:
             return _pipe_closed()
 
 
-def _run(given: list[str]) -> int:
+def _run(command: click.Command, name: str, given: list[str]) -> int:
     try:
         if COMPLETION in os.environ:
             group.main(given, prog_name="streammach")
-        # Not group.main: it turns a pipe that was closed into exit code 1.
-        with group.make_context("streammach", list(given)) as context:
-            group.invoke(context)
+        # Not command.main: it turns a pipe that was closed into exit code 1.
+        with command.make_context(name, list(given)) as context:
+            command.invoke(context)
     except click.exceptions.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):

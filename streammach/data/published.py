@@ -1,0 +1,158 @@
+"""Public data sets as stores: both parts converted, their counts compared with what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streammach.data.convert import Conversion, convert
+from streammach.data.store.dataset import Dataset
+from streammach.errors import DataError, UsageError, clean
+from streammach.files import check_output
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A public data set in VW text.
+
+    Attributes
+    ----------
+    name : str
+        What people call it.
+    address : str
+        The folder on the web where its files are.
+    train_file, test_file : str
+        Their names.
+    n_rows, n_test_rows, n_classes, n_features : int
+        What they hold; classes and features are those of the training rows.
+    first_label : int
+        The smallest label; they are numbers without gaps.
+    """
+
+    name: str
+    address: str
+    train_file: str
+    test_file: str
+    n_rows: int
+    n_test_rows: int
+    n_classes: int
+    n_features: int
+    first_label: int
+
+
+def source_in(published: Published, folder: Path, name: str) -> Path:
+    """Return one of the files in a folder, as it was published or unpacked.
+
+    Raises
+    ------
+    UsageError
+        If it is not there.
+    """
+    for found in (folder / name, folder / name.removesuffix(".gz")):
+        if found.is_file():
+            return found
+    raise UsageError(
+        "there is no such file",
+        path=clean(folder / name, 300),
+        hint=f"Get it from {published.address}{name}.",
+    )
+
+
+def store_name(name: str) -> str:
+    """Return the name of the store that a file becomes: ``a.zarr`` for ``a.vw.gz``."""
+    return f"{name.partition('.')[0]}.zarr"
+
+
+def convert_published(
+    published: Published,
+    sources: tuple[Path, Path],
+    out: Path,
+    *,
+    sample: bool = False,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Conversion, Conversion]:
+    """Convert the training rows, then the test rows with their labels and features; check both.
+
+    Parameters
+    ----------
+    published : Published
+        What the files should hold.
+    sources : (Path, Path)
+        The training and the test rows.
+    out : Path
+        The folder of the stores, which are named after the published files.
+    sample : bool
+        Whether the files may hold fewer rows, classes and features.
+    options : mapping, optional
+        More keyword arguments of :func:`streammach.data.convert.convert`.
+    progress : callable, optional
+        Called with (stage, done, total).
+
+    Returns
+    -------
+    (Conversion, Conversion)
+        What was made of the training and of the test rows.
+
+    Raises
+    ------
+    DataError
+        If a count differs from what is known; the stores are kept.
+    StreammachError
+        As :func:`streammach.data.convert.convert` raises it.
+    """
+    given = dict(options or {})
+    targets = [out / store_name(name) for name in (published.train_file, published.test_file)]
+    for target in targets:
+        check_output(target, force=given.get("force", False))
+    train = convert(sources[0], targets[0], format="vw", progress=progress, **given)
+    test = convert(sources[1], targets[1], format="vw", like=targets[0], progress=progress, **given)
+    found = list(differences(published, train, test, sample=sample))
+    if found:
+        hint = "The stores are kept." + ("" if sample else " --sample accepts smaller files.")
+        raise DataError(f"not {published.name} as published: {', '.join(found)}",
+                        path=clean(out, 300), hint=hint)  # fmt: skip
+    return train, test
+
+
+def differences(
+    published: Published, train: Conversion, test: Conversion, *, sample: bool
+) -> Iterator[str]:
+    """Yield what differs from what is known, in words.
+
+    Parameters
+    ----------
+    published : Published
+        What is known.
+    train, test : Conversion
+        What the files held; rows that were skipped count as theirs.
+    sample : bool
+        Whether fewer are right, too.
+    """
+    rows, test_rows = (c.n_rows + sum(c.skipped.values()) for c in (train, test))
+    counts = [
+        (rows, published.n_rows, "training rows"),
+        (test_rows, published.n_test_rows, "test rows"),
+        (train.n_classes, published.n_classes, "classes"),
+        (train.n_features, published.n_features, "features"),
+    ]
+    for found, known, what in counts:
+        if found > known or (found < known and not sample):
+            yield f"{found:,} {what} in place of {known:,}"
+    foreign = _foreign_label(published, test)
+    if foreign is not None:
+        last = published.first_label + published.n_classes - 1
+        yield f"label '{clean(foreign, 60)}' is not from {published.first_label} to {last}"
+
+
+def _foreign_label(published: Published, test: Conversion) -> bytes | None:
+    """Return a label of either part that cannot be; the test store has those of training too."""
+    known = range(published.first_label, published.first_label + published.n_classes)
+    with Dataset.open(test.path) as data:
+        labels = (data.labels.raw(i) for i in range(len(data.labels)))
+        wrong = (raw for raw in labels if not raw.isdigit() or int(raw) not in known)
+        return next(wrong, None)

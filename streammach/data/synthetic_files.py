@@ -1,0 +1,196 @@
+"""Made-up rows as files: VW text, HDF5, or a store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from streammach.data.convert import convert
+from streammach.data.synthetic import PIECE_VALUES, SyntheticRows, vw_pieces
+from streammach.errors import UsageError, clean
+from streammach.files import Writer, appearing, check_output
+from streammach.rows.block import RowBlock
+
+Progress = Callable[[str, int, int], None]
+
+FORMS = ("vw", "hdf5", "store")
+LAYOUTS = ("auto", "dense", "sparse")
+SUFFIXES = {
+    ".vw": "vw",
+    ".txt": "vw",
+    ".gz": "vw",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".zarr": "store",
+}
+GZIP_LEVEL, GZIP_WINDOW = 1, 31
+CHUNK_VALUES = 1 << 16  # of an HDF5 dataset that grows
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: the file, its rows and values, its bytes as text or arrays."""
+
+    path: str
+    n_rows: int
+    nnz: int
+    n_bytes: int
+
+
+def write_rows(
+    rows: SyntheticRows,
+    out: Path,
+    *,
+    form: str | None = None,
+    layout: str = "auto",
+    like: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """Write made-up rows; the file appears when it is whole.
+
+    Parameters
+    ----------
+    rows : SyntheticRows
+        The rows.
+    out : Path
+        The file or store.
+    form : str, optional
+        ``vw`` (gzip where the name ends so), ``hdf5`` or ``store``; by the name's end otherwise.
+    layout : str
+        Of HDF5: ``dense``, ``sparse``, or ``auto``, which is dense for activations.
+    like : Path, optional
+        For a store: the store whose labels and features are used.
+    force : bool
+        Whether an existing output may be replaced.
+    progress : callable, optional
+        Called with (stage, rows done, all rows).
+
+    Raises
+    ------
+    UsageError
+        If the output exists, or an option is wrong or does not fit.
+    DiskError
+        If it cannot be written.
+    """
+    form = form or SUFFIXES.get(out.suffix)
+    if form not in FORMS:
+        raise UsageError(
+            f"the name ends with none of {', '.join(SUFFIXES)}", path=clean(out, 300),
+            hint="Name the format with --format.",
+        )  # fmt: skip
+    if layout not in LAYOUTS:
+        raise UsageError(f"'{clean(layout)}' is not one of {', '.join(LAYOUTS)}: --layout")
+    if like is not None and form != "store":
+        raise UsageError(f"only a store can be like another one: {clean(like)}: --like")
+    check_output(out, force=force)
+    counted = _Counted(rows, progress)
+    if form == "store":
+        n_bytes = _write_store(counted, out, like, force=force)
+    elif form == "vw":
+        n_bytes = _write_vw(counted, out, zipped=out.suffix == ".gz")
+    elif layout == "dense" or (layout == "auto" and rows.shape.kind == "activations"):
+        n_bytes = _write_dense(counted, out)
+    else:
+        n_bytes = _write_sparse(counted, out)
+    return Written(str(out), counted.n_rows, counted.nnz, n_bytes)
+
+
+class _Counted:
+    """Counts rows and values on their way, and says how far they are."""
+
+    def __init__(self, rows: SyntheticRows, progress: Progress | None) -> None:
+        self.rows = rows
+        self.n_rows = self.nnz = 0
+        self._progress = progress
+
+    def add(self, block: RowBlock) -> None:
+        self.n_rows += block.n_rows
+        self.nnz += block.nnz
+        if self._progress is not None:
+            self._progress("write", self.n_rows, self.rows.n_rows)
+
+
+def _write_vw(counted: _Counted, out: Path, *, zipped: bool) -> int:
+    n_bytes = 0
+    with Writer(out) as file:
+        packer = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
+        for block, text in vw_pieces(counted.rows):
+            n_bytes += len(text)
+            file.write(packer.compress(text) if zipped else text)
+            counted.add(block)
+        if zipped:
+            file.write(packer.flush())
+        file.commit()
+    return n_bytes
+
+
+def _write_store(counted: _Counted, out: Path, like: Path | None, *, force: bool) -> int:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+        text = Path(folder) / f"{counted.rows.part}.vw"
+        n_bytes = _write_vw(counted, text, zipped=False)
+        convert(text, out, format="vw", like=like, force=force)
+    return n_bytes
+
+
+def _write_dense(counted: _Counted, out: Path) -> int:
+    """Write X (n, d) float32 and y (n,)."""
+    import h5py  # loads a library of its own
+
+    rows, shape = counted.rows, (counted.rows.n_rows, counted.rows.shape.n_features)
+    piece = max(1, PIECE_VALUES * rows.most_row_nnz // shape[1])  # so many values with the zeros
+    with appearing(out) as temporary, h5py.File(temporary, "w") as file:
+        x = file.create_dataset("X", shape, np.float32)
+        y = file.create_dataset("y", shape[:1], np.int64)
+        for block in rows.pieces(piece):
+            start, stop = counted.n_rows, counted.n_rows + block.n_rows
+            x[start:stop] = _dense(block, shape[1])
+            y[start:stop] = block.labels + 1
+            counted.add(block)
+    return 4 * shape[0] * shape[1]
+
+
+def _dense(block: RowBlock, n_columns: int) -> NDArray[np.float32]:
+    x = np.zeros((block.n_rows, n_columns), np.float32)
+    x[np.repeat(np.arange(block.n_rows), np.diff(block.indptr)), block.features] = block.values
+    return x
+
+
+def _write_sparse(counted: _Counted, out: Path) -> int:
+    """Write a group X of data, indices and indptr, as AnnData does, and y (n,)."""
+    import h5py  # loads a library of its own
+
+    rows = counted.rows
+    with appearing(out) as temporary, h5py.File(temporary, "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"] = "csr_matrix"
+        group.attrs["shape"] = (rows.n_rows, rows.shape.n_features)
+        types = {"indices": np.int32, "data": np.float32}
+        parts = {
+            name: group.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_VALUES,))
+            for name, dtype in types.items()
+        }
+        indptr = group.create_dataset("indptr", (rows.n_rows + 1,), np.int64)
+        indptr[0] = 0
+        y = file.create_dataset("y", (rows.n_rows,), np.int64)
+        for block in rows.pieces():
+            start, stop = counted.n_rows, counted.n_rows + block.n_rows
+            _append(parts["indices"], block.features)
+            _append(parts["data"], block.values)
+            indptr[start + 1 : stop + 1] = block.indptr[1:] + counted.nnz
+            y[start:stop] = block.labels + 1
+            counted.add(block)
+    return 8 * (counted.nnz + rows.n_rows)
+
+
+def _append(dataset: Any, values: NDArray[Any]) -> None:
+    n = len(dataset)
+    dataset.resize((n + len(values),))
+    dataset[n:] = values

@@ -1,0 +1,154 @@
+"""The scripts beside the package, as a newcomer runs them."""
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from streammach.cli.main import main, run
+from streammach.cli.published import command_of
+from streammach.data.convert import convert
+from streammach.data.published import Published
+from streammach.data.store.dataset import Dataset
+
+TOOLS = Path(__file__).parent.parent.parent / "tools"
+SMALL = Published("Small", "http://example.org/", "train.vw.gz", "test.vw", 60, 20, 7, 47, 1)
+
+
+def loaded(name):
+    """A script as a module."""
+    spec = util.spec_from_file_location(f"tool_{name}", TOOLS / f"{name}.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make(*arguments):
+    return run(loaded("make_synthetic").make, "make_synthetic.py", [str(a) for a in arguments])
+
+
+def published(known, *arguments):
+    return run(command_of(known, "tools/small.py"), "small.py", [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tiny):
+    """The small data set as it would be downloaded: labels 1 to 7, one of the test unknown."""
+    lines = [f"{1 + i % 7} | w{i % 7} n{i % 40}:2" for i in range(60)]
+    tiny.text("train.vw.gz", lines, zipped=True)
+    tiny.text("test.vw", lines[:20])
+    return tiny.folder
+
+
+def test_scripts_only_parse_and_call():
+    for file in TOOLS.glob("*.py"):
+        assert len(file.read_text().splitlines()) < 120, file
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            known = {"sys", "pathlib", "click", "streammach"}
+            assert {name.partition(".")[0] for name in names} <= known, file
+
+
+def test_a_script_runs_as_it_is_typed(tmp_path):
+    command = [sys.executable, str(TOOLS / "make_synthetic.py"), "odp", "a.vw", "--scale", "1e-4"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("a.vw: 108 rows, ")
+    assert (tmp_path / "a.vw").read_text().count("\n") == 108
+
+
+def test_convert_is_the_command(tiny):
+    source = tiny.text("a.vw", tiny.lines(40, 5))
+    command = [sys.executable, str(TOOLS / "convert.py"), str(source), str(tiny.folder / "a.zarr")]
+    subprocess.run(command, check=True, capture_output=True)
+    assert main(["convert", str(source), str(tiny.folder / "b.zarr")]) == 0
+    stores = [Dataset.open(tiny.folder / name) for name in ("a.zarr", "b.zarr")]
+    assert stores[0].digest == stores[1].digest
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "it exists already" in done.stderr
+
+
+def test_both_parts_of_made_up_rows_in_one_call(tmp_path, capsys):
+    options = ["--rows", 300, "--test-rows", 50, "--classes", 20, "--features", 90, "--json"]
+    train, test = tmp_path / "train.zarr", tmp_path / "test.zarr"
+    assert make("odp", train, "--test", test, *options) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [part["n_rows"] for part in done] == [300, 50]
+    with Dataset.open(train) as data, Dataset.open(test) as other:
+        assert (data.n_rows, data.n_classes, data.n_features) == (300, 20, 90)
+        assert (other.n_rows, other.n_classes) == (50, 20)
+        assert data.features.same_as(other.features)
+    again = tmp_path / "again.zarr"
+    assert make("odp", again, "--part", "test", "--like", train, *options) == 0
+    with Dataset.open(again) as data, Dataset.open(test) as other:
+        assert data.digest == other.digest
+
+
+def test_a_mistake_is_one_line_and_the_command_s_code(tmp_path, capsys):
+    assert make("odp", tmp_path / "a.vw", "--part", "test", "--test", tmp_path / "b.vw") == 2
+    assert make("odp", tmp_path / "a.vw", "--scale", "big") == 2
+    assert make("odp", tmp_path / "none" / "a.vw", "--scale", "1e-4") == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.startswith("streammach: error: ") for line in errors] == [True] * 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_published_rows_become_two_stores(folder, tmp_path, capsys):
+    assert published(SMALL, folder, "--seed", 3) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith(": 60 rows, 7 classes, 47 features")
+    assert out[-1] == "counts are those of Small as published"
+    convert(folder / "train.vw.gz", folder / "same.zarr", seed=3)
+    with Dataset.open(folder / "train.zarr") as a, Dataset.open(folder / "same.zarr") as b:
+        assert a.digest == b.digest
+    with Dataset.open(folder / "test.zarr") as test:
+        assert (test.n_rows, test.n_features) == (20, 47)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_rows": 61}, "60 training rows in place of 61"),
+        ({"n_test_rows": 19}, "20 test rows in place of 19"),
+        ({"n_classes": 6}, "7 classes in place of 6, label '7' is not from 1 to 6"),
+        ({"n_features": 48}, "47 features in place of 48"),
+        ({"first_label": 2}, "label '1' is not from 2 to 8"),
+    ],
+)
+def test_other_counts_are_one_line_and_code_3(change, words, folder, capsys):
+    known = replace(SMALL, **change)
+    assert published(known, folder) == 3
+    lines = capsys.readouterr().err.splitlines()
+    lines = [line for line in lines if line.startswith("streammach: error: ")]
+    assert len(lines) == 1
+    assert f"not Small as published: {words}:" in lines[0]
+    more = {"n_rows", "n_features"} & change.keys()
+    assert published(known, folder, "--force", "--sample") == (0 if more else 3)
+
+
+def test_skipped_rows_count(folder, capsys):
+    text = (folder / "test.vw").read_text()
+    (folder / "test.vw").write_text(text.replace("1 | w0", "1 | :", 1))
+    assert published(SMALL, folder, "--on-bad-row", "skip", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["test"]["n_rows"] == 19
+
+
+def test_nothing_is_begun_where_a_file_is_missing(folder, capsys):
+    (folder / "test.vw").unlink()
+    assert published(SMALL, folder) == 2
+    assert "Get it from http://example.org/test.vw" in capsys.readouterr().err
+    assert not list(folder.glob("*.zarr"))
+
+
+@pytest.mark.parametrize("name", ["convert_odp", "convert_imagenet"])
+def test_the_known_sets_describe_themselves(name, capsys):
+    module = loaded(name)
+    known = next(x for x in vars(module).values() if isinstance(x, Published))
+    assert run(command_of(known, name), name, ["--help"]) == 0
+    assert known.train_file in capsys.readouterr().out

@@ -1,0 +1,26 @@
+"""Converts ImageNet's features, as VW's demos use them, into two stores.
+
+python tools/convert_imagenet.py FOLDER_WITH_BOTH_FILES
+"""
+
+import sys
+
+from streammach.cli.main import run
+from streammach.cli.published import command_of
+from streammach.data.published import Published
+
+IMAGENET = Published(
+    name="ImageNet",
+    address="http://hunch.net/~jl/datasets/imagenet/",
+    train_file="training.txt.gz",
+    test_file="testing.txt.gz",
+    n_rows=12_777_062,
+    n_test_rows=1_419_674,
+    n_classes=21_841,
+    n_features=6_144,
+    first_label=1,
+)
+
+if __name__ == "__main__":
+    run_as = "convert_imagenet.py"
+    sys.exit(run(command_of(IMAGENET, f"tools/{run_as}"), run_as, sys.argv[1:]))

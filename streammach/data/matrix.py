@@ -19,6 +19,7 @@ from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import Columns, first_bad, nonzeros
+from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 PIECE_VALUES = 1 << 20  # read at a time
@@ -192,10 +193,11 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Opened:
-    """A matrix, and its labels if it has any."""
+    """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
 
     matrix: Matrix
     labels: Labels | None
+    names: Names | None = None
 
 
 class MatrixSource(ABC):
@@ -279,7 +281,7 @@ class MatrixSource(ABC):
                     path=clean(self.path, 300),
                     hint="Give a label for each row.",
                 )
-            columns = Columns(matrix.n_columns)
+            columns = Columns(matrix.n_columns, opened.names)
             for piece in matrix.pieces():
                 for part in (piece.indptr, piece.columns, piece.values):
                     self._crc.update(part.tobytes())

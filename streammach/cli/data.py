@@ -57,9 +57,9 @@ def convert(
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
     plain or gzip, or a matrix: .npz as scipy.sparse.save_npz writes it, with labels or y as one
-    more array, a .npy file, or HDF5 with a dense dataset or a group of data, indices and indptr.
-    Several files become one store. Labels and features keep their names; columns of a matrix are
-    named by their numbers from 0.
+    more array, a .npy file, HDF5 with a dense dataset or a group of data, indices and indptr, or a
+    folder of AnnData in Zarr (--y-path obs/COLUMN, --x-path layers/NAME). Several files become one
+    store. Labels and features keep their names; columns without a name get their numbers from 0.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 

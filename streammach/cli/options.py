@@ -30,7 +30,7 @@ debug_option = click.option(
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["vw", "svmlight", "xmc", "hdf5", "npz", "npy"]),
+    type=click.Choice(["vw", "svmlight", "xmc", "hdf5", "npz", "npy", "anndata"]),
     help="Format of the files.  [default: guessed from their content]",
 )
 

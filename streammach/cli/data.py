@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from streammach.cli.options import debug_option, epilog, format_option, json_option, progress_option
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    format_option,
+    json_option,
+    progress_option,
+    source_options,
+)
 from streammach.cli.output import Progress, say, say_json, short_path
 from streammach.errors import StoreError
 
@@ -19,14 +26,7 @@ from streammach.errors import StoreError
 )
 @click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
 @format_option
-@click.option("--labels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
-              help="Labels of a matrix, .npy or one a line; once for each SRC.  "
-                   "[default: y.npy for X.npy]")  # fmt: skip
-@click.option("--x-path", metavar="NAME", help="Where in a file the rows are.  [default: guessed]")
-@click.option("--y-path", metavar="NAME",
-              help="Where in a file the labels are.  [default: guessed]")  # fmt: skip
-@click.option("--first-label", is_flag=True,
-              help="Take the first of several labels of a svmlight or XMC row.")  # fmt: skip
+@source_options
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",

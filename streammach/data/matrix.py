@@ -214,6 +214,7 @@ class MatrixSource(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.n_rows = 0  # known once a block was read
         self._crc = google_crc32c.Checksum()
 
     @abstractmethod
@@ -272,6 +273,7 @@ class MatrixSource(ABC):
         self._crc = google_crc32c.Checksum()
         with self.opened() as opened:
             matrix, labels = opened.matrix, opened.labels
+            self.n_rows = matrix.n_rows
             if labels is None and label_needed:
                 hint = "Name a file with --labels, or where they are with --y-path."
                 raise DataError("the rows have no labels", path=clean(self.path, 300), hint=hint)

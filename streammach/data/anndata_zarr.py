@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import NO_LABEL, Labels
+from streammach.data.label_arrays import Labels, column_names
 from streammach.data.matrix import Dense, MatrixSource, Opened, Sparse, check_held, check_numbers
 from streammach.data.numpy_files import load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.data.zarr_arrays import ZarrArray
 from streammach.data.zarr_metadata import OBJECT_BYTES, Node, check_files, place_in, read_node
 from streammach.errors import DataError, StreammachError, UsageError, clean
-from streammach.rows.names import MAX_NAME, Names
 
 SPARSE_PARTS = ("data", "indices", "indptr")
 COLUMN_HINT = "Name a column with --y-path obs/COLUMN."
@@ -193,7 +192,10 @@ class AnnDataSource(MatrixSource):
             labels: Labels | None = load_labels(self._options.labels)
         else:
             labels = None if self._y is None else self._labels(self._y)
-        names = None if self._names is None else self._feature_names(self._names, matrix.n_columns)
+        names = None
+        if self._names is not None:
+            values = self._whole(self._names)
+            names = column_names(values, matrix.n_columns, self.path, self._names)
         yield Opened(matrix, labels, names)
 
     def _dense(self, node: Node) -> Dense:
@@ -230,13 +232,13 @@ class AnnDataSource(MatrixSource):
         node = self._node(name)
         if node.encoding == "categorical":
             codes, kinds = self._whole(f"{name}/codes"), self._whole(f"{name}/categories")
-            return self._categorical(name, codes, Labels.of(kinds, self.path, f"{name}/categories"))
+            return Labels.of_groups(codes, kinds, self.path, name)
         if node.encoding.startswith("nullable-"):
             values, missing = self._whole(f"{name}/values"), self._whole(f"{name}/mask")
             if missing.shape != values.shape or missing.dtype.kind != "b":
                 raise DataError(f"{clean(name, 60)}/mask does not fit", path=clean(self.path, 300))
             labels = Labels.of(values, self.path, name)
-            return _without(labels, np.where(missing, -1, labels.codes))
+            return labels.taken(np.where(missing, -1, labels.codes))
         if "categories" in node.attributes or not node.is_array:
             raise DataError(
                 f"{clean(name, 60)} is stored as {clean(node.encoding, 40) or 'an old anndata did'}"
@@ -245,40 +247,3 @@ class AnnDataSource(MatrixSource):
                 hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
             )
         return Labels.of(self._whole(name), self.path, name)
-
-    def _categorical(self, name: str, codes: NDArray[Any], kinds: Labels) -> Labels:
-        check_numbers(codes.dtype, self.path, f"{name}/codes", "iu")
-        low, high = int(codes.min(initial=0)), int(codes.max(initial=-1))
-        if low < -1 or high >= len(kinds.codes):
-            raise DataError(
-                f"{clean(name, 60)}/codes holds {low if low < -1 else high}, there are "
-                f"{len(kinds.codes):,} categories",
-                path=clean(self.path, 300),
-            )
-        found = np.append(kinds.codes, -1)[codes.astype(np.int64)]  # -1: the last one, missing
-        return _without(kinds, found)
-
-    def _feature_names(self, name: str, n_columns: int) -> Names:
-        raws = [self._raw(value) for value in self._whole(name).tolist()]
-        wrong = ""
-        if len(raws) != n_columns:
-            wrong = f"{len(raws):,} names for {n_columns:,} columns"
-        for place, raw in enumerate(raws):
-            if not wrong and not 0 < len(raw) <= MAX_NAME:
-                wrong = f"name {place} (counted from 0) has {len(raw):,} bytes"
-        if wrong:
-            raise DataError(f"{clean(name, 60)}: {wrong}", path=clean(self.path, 300))
-        return Names.of(raws)
-
-    def _raw(self, value: Any) -> bytes:
-        return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-
-
-def _without(labels: Labels, codes: NDArray[np.int64]) -> Labels:
-    """Return labels with other codes, of which -1 stands for a row that has none."""
-    missing = len(labels.names)
-    return Labels(
-        np.where(codes < 0, missing, codes).astype(np.int64),
-        [*labels.names, b""],
-        {**labels.refused, missing: (NO_LABEL, "")},
-    )

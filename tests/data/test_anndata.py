@@ -6,6 +6,7 @@ import warnings
 from types import SimpleNamespace
 
 import google_crc32c
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -107,6 +108,38 @@ def test_what_anndata_writes_is_read(form, tmp_path):
     assert stored(tmp_path / "o") == named(X[there], [CELLS[i] for i in there])
     convert(tmp_path / "a.zarr", tmp_path / "p", x_path="layers/twice", y_path="obs/n")
     assert stored(tmp_path / "p") == named(2 * X, LABELS)
+
+
+def test_what_anndata_writes_to_hdf5_is_read(tmp_path):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    cells = pd.Categorical([c or None for c in CELLS])
+    obs = pd.DataFrame({"cell": cells, "n": LABELS}, index=[f"c{i}" for i in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = ad.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=NAMES))
+        data.layers["twice"] = 2 * X
+        data.write_h5ad(tmp_path / "a.h5ad")
+    done = convert(tmp_path / "a.h5ad", tmp_path / "o", on_bad_row="skip")
+    assert done.skipped == {"the row has no label": 1}
+    assert done.notes == ("a.h5ad: rows from X, labels from obs/cell, names from var/_index",)
+    there = [i for i, c in enumerate(CELLS) if c]
+    assert stored(tmp_path / "o") == named(X[there], [CELLS[i] for i in there])
+    convert(tmp_path / "a.h5ad", tmp_path / "p", x_path="layers/twice", y_path="obs/n")
+    assert stored(tmp_path / "p") == named(2 * X, LABELS)
+
+
+def test_codes_in_hdf5_are_never_labels_by_themselves(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = X
+        file["cell/codes"] = np.array([0, 1, -1, 1, 0], np.int8)
+        file["cell/categories"] = ["a", "b"]
+    done = convert(tmp_path / "a.h5", tmp_path / "o", on_bad_row="skip")
+    assert (done.notes, done.n_rows) == (("a.h5: rows from X, labels from cell",), 4)
+    assert [label for label, _ in stored(tmp_path / "o")] == ["a", "a", "b", "b"]
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["cell/codes"][0] = 2
+    with pytest.raises(DataError, match=r"cell/codes holds 2 .int8., there are 2 categories"):
+        convert(tmp_path / "a.h5", tmp_path / "p")
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
@@ -405,7 +438,7 @@ def test_bad_folders_of_format_2_are_refused(name, tmp_path):
 
 def test_codes_past_the_categories_are_refused(tmp_path):
     path = made(tmp_path / "a", X, labels=CELLS)
-    for code, said in ((3, "holds 3, there are 3 categories"), (-2, "holds -2")):
+    for code, said in ((3, "holds 3 .int8., there are 3 categories"), (-2, "holds -2")):
         replaced("obs/y/codes", values=np.array([code, 0, 0, 0, 0], np.int8))(path)
         with pytest.raises(DataError, match=said):
             convert(path, tmp_path / "o")

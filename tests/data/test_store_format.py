@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def made(folder, rng, *, whole=True, seed=5):
 
 def names_of(group):
     ends, data = group["offsets"][:], group["bytes"][:].tobytes()
-    return [data[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [data[a:b] for a, b in pairwise(ends)]
 
 
 @pytest.mark.parametrize("whole", [True, False])

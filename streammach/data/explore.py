@@ -32,6 +32,7 @@ from streammach.rows.vocabulary import Vocabulary, by_frequency
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
 SAMPLE_VALUES = 1 << 20
+MOST_SOURCES = 16  # that are sampled; more are taken for like these
 MOST_READ = 64 << 20  # bytes of a file, where nearly all rows are bad
 GZIP_BITS = 31
 SCRATCH_BYTES_PER_VALUE = 8  # a feature and a value as they are set aside for the shuffle
@@ -58,7 +59,7 @@ class SourceFacts:
     exact : bool
         Whether the rows are counted: the source was read to its end, or says it.
     sample_rows : int
-        Rows that were read.
+        Rows that were read; 0 where there are many sources and this one is taken for like the rest.
     """
 
     path: str
@@ -214,14 +215,24 @@ def explore_sources(sources: Sequence[Source]) -> Exploration:
         If a file cannot be read.
     """
     vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
-    samples = [_sampled(source, vocabulary, bad_rows) for source in sources]
-    if not any(sample.rows for sample in samples):
+    chosen = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
+    samples = {i: _sampled(sources[i], vocabulary, bad_rows) for i in chosen.astype(int).tolist()}
+    if not any(sample.rows for sample in samples.values()):
         reason = "".join(f" ({clean(reason)})" for reason, _ in bad_rows.reasons.most_common(1))
         raise DataError(
             f"no row of the sample could be read{reason}", path=clean(sources[0].path, 300)
         )
-    facts = tuple(_facts(s, sample) for s, sample in zip(sources, samples, strict=True))
-    return _estimated(facts, samples, vocabulary, bad_rows.reasons)
+    facts = {i: _facts(sources[i], sample) for i, sample in samples.items()}
+    dense = sum(f.rows for f in facts.values()) / sum(f.n_bytes for f in facts.values())
+    others = {
+        i: SourceFacts(
+            str(s.path), s.form, s.note, s.n_bytes, 0, round(s.n_bytes * dense), False, 0
+        )
+        for i, s in enumerate(sources)
+        if i not in facts
+    }
+    every = tuple(fact for _, fact in sorted({**facts, **others}.items()))
+    return _estimated(every, samples, vocabulary, bad_rows.reasons)
 
 
 @contextmanager
@@ -327,17 +338,20 @@ def _ratio(file: IO[bytes]) -> tuple[int, int]:
 
 def _estimated(
     facts: tuple[SourceFacts, ...],
-    samples: list[_Sample],
+    samples: dict[int, _Sample],
     vocabulary: Vocabulary,
     reasons: Counter[str],
 ) -> Exploration:
-    block = _joined([block for sample in samples for block in sample.blocks])
-    scales = [f.rows / max(1, s.rows + s.bad) for f, s in zip(facts, samples, strict=True)]
-    rows = round(sum(k * s.rows for k, s in zip(scales, samples, strict=True)))
-    nnz = round(sum(k * s.nnz for k, s in zip(scales, samples, strict=True)))
+    block = _joined([block for sample in samples.values() for block in sample.blocks])
+    sampled = [(facts[i], sample) for i, sample in samples.items()]
+    scales = [f.rows / max(1, s.rows + s.bad) for f, s in sampled]
+    more = sum(f.rows for f in facts) / max(1, sum(f.rows for f, _ in sampled))
+    rows = round(more * sum(k * s.rows for k, (_, s) in zip(scales, sampled, strict=True)))
+    nnz = round(more * sum(k * s.nnz for k, (_, s) in zip(scales, sampled, strict=True)))
+    reading = more * sum(s.seconds(f.rows) for f, s in sampled)
     whole = bool(np.all((block.values >= 0) & (block.values <= 255) & (block.values % 1 == 0)))
     per_value, per_row = _packed(block, vocabulary, np.dtype(np.uint8 if whole else np.float32))
-    ended = all(sample.ended for sample in samples)
+    ended = len(samples) == len(facts) and all(sample.ended for sample in samples.values())
     names = sum(
         _names_bytes(names, ids, rows / max(1, block.n_rows))
         for names, ids in (
@@ -345,7 +359,6 @@ def _estimated(
             (vocabulary.label_names(), block.labels),
         )
     )
-    reading = sum(s.seconds(f.rows) for f, s in zip(facts, samples, strict=True))
     return Exploration(
         facts,
         block.n_rows,

@@ -99,6 +99,19 @@ def test_several_sources_are_added_up(tiny):
     assert found.value_kind == "float32"
 
 
+def test_of_many_sources_some_are_read(tiny, monkeypatch):
+    monkeypatch.setattr(module, "MOST_SOURCES", 3)
+    paths = [tiny.text(f"{i}.vw", ["a |w x y"] * 40) for i in range(10)]
+    found = explore(paths)
+    assert (found.rows, found.nnz, found.sample_rows, found.exact) == (400, 800, 120, False)
+    assert [source.sample_rows for source in found.sources] == [40, 0, 0, 0, 40, 0, 0, 0, 0, 40]
+
+
+def test_rows_without_features_are_no_reason_to_stop(tiny):
+    found = explore(tiny.text("r.vw", ["a |", "b |"]))
+    assert (found.rows, found.nnz, found.sample_classes, found.sample_features) == (2, 0, 2, 0)
+
+
 def test_wrong_calls_are_refused(tiny):
     with pytest.raises(UsageError, match="no such file"):
         explore(tiny.folder / "none")

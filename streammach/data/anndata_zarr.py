@@ -22,6 +22,7 @@ from streammach.data.zarr_arrays import ZarrArray
 from streammach.data.zarr_metadata import OBJECT_BYTES, Node, check_files, place_in, read_node
 from streammach.errors import DataError, StreammachError, UsageError, clean
 
+ROW_BYTES = 24  # of a dense value while its row is read
 SPARSE_PARTS = ("data", "indices", "indptr")
 COLUMN_HINT = "Name a column with --y-path obs/COLUMN."
 
@@ -206,6 +207,7 @@ class AnnDataSource(MatrixSource):
                 path=clean(node.folder, 300),
             )
         check_numbers(array.dtype, self.path, self._x or "the array")
+        check_held(array.shape[1] * ROW_BYTES, self.path, "a row")
         return Dense(array.read, (array.shape[0], array.shape[1]), array.facts.chunks[0])
 
     def _sparse(self, node: Node) -> Sparse:

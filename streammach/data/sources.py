@@ -87,7 +87,8 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source:
     if path.is_dir() and form in (None, "anndata"):
         return AnnDataSource(path, options)
     if not path.is_file():
-        raise UsageError("there is no such file", path=clean(path, 300))
+        what = f"it is a folder: --format {form}" if path.is_dir() else "there is no such file"
+        raise UsageError(what, path=clean(path, 300))
     if form == "anndata":
         raise UsageError("it is no folder: --format anndata", path=clean(path, 300))
     form = form or _by_magic(path)

@@ -26,7 +26,7 @@ from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.data.zarr_arrays import ZarrArray
 from streammach.data.zarr_metadata import read_node
-from streammach.errors import DataError, UsageError
+from streammach.errors import BudgetError, DataError, UsageError
 from streammach.prediction.inputs import Seen, rows_of
 from tests.data.test_matrix_sources import LABELS, X, stored, wanted
 
@@ -409,7 +409,7 @@ def test_bad_folders_are_refused_and_nothing_is_made(name, tmp_path, capsys):
     change, message = REFUSED[name]
     change(made(tmp_path / "a.zarr", sp.csr_array(X)))
     before = sorted(tmp_path.iterdir())
-    with pytest.raises((DataError, MemoryError), match=message) as caught:
+    with pytest.raises((DataError, BudgetError), match=message) as caught:
         convert(tmp_path / "a.zarr", tmp_path / "out.zarr")
     assert "a.zarr" in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
@@ -436,6 +436,13 @@ def test_bad_folders_of_format_2_are_refused(name, tmp_path):
         convert(tmp_path / "a.zarr", tmp_path / "out.zarr", y_path="obs/y")
 
 
+def test_a_row_that_no_memory_holds_is_refused(tmp_path):
+    path = made(tmp_path / "a.zarr", X)
+    edit(path / "X/zarr.json", shape=[5, 1 << 50])
+    with pytest.raises(BudgetError, match=r"a row needs .* of memory"):
+        convert(path, tmp_path / "out.zarr")
+
+
 def test_codes_past_the_categories_are_refused(tmp_path):
     path = made(tmp_path / "a", X, labels=CELLS)
     for code, said in ((3, "holds 3 .int8., there are 3 categories"), (-2, "holds -2")):
@@ -453,6 +460,8 @@ def test_stores_and_other_folders_are_refused_in_one_line(tiny, tmp_path):
     with pytest.raises(UsageError, match="it is no folder"):
         convert(tiny.text("r.vw", ["a | x"]), tmp_path / "o.zarr", format="anndata")
     path = made(tmp_path / "a", X)
+    with pytest.raises(UsageError, match="it is a folder: --format vw"):
+        convert(path, tmp_path / "o.zarr", format="vw")
     with pytest.raises(UsageError, match=r"no matrix 'layers/z': --x-path"):
         convert(path, tmp_path / "o.zarr", x_path="layers/z")
     with pytest.raises(DataError, match=r"'\.\./a' is no path inside it"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streammach.data.convert import convert
+    from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
     from streammach.model.model import Model
     from streammach.planning.choose import plan
@@ -29,6 +30,7 @@ __all__ = [
     "Trainer",
     "callbacks",
     "convert",
+    "explore",
     "plan",
 ]
 
@@ -40,6 +42,7 @@ _HOMES = {
     "Run": "streammach.training.run",
     "Trainer": "streammach.training.trainer",
     "convert": "streammach.data.convert",
+    "explore": "streammach.data.explore",
     "plan": "streammach.planning.choose",
 }
 

@@ -14,6 +14,7 @@ from streammach.cli.options import (
     format_option,
     json_option,
     progress_option,
+    source_options,
     threads_option,
 )
 from streammach.cli.output import Progress, say, say_json, short_path
@@ -26,14 +27,7 @@ from streammach.errors import StoreError
 )
 @click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
 @format_option
-@click.option("--labels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
-              help="Labels of a matrix, .npy or one a line; once for each SRC.  "
-                   "[default: y.npy for X.npy]")  # fmt: skip
-@click.option("--x-path", metavar="NAME", help="Where in a file the rows are.  [default: guessed]")
-@click.option("--y-path", metavar="NAME",
-              help="Where in a file the labels are.  [default: guessed]")  # fmt: skip
-@click.option("--first-label", is_flag=True,
-              help="Take the first of several labels of a svmlight or XMC row.")  # fmt: skip
+@source_options
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
@@ -72,11 +66,13 @@ def convert(
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
     plain or gzip, or a matrix: .npz as scipy.sparse.save_npz writes it, with labels or y as one
-    more array, a .npy file, or HDF5 with a dense dataset or a group of data, indices and indptr.
-    Several files become one store; - is text on standard
-    input. Labels and features keep their names; columns of a matrix are
-    named by their numbers from 0. Rows that do not fit the memory are put aside beside OUT.zarr; a
-    conversion that was cut off after that goes on when the same command is given again.
+    more array, a .npy file, HDF5 with a dense dataset or a group of data, indices and indptr, or a
+    folder of AnnData in Zarr (--y-path obs/COLUMN, --x-path layers/NAME). Several files become one
+    store; - is text on standard input. Labels and features keep their names; columns without a name
+    get their numbers from 0.
+
+    Rows that do not fit the memory are put aside beside OUT.zarr; a conversion that was cut off
+    after that goes on when the same command is given again.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 

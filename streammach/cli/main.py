@@ -21,6 +21,7 @@ INTERRUPTED = 130
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
 MAX_LINE = 600
 COMMANDS = {
+    "explore": "streammach.cli.explore",
     "convert": "streammach.cli.data",
     "verify": "streammach.cli.data",
     "info": "streammach.cli.info",

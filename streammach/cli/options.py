@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -30,9 +31,27 @@ debug_option = click.option(
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["vw", "svmlight", "xmc", "hdf5", "npz", "npy"]),
+    type=click.Choice(["vw", "svmlight", "xmc", "hdf5", "npz", "npy", "anndata"]),
     help="Format of the files.  [default: guessed from their content]",
 )
+
+
+def source_options(command: F) -> F:
+    """Add the options that say where rows and labels are in a source."""
+    options = [
+        click.option("--labels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+                     help="Labels of a matrix, .npy or one a line; once for each SRC.  "
+                          "[default: y.npy for X.npy]"),
+        click.option("--x-path", metavar="NAME",
+                     help="Where in a file the rows are.  [default: guessed]"),
+        click.option("--y-path", metavar="NAME",
+                     help="Where in a file the labels are.  [default: guessed]"),
+        click.option("--first-label", is_flag=True,
+                     help="Take the first of several labels of a svmlight or XMC row."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def shape_options(command: F) -> F:

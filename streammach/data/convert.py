@@ -187,7 +187,7 @@ def _make(
         build = Build(opened, job, settings)
         resume = job.prepare({
             "format": FORMAT,
-            "sources": [] if piped else [file_facts(s.path) for s in opened],
+            "sources": [] if piped else [[s.n_bytes, file_facts(s.path)] for s in opened],
             "labels": [file_facts(path) for path in label_paths],
             "forms": [source.form for source in opened],
             "x_path": options.x_path,

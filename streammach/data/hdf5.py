@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels
+from streammach.data.label_arrays import Labels, column_names
 from streammach.data.matrix import (
     MAX_PIECE_BYTES,
     Dense,
@@ -121,6 +121,7 @@ class Hdf5Source(MatrixSource):
         The file.
     options : SourceOptions
         `x_path` and `y_path` name the rows and the labels; guessed where only one can be meant.
+        Labels may be a group of codes and categories; columns of AnnData have the names of var.
     """
 
     form = "hdf5"
@@ -131,9 +132,12 @@ class Hdf5Source(MatrixSource):
         with open_hdf5(path) as file:
             found = datasets_of(file)
             self._x = self._rows_path(found)
-            self._y = self._labels_path(found, self._n_rows(found))
+            self._is_anndata = file.attrs.get("encoding-type") == "anndata"
+            self._names = self._names_path(file, found)
+            self._y = self._labels_path(file, found)
             labels = f", labels from {clean(self._y)}" if self._y is not None else ""
-            self.note = f"rows from {clean(self._x)}{labels}"
+            names = f", names from {clean(self._names)}" if self._names is not None else ""
+            self.note = f"rows from {clean(self._x)}{labels}{names}"
 
     def _rows_path(self, found: dict[str, Any]) -> str:
         groups = {name.rpartition("/")[0] for name in found}
@@ -151,12 +155,13 @@ class Hdf5Source(MatrixSource):
         wide = {name for name in dense if found[name].shape[1] > 1} | sparse
         return self._only(wide or dense, ("X", "x"), "rows", "--x-path")
 
-    def _labels_path(self, found: dict[str, Any], n_rows: int) -> str | None:
-        wanted = self._options.y_path
+    def _labels_path(self, file: Any, found: dict[str, Any]) -> str | None:
+        wanted, n_rows = self._options.y_path, self._n_rows(found)
         if self._options.labels is not None:
             return None
+        groups = _groups_of_rows(found, n_rows)
         if wanted is not None:
-            if wanted.strip("/") in found:
+            if wanted.strip("/") in found.keys() | groups:
                 return wanted.strip("/")
             raise UsageError(
                 f"it has no dataset '{clean(wanted)}': --y-path", path=clean(self.path, 300)
@@ -168,9 +173,21 @@ class Hdf5Source(MatrixSource):
             if name not in parts and name != self._x
             and d.shape in ((n_rows,), (n_rows, 1)) and d.dtype.kind in "biufSO"
         }  # fmt: skip
+        if self._is_anndata:  # groups of rows before all else; numbers are seldom classes
+            plain = {name for name in fitting if found[name].dtype.kind in "iuSO"}
+            fitting = groups or plain - {_index_of(file, "obs", found)}
+        else:
+            fitting = fitting - {_inside(group, "codes") for group in groups} | groups
         if not fitting:
             return None
         return self._only(fitting, ("y", "labels"), "labels", "--y-path")
+
+    def _names_path(self, file: Any, found: dict[str, Any]) -> str | None:
+        """Return where AnnData has the names of the columns, or None."""
+        top = self._x.split("/")[0]
+        if not self._is_anndata or top not in ("X", "layers", "raw"):
+            return None
+        return _index_of(file, "raw/var" if top == "raw" else "var", found)
 
     def _only(self, names: set[str], usual: tuple[str, ...], what: str, option: str) -> str:
         """Return the one name that can be meant."""
@@ -201,8 +218,12 @@ class Hdf5Source(MatrixSource):
             if self._options.labels is not None:
                 labels: Labels | None = load_labels(self._options.labels)
             else:
-                labels = None if self._y is None else self._labels(found[self._y])
-            yield Opened(matrix, labels)
+                labels = None if self._y is None else self._labels(found, self._y)
+            names = None
+            if self._names is not None:
+                values = self._whole(found, self._names)
+                names = column_names(values, matrix.n_columns, self.path, self._names)
+            yield Opened(matrix, labels, names)
 
     def _dense(self, dataset: Any) -> Dense:
         check_dataset(dataset, self._x, self.path)
@@ -244,16 +265,40 @@ class Hdf5Source(MatrixSource):
         rows, columns = np.asarray(shape).ravel().tolist()
         return rows, columns
 
-    def _labels(self, dataset: Any) -> Labels:
+    def _labels(self, found: dict[str, Any], name: str) -> Labels:
+        if name in found:
+            return Labels.of(self._whole(found, name), self.path, name)
+        codes = self._whole(found, f"{name}/codes")
+        return Labels.of_groups(codes, self._whole(found, f"{name}/categories"), self.path, name)
+
+    def _whole(self, found: dict[str, Any], name: str) -> NDArray[Any]:
+        """Return an array of numbers or strings."""
         import h5py
 
-        assert self._y is not None
-        check_dataset(dataset, self._y, self.path)
+        dataset = found[name]
+        check_dataset(dataset, name, self.path)
         if dataset.dtype.hasobject and h5py.check_string_dtype(dataset.dtype) is None:
-            check_numbers(dataset.dtype, self.path, self._y)
-        check_held(dataset.size * dataset.dtype.itemsize, self.path, self._y)
+            check_numbers(dataset.dtype, self.path, name)
+        check_held(dataset.size * dataset.dtype.itemsize, self.path, name)
         values: NDArray[Any] = dataset[()]
-        return Labels.of(values, self.path, self._y)
+        return values
+
+
+def _groups_of_rows(found: dict[str, Any], n_rows: int) -> set[str]:
+    """Return the categorical columns: groups with a code for each row, and categories."""
+    return {
+        group
+        for group in (name.removesuffix("/codes") for name in found if name.endswith("/codes"))
+        if _inside(group, "categories") in found and found[f"{group}/codes"].shape == (n_rows,)
+    }
+
+
+def _index_of(file: Any, frame: str, found: dict[str, Any]) -> str | None:
+    """Return the index of a table of AnnData, if it is there: no link is followed."""
+    if not any(name.startswith(f"{frame}/") for name in found):
+        return None
+    name = f"{frame}/{file[frame].attrs.get('_index', '_index')}"
+    return name if name in found else None
 
 
 def _inside(group: str, name: str) -> str:

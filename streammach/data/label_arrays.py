@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
 from streammach.files import disk_error
-from streammach.rows.names import MAX_NAME
+from streammach.rows.names import MAX_NAME, Names
 
 NO_LABEL = "the row has no label"
 NOT_WHOLE = "label '{}' is not a whole number"
@@ -79,6 +79,81 @@ class Labels:
             refused = {i: (NOT_WHOLE, str(distinct[i])) for i in odd}
         names = [b"" if i in refused else b"%d" % int(x) for i, x in enumerate(distinct.tolist())]
         return cls(codes.astype(np.int64), names, refused)
+
+    @classmethod
+    def of_groups(
+        cls, codes: NDArray[Any], categories: NDArray[Any], path: Path, what: str
+    ) -> Labels:
+        """Return the labels of a categorical column.
+
+        Parameters
+        ----------
+        codes : integers (n,)
+            Place of each row's label among the categories; -1: it has none.
+        categories : array (K,)
+            Integers, whole floats or strings.
+        path : Path
+            Where they were read, for messages.
+        what : str
+            Which column it is.
+
+        Raises
+        ------
+        DataError
+            If a code is past the categories, or an array has another shape or type.
+        """
+        kinds = cls.of(categories, path, f"{what}/categories")
+        low, high = int(codes.min(initial=0)), int(codes.max(initial=-1))
+        if codes.dtype.kind not in "iu" or low < -1 or high >= len(kinds.codes):
+            raise DataError(
+                f"{clean(what)}/codes holds {low if low < -1 else high} ({codes.dtype}), there are "
+                f"{len(kinds.codes):,} categories",
+                path=clean(path, 300),
+            )
+        return kinds.taken(np.append(kinds.codes, -1)[codes.astype(np.int64)])  # the last: missing
+
+    def taken(self, codes: NDArray[np.int64]) -> Labels:
+        """Return rows with these codes: int64 (n,), of which -1 stands for a row without label."""
+        missing = len(self.names)
+        return Labels(
+            np.where(codes < 0, missing, codes).astype(np.int64),
+            [*self.names, b""],
+            {**self.refused, missing: (NO_LABEL, "")},
+        )
+
+
+def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:
+    """Return the names of a matrix's columns.
+
+    Parameters
+    ----------
+    values : array (n,)
+        Strings or numbers.
+    n_columns : int
+        How many there must be.
+    path : Path
+        Where they were read, for messages.
+    what : str
+        Which array it is.
+
+    Raises
+    ------
+    DataError
+        If there are more or fewer, or one is empty or too long.
+    """
+    raws = [
+        v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass")
+        for v in values.tolist()
+    ]
+    wrong = ""
+    if len(raws) != n_columns:
+        wrong = f"{len(raws):,} names for {n_columns:,} columns"
+    for place, raw in enumerate(raws):
+        if not wrong and not 0 < len(raw) <= MAX_NAME:
+            wrong = f"name {place} (counted from 0) has {len(raw):,} bytes"
+    if wrong:
+        raise DataError(f"{clean(what)}: {wrong}", path=clean(path, 300))
+    return Names.of(raws)
 
 
 def _refused_names(names: list[bytes]) -> dict[int, tuple[str, str]]:

@@ -20,6 +20,7 @@ from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import Columns, first_bad, nonzeros
+from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 PIECE_VALUES = 1 << 20  # read at a time
@@ -192,10 +193,11 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Opened:
-    """A matrix, and its labels if it has any."""
+    """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
 
     matrix: Matrix
     labels: Labels | None
+    names: Names | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ class MatrixSource(Source[MatrixPiece]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.n_rows = 0  # known once a block was read
         self._crc = google_crc32c.Checksum()
 
     @abstractmethod
@@ -246,6 +249,7 @@ class MatrixSource(Source[MatrixPiece]):
         """
         self._crc = google_crc32c.Checksum()
         with self.opened() as opened:
+            self.n_rows = opened.matrix.n_rows
             for piece in opened.matrix.pieces():
                 for part in (piece.indptr, piece.columns, piece.values):
                     self._crc.update(part.tobytes())
@@ -294,7 +298,7 @@ class MatrixReader:
         matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
         if self._columns is None:
             self._check_labels(labels, matrix.n_rows)
-            self._columns = Columns(matrix.n_columns)
+            self._columns = Columns(matrix.n_columns, piece.opened.names)
         places = rows.first_row + np.arange(len(rows.indptr) - 1)
         codes = None if labels is None else labels.codes[places]
         good, bad = self._good(rows, matrix.n_columns, labels)

@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from streammach.data.anndata_zarr import AnnDataSource
 from streammach.data.hdf5 import HDF5_MAGIC, Hdf5Source
 from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
 from streammach.data.source import Source
@@ -24,7 +25,7 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.files import disk_error
 
 TEXT_FORMATS = ("vw", "svmlight", "xmc")
-FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy")
+FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy", "anndata")
 MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy", HDF5_MAGIC: "hdf5"}
 SAMPLE_BYTES = 1 << 16
 
@@ -54,8 +55,13 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
     if path == STANDARD_INPUT:
         return _text_source(path, form, options)
+    if path.is_dir() and form in (None, "anndata"):
+        return AnnDataSource(path, options)
     if not path.is_file():
-        raise UsageError("there is no such file", path=clean(path, 300))
+        what = f"it is a folder: --format {form}" if path.is_dir() else "there is no such file"
+        raise UsageError(what, path=clean(path, 300))
+    if form == "anndata":
+        raise UsageError("it is no folder: --format anndata", path=clean(path, 300))
     form = form or _by_magic(path)
     if form != "hdf5" and options.x_path is not None:
         raise UsageError("it has no paths inside: --x-path", path=clean(path, 300))

@@ -67,10 +67,12 @@ REASONS = {
     15: "namespace '{}' is one too many, 1,048,575 are possible",
     16: "index '{}' is not below the header's number of columns",
     17: "label '{}' is not a number below the header's number of labels",
+    18: "label '{}' is not a finite number",
+    19: "qid '{}' is not an integer of at most 18 digits",
 }
 OK, NO_LABEL, COLON_LABEL, MANY_LABELS, BAD_WEIGHT, NO_BAR, TOUCHING = range(7)
 NO_NAME, NO_NUMBER, NOT_FINITE, BAD_SPACE, NO_VALUE, NO_INDEX, TOO_LONG, CONTROL = range(7, 15)
-MANY_SPACES, COLUMN_TOO_LARGE, LABEL_TOO_LARGE = 15, 16, 17
+MANY_SPACES, COLUMN_TOO_LARGE, LABEL_TOO_LARGE, NO_FINITE_LABEL, NO_QID = range(15, 20)
 
 NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, DOT, ZERO, NINE = (
     10,
@@ -84,7 +86,8 @@ NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, DOT, ZERO, NINE = (
     48,
     57,
 )
-COLON, LETTER_E, LETTER_I, LETTER_N, LETTER_Q, BAR = 58, 101, 105, 110, 113, 124
+COLON, LETTER_Q, BAR = 58, 113, 124
+NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
 
 
 class Parsed(NamedTuple):
@@ -188,6 +191,22 @@ def vw_head(text: Array, p: int, label_needed: bool) -> Any:
 
 
 @kernel(fastmath=False)
+def is_word(text: Array, start: int, end: int, word: Array) -> Any:
+    """Return whether the bytes are a word in small letters or large ones, a sign before it or not.
+
+    `word` uint8 (n,) is in small letters.
+    """
+    if end > start and (text[start] == PLUS or text[start] == MINUS):
+        start += 1
+    if end - start != word.shape[0]:
+        return False
+    for q in range(word.shape[0]):
+        if text[start + q] | 32 != word[q]:
+            return False
+    return True
+
+
+@kernel(fastmath=False)
 def svmlight_head(text: Array, p: int, state: Array) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
     end = token_end(text, p, HASH)
@@ -201,6 +220,8 @@ def svmlight_head(text: Array, p: int, state: Array) -> Any:
         return p, end, end, MANY_LABELS
     if state[MOST_LABELS] > 0 and not is_below(text, p, stop, state[MOST_LABELS]):
         return p, stop, end, LABEL_TOO_LARGE if stop > p else NO_LABEL
+    if is_word(text, p, stop, NAN) or is_word(text, p, stop, INF):
+        return p, stop, end, NO_FINITE_LABEL
     return p, stop, end, OK if stop > p else NO_LABEL
 
 
@@ -377,6 +398,8 @@ def features_of_row(
         if text[end] == COLON:
             if svmlight and end - p == 3 and text[p] == LETTER_Q:  # qid:n
                 p = token_end(text, end, HASH)
+                if not all_digits(text, end + 1, p):
+                    return p, n, BAD, NO_QID, end + 1, p
                 continue
             value, q, reason, exact = number(text, end + 1)
             if reason != OK or not (text[q] <= SPACE or text[q] == stop):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
@@ -41,8 +42,8 @@ class Seen:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store's folder rather than a file."""
-    return path.is_dir()
+    """Return whether a path is a store's folder rather than a file or another folder of rows."""
+    return path.is_dir() and not is_matrix_folder(path)
 
 
 def rows_of(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.names import NameTable, find, find_or_add, hash_name
+from streammach.rows.names import Names, NameTable, find, find_or_add, hash_name, padded
 from streammach.rows.vocabulary import Vocabulary
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
@@ -17,17 +17,22 @@ DIGITS = 20  # of the largest int64
 
 
 class Columns:
-    """Looks up the columns of a matrix in a vocabulary: names are numbers from 0 in decimal digits.
+    """Looks up the columns of a matrix in a vocabulary, as features without a namespace.
 
     Parameters
     ----------
     n_columns : int
         Number of columns.
+    names : Names, optional
+        A name for each column; otherwise they are numbers from 0 in decimal digits.
     """
 
-    def __init__(self, n_columns: int) -> None:
+    def __init__(self, n_columns: int, names: Names | None = None) -> None:
+        assert names is None or len(names) == n_columns, "a name for each column"
         self._ids = np.full(min(n_columns, KEPT_COLUMNS), NOT_YET, np.int32)
         self._digits = np.zeros(DIGITS + 8, np.uint8)
+        self._offsets = np.zeros(1, np.int64) if names is None else names.offsets
+        self._names = self._digits if names is None else padded(names.data)
 
     def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the feature id of each column; the vocabulary takes in new ones where it may.
@@ -52,6 +57,8 @@ class Columns:
                 done,
                 self._ids,
                 self._digits,
+                self._offsets,
+                self._names,
                 vocabulary.features,
                 vocabulary.add_features,
                 out,
@@ -67,28 +74,38 @@ def _column_ids(
     first: int,
     known: Array,
     digits: Array,
+    offsets: Array,
+    names: Array,
     table: NameTable,
     add: bool,
     out: Array,
 ) -> Any:
-    """Write the ids of the columns from `first` on; return where the table was full, or the end."""
+    """Write the ids of the columns from `first` on; return where the table was full, or the end.
+
+    With one entry in `offsets` int64 (1 or d + 1,), columns are named by their numbers.
+    """
     for i in range(first, columns.shape[0]):
         column = columns[i]
         if column < known.shape[0] and known[column] != NOT_YET:
             out[i] = known[column]
             continue
-        start, rest = DIGITS, column
-        while rest > 0 or start == DIGITS:
-            start -= 1
-            digits[start] = 48 + rest % 10
-            rest //= 10
-        state, head, second = hash_name(digits, start, DIGITS - start, 0)
+        if offsets.shape[0] > 1:
+            start, stop, text = offsets[column], offsets[column + 1], names
+        else:
+            start, stop, text = np.int64(DIGITS), np.int64(DIGITS), digits
+            rest = column
+            while rest > 0 or start == DIGITS:
+                start -= 1
+                digits[start] = 48 + rest % 10
+                rest //= 10
+        size = stop - start
+        state, head, second = hash_name(text, start, size, 0)
         if add:
-            found = find_or_add(table, digits, start, DIGITS - start, 0, state, head, second)
+            found = find_or_add(table, text, start, size, 0, state, head, second)
             if found < 0:
                 return i
         else:
-            found = find(table, digits, start, DIGITS - start, 0, state, head, second)[0]
+            found = find(table, text, start, size, 0, state, head, second)[0]
         out[i] = found
         if column < known.shape[0]:
             known[column] = found

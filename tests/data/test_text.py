@@ -82,17 +82,22 @@ def random_name(r):
     ])  # fmt: skip
 
 
+ODD_FEATURES = [
+    b"a:1", b"5", b":1", b"qid:3", b"qid:", b"qid:x", b"07:1", b"1" * 19 + b":1", b"-1:1",
+]  # fmt: skip
+
+
 def random_line(r, form):
     label = r.choice([b"1", b"22", b"dev_err", b"-3", b"0", b"00"] + [b""] * (r.random() < 0.05))
     if form == "svmlight":
         features = [
             b"%d:%s" % (r.randrange(9999), random_number(r) if r.random() < 0.05 else b"2.5")
             if r.random() < 0.97
-            else r.choice([b"a:1", b"5", b":1", b"qid:3", b"07:1", b"1" * 19 + b":1", b"-1:1"])
+            else r.choice(ODD_FEATURES)
             for _ in range(r.randrange(6))
         ]
         end = r.choice([b"", b"", b" # note 1:x", b" ", b"\r"])
-        label = r.choice([label] * 20 + [b"1,2"])
+        label = r.choice([label] * 20 + [b"1,2", b"NaN", b"-inf", b"nano", b"in"])
         return label + b"".join(b" " + f for f in features) + end
     usual = [b" ", b" ", b" 2.5 ", b" 'tag ", b" 1 'tag ", b" tag", b" 0.5 0.25 tag", b"\t"]
     odd = [b"", b" -1 ", b" x ", b":1 ", b" 1 2 3 ", b" 1e39 "]

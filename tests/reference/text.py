@@ -42,6 +42,8 @@ def svmlight(line):
         raise BadLine("no label")
     if b"," in head[0]:
         raise BadLine("labels")
+    if re.fullmatch(rb"[+-]?(nan|inf)", head[0], re.IGNORECASE):
+        raise BadLine("not finite")
     out = []
     for token in head[1:]:
         name, colon, value = token.partition(b":")
@@ -50,6 +52,8 @@ def svmlight(line):
         if not colon:
             raise BadLine("no value")
         if name == b"qid":
+            if not INDEX.fullmatch(value):
+                raise BadLine("qid")
             continue
         found = number(value)
         if not INDEX.fullmatch(name):

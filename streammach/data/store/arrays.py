@@ -51,7 +51,8 @@ def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
 
 
-def _codec(dtype: np.dtype[np.generic]) -> Blosc:
+def codec_of(dtype: np.dtype[np.generic]) -> Blosc:
+    """Return the codec of an array's chunks."""
     mode = Blosc.SHUFFLE if shuffle_of(dtype) == "shuffle" else Blosc.BITSHUFFLE
     return Blosc("lz4", 5, mode)
 
@@ -102,7 +103,7 @@ class ArrayWriter:
         self.files: dict[str, FileFacts] = {}
         self._folder = folder
         self._map = map if pool is None else pool.map
-        self._codec = _codec(self.dtype)
+        self._codec = codec_of(self.dtype)
         self._chunk = np.zeros(CHUNK, self.dtype)
         self._index = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64)
         self._shard: Writer | None = None

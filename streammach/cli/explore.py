@@ -1,0 +1,90 @@
+"""The command explore: what sources hold, before they are converted."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streammach.cli.options import debug_option, epilog, format_option, json_option, source_options
+from streammach.cli.output import say, say_json, short_path
+from streammach.machine import size_text, time_text
+
+if TYPE_CHECKING:
+    from streammach.data.explore import Exploration, SourceFacts
+
+LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
+VALUES = {
+    "uint8": "integers from 0 to 255: a byte each",
+    "float32": "other numbers: float32, four bytes each",
+}
+
+
+@click.command(epilog=epilog("streammach explore train.vw.gz"))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
+)
+@format_option
+@source_options
+@json_option
+@debug_option
+def explore(
+    sources: tuple[Path, ...],
+    form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
+    first_label: bool,
+    as_json: bool,
+) -> None:
+    """Look at the start of sources: what they hold, what their conversion will take.
+
+    A few MB of each source are read and nothing is written. What is said of the rest takes it for
+    rows like those at the start: where rows are sorted, their start tells little.
+    """
+    from streammach.data.explore import explore as run  # compiled code loads on demand
+
+    found = run(
+        sources, format=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label
+    )
+    if as_json:
+        say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})
+        return
+    for source in found.sources:
+        say(_source_line(source))
+    for name, text in _lines(found):
+        say(f"{name:<10}{text}")
+
+
+def _about(n: int, *, exact: bool) -> str:
+    """Return a number, to three digits where it is an estimate."""
+    return f"{n:,}" if exact else f"about {float(f'{n:.3g}'):,.0f}"
+
+
+def _source_line(source: SourceFacts) -> str:
+    size = size_text(source.n_bytes)
+    if source.text_bytes not in (0, source.n_bytes):
+        size += f", {size_text(source.text_bytes)} of text"
+    note = f"; {source.note}" if source.note else ""
+    rows = _about(source.rows, exact=source.exact)
+    return f"{short_path(source.path)}: {source.form}, {size}, {rows} rows{note}"
+
+
+def _lines(found: Exploration) -> list[tuple[str, str]]:
+    n_read = found.sample_rows + sum(found.skipped.values())
+    bad = ", ".join(f"{n:,} {reason}" for reason, n in found.skipped.items())
+    whole = "all" if found.exact else "the first"
+    return [
+        ("sample", f"{whole} {n_read:,} rows: {found.sample_classes:,} classes, "
+                   f"{found.sample_features:,} features"),
+        ("row", f"{found.mean_row_nnz:.3g} values, at most {found.max_row_nnz:,}"),
+        ("labels", LABELS[found.label_kind]),
+        ("values", VALUES[found.value_kind]),
+        ("bad rows", bad or "none"),
+        ("store", f"about {size_text(found.store_bytes)}, "
+                  f"{_about(found.rows, exact=found.exact)} rows with "
+                  f"{_about(found.nnz, exact=found.exact)} values"),
+        ("convert", f"about {time_text(found.seconds)} on one core"),
+    ]  # fmt: skip

@@ -1,0 +1,431 @@
+"""Looks at the start of sources: what they hold, and what their conversion will take.
+
+All figures beyond the sample are estimates: they take the rest for rows like those at the start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.bad_rows import BadRows
+from streammach.data.matrix import MatrixSource
+from streammach.data.source import Source
+from streammach.data.source_options import SourceOptions
+from streammach.data.sources import open_source
+from streammach.data.store.arrays import CHUNK, codec_of
+from streammach.data.text import GZIP_MAGIC, STANDARD_INPUT, gzip_error
+from streammach.errors import DataError, UsageError, clean
+from streammach.files import disk_error
+from streammach.rows.block import RowBlock
+from streammach.rows.finish import finished
+from streammach.rows.names import Names
+from streammach.rows.vocabulary import Vocabulary, by_frequency
+
+SAMPLE_TEXT = 4 << 20  # bytes of text that are read
+SAMPLE_VALUES = 1 << 20
+MOST_SOURCES = 16  # that are sampled; more are taken for like these
+MOST_READ = 64 << 20  # bytes of a file, where nearly all rows are bad
+GZIP_BITS = 31
+SCRATCH_BYTES_PER_VALUE = 8  # a feature and a value as they are set aside for the shuffle
+SCRATCH_BYTES_PER_ROW = 32  # its key, place, class, weight and length
+FIXED_BYTES = 100_000  # metadata, tables of shards, last chunks that are filled up
+FIXED_SECONDS = 1.0  # to start and to load compiled code
+FINISH_SECONDS_PER_VALUE = 60e-9  # shuffle, sort, pack; the time to read is measured on the spot
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """One source.
+
+    Attributes
+    ----------
+    path, form, note : str
+        The file or folder, its format, and what was guessed beside the format.
+    n_bytes : int
+        Its size on disk.
+    text_bytes : int
+        Bytes of text when decompressed, an estimate for gzip; 0 for matrices.
+    rows : int
+        Rows, good ones and bad ones; an estimate unless `exact`.
+    exact : bool
+        Whether the rows are counted: the source was read to its end, or says it.
+    sample_rows : int
+        Rows that were read; 0 where there are many sources and this one is taken for like the rest.
+    """
+
+    path: str
+    form: str
+    note: str
+    n_bytes: int
+    text_bytes: int
+    rows: int
+    exact: bool
+    sample_rows: int
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What sources hold, and what converting them will take.
+
+    Attributes
+    ----------
+    sources : tuple of SourceFacts
+        Each source.
+    sample_rows, sample_nnz : int
+        Good rows that were read, and their values.
+    sample_classes, sample_features : int
+        Classes and features among them.
+    max_row_nnz : int
+        The most values of a row among them.
+    skipped : dict of str to int
+        Bad rows among those read, by reason.
+    label_kind : str
+        ``integer``, ``utf8`` or ``bytes``: what all labels of the sample are.
+    value_kind : str
+        ``uint8`` if all values of the sample are integers from 0 to 255, else ``float32``.
+    exact : bool
+        Whether the sources were read to their ends, so that nothing below is an estimate but times
+        and bytes.
+    rows, nnz : int
+        Good rows and their values in all sources.
+    store_bytes, scratch_bytes : int
+        What the store takes on disk, and at most what its conversion takes beside it.
+    seconds : float
+        Time of the conversion on one thread.
+    """
+
+    sources: tuple[SourceFacts, ...]
+    sample_rows: int
+    sample_nnz: int
+    sample_classes: int
+    sample_features: int
+    max_row_nnz: int
+    skipped: dict[str, int]
+    label_kind: str
+    value_kind: str
+    exact: bool
+    rows: int
+    nnz: int
+    store_bytes: int
+    scratch_bytes: int
+    seconds: float
+
+    @property
+    def mean_row_nnz(self) -> float:
+        """Values of a row of the sample, on average."""
+        return self.sample_nnz / self.sample_rows
+
+
+@dataclass
+class _Sample:
+    """Rows from the start of a source, and what reading them took."""
+
+    blocks: list[RowBlock] = field(default_factory=list)
+    bad: int = 0
+    nnz: int = 0
+    text_bytes: int = 0
+    times: list[tuple[float, int]] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Good rows."""
+        return sum(block.n_rows for block in self.blocks)
+
+    def seconds(self, rows: int) -> float:
+        """Return the time to read so many rows, without what starts and compiles for the first."""
+        if not self.times:
+            return 0.0
+        (first, first_rows), (last, last_rows) = self.times[0], self.times[-1]
+        if last_rows > first_rows:
+            return rows * (last - first) / (last_rows - first_rows)
+        return rows * last / max(1, last_rows)
+
+
+def explore(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    x_path: str | None = None,
+    y_path: str | None = None,
+    first_label: bool = False,
+) -> Exploration:
+    """Look at the start of sources without converting them.
+
+    Parameters
+    ----------
+    paths : path-like or sequence of them
+        Sources as :func:`convert` takes them.
+    format : str, optional
+        Their format; guessed otherwise.
+    labels : path-like or sequence of them
+        Files of labels, one for each source.
+    x_path, y_path : str, optional
+        Where in a file of several arrays rows and labels are; guessed otherwise.
+    first_label : bool
+        Whether a row of text with several labels counts under the first one.
+
+    Raises
+    ------
+    UsageError
+        If a path or option is wrong.
+    DataError
+        If a source is damaged or in no known format, or no row of the samples is good.
+    DiskError
+        If a file cannot be read.
+    """
+    files = [Path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    given: list[str | os.PathLike[str] | None] = (
+        [labels] if isinstance(labels, str | os.PathLike) else [*labels]
+    )
+    if not files:
+        raise UsageError("no source was named")
+    if STANDARD_INPUT in files:
+        raise UsageError("standard input can be read once, by convert: -")
+    if given and len(given) != len(files):
+        raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
+    options = [
+        SourceOptions(format, Path(y) if y else None, x_path, y_path, first_label)
+        for y in (given or [None] * len(files))
+    ]
+    return explore_sources([open_source(f, o) for f, o in zip(files, options, strict=True)])
+
+
+def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
+    """Look at the start of sources that are open.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        One at least.
+
+    Raises
+    ------
+    DataError
+        If a source is damaged, or no row of the samples is good.
+    DiskError
+        If a file cannot be read.
+    """
+    vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
+    chosen = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
+    samples = {i: _sampled(sources[i], vocabulary, bad_rows) for i in chosen.astype(int).tolist()}
+    if not any(sample.rows for sample in samples.values()):
+        reason = "".join(f" ({clean(reason)})" for reason, _ in bad_rows.reasons.most_common(1))
+        raise DataError(
+            f"no row of the sample could be read{reason}", path=clean(sources[0].path, 300)
+        )
+    facts = {i: _facts(sources[i], sample) for i, sample in samples.items()}
+    dense = sum(f.rows for f in facts.values()) / sum(f.n_bytes for f in facts.values())
+    others = {
+        i: SourceFacts(
+            str(s.path), s.form, s.note, s.n_bytes, 0, round(s.n_bytes * dense), False, 0
+        )
+        for i, s in enumerate(sources)
+        if i not in facts
+    }
+    every = tuple(fact for _, fact in sorted({**facts, **others}.items()))
+    return _estimated(every, samples, vocabulary, bad_rows.reasons)
+
+
+@contextmanager
+def _closing(blocks: Iterator[RowBlock]) -> Iterator[Iterator[RowBlock]]:
+    """Close a source at the end of a block, wherever its reader stopped."""
+    try:
+        yield blocks
+    finally:
+        close: Callable[[], None] = getattr(blocks, "close", lambda: None)
+        close()
+
+
+class _EnoughError(Exception):
+    """So many bytes were read that no further row is waited for."""
+
+
+def _stop_late(n_bytes: int) -> None:
+    if n_bytes > MOST_READ:
+        raise _EnoughError
+
+
+def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> _Sample:
+    sample, bad = _Sample(), bad_rows.reasons.total()
+    began = time.perf_counter()
+    with (
+        suppress(_EnoughError),
+        _closing(source.blocks(vocabulary, bad_rows, progress=_stop_late)) as blocks,
+    ):
+        for block in blocks:
+            assert block.places is not None
+            sample.blocks.append(_copied(block))
+            sample.nnz += block.nnz
+            sample.text_bytes = int(block.places[-1]) if block.n_rows else sample.text_bytes
+            sample.bad = bad_rows.reasons.total() - bad
+            sample.times.append((time.perf_counter() - began, sample.rows + sample.bad))
+            if sample.text_bytes >= SAMPLE_TEXT or sample.nnz >= SAMPLE_VALUES:
+                sample.ended = next(blocks, None) is None
+                break
+        else:
+            sample.ended = True
+    if sample.ended or not sample.blocks:
+        sample.bad = bad_rows.reasons.total() - bad
+    return sample
+
+
+def _copied(block: RowBlock) -> RowBlock:
+    return RowBlock(
+        block.indptr.copy(), block.features.copy(), block.values.copy(), block.labels.copy()
+    )
+
+
+def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
+    """Return what is known of a source after its sample was read."""
+    read = sample.rows + sample.bad
+    rows, exact, text = read, sample.ended, 0
+    if isinstance(source, MatrixSource):
+        rows, exact = source.n_rows, True
+    else:
+        text = text_size(source.path)
+        if not sample.ended:
+            rows = max(read, round(read * text / max(1, sample.text_bytes)))
+    return SourceFacts(
+        str(source.path), source.form, source.note, source.n_bytes, text, rows, exact, read
+    )
+
+
+def text_size(path: Path) -> int:
+    """Return the bytes of a text, decompressed; of gzip from the ratio at its start.
+
+    Raises
+    ------
+    DataError
+        If a gzip stream is damaged at its start.
+    DiskError
+        If the file cannot be read.
+    """
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as file:
+            if file.read(2) != GZIP_MAGIC:
+                return size
+            file.seek(0)
+            text, packed = _ratio(file)
+    except zlib.error as error:
+        raise gzip_error(error, path, 0) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+    return text if packed >= size else round(text * size / max(1, packed))
+
+
+def _ratio(file: IO[bytes]) -> tuple[int, int]:
+    """Return how many bytes of text the first bytes of a gzip file give, and how many these are."""
+    stream, text, packed = zlib.decompressobj(GZIP_BITS), 0, 0
+    while text < SAMPLE_TEXT and (piece := file.read(1 << 16)):
+        packed += len(piece)
+        while piece:
+            text += len(stream.decompress(piece))
+            piece = stream.unused_data
+            if stream.eof:  # the next member
+                stream = zlib.decompressobj(GZIP_BITS)
+    return text, packed
+
+
+def _estimated(
+    facts: tuple[SourceFacts, ...],
+    samples: dict[int, _Sample],
+    vocabulary: Vocabulary,
+    reasons: Counter[str],
+) -> Exploration:
+    block = _joined([block for sample in samples.values() for block in sample.blocks])
+    sampled = [(facts[i], sample) for i, sample in samples.items()]
+    scales = [f.rows / max(1, s.rows + s.bad) for f, s in sampled]
+    more = sum(f.rows for f in facts) / max(1, sum(f.rows for f, _ in sampled))
+    rows = round(more * sum(k * s.rows for k, (_, s) in zip(scales, sampled, strict=True)))
+    nnz = round(more * sum(k * s.nnz for k, (_, s) in zip(scales, sampled, strict=True)))
+    reading = more * sum(s.seconds(f.rows) for f, s in sampled)
+    whole = bool(np.all((block.values >= 0) & (block.values <= 255) & (block.values % 1 == 0)))
+    per_value, per_row = _packed(block, vocabulary, np.dtype(np.uint8 if whole else np.float32))
+    ended = len(samples) == len(facts) and all(sample.ended for sample in samples.values())
+    names = sum(
+        _names_bytes(names, ids, rows / max(1, block.n_rows))
+        for names, ids in (
+            (vocabulary.feature_names(), block.features),
+            (vocabulary.label_names(), block.labels),
+        )
+    )
+    return Exploration(
+        facts,
+        block.n_rows,
+        block.nnz,
+        vocabulary.n_labels,
+        vocabulary.n_features,
+        int(np.diff(block.indptr).max(initial=0)),
+        dict(sorted(reasons.items())),
+        vocabulary.label_names().kind,
+        "uint8" if whole else "float32",
+        ended,
+        rows,
+        nnz,
+        round(FIXED_BYTES + per_value * nnz + per_row * rows + names),
+        nnz * SCRATCH_BYTES_PER_VALUE + rows * SCRATCH_BYTES_PER_ROW,
+        FIXED_SECONDS + reading + FINISH_SECONDS_PER_VALUE * nnz,
+    )
+
+
+def _joined(blocks: list[RowBlock]) -> RowBlock:
+    starts = np.cumsum([0] + [block.nnz for block in blocks])
+    parts = [block.indptr[1:] + a for block, a in zip(blocks, starts.tolist(), strict=False)]
+    return RowBlock(
+        np.concatenate([np.zeros(1, np.int64), *parts]),
+        np.concatenate([block.features for block in blocks]),
+        np.concatenate([block.values for block in blocks]),
+        np.concatenate([block.labels for block in blocks]),
+    )
+
+
+def _packed(
+    block: RowBlock, vocabulary: Vocabulary, value_type: np.dtype[Any]
+) -> tuple[float, float]:
+    """Return the bytes that a value and a row of the sample take in a store."""
+    counts = np.bincount(block.features, minlength=vocabulary.n_features)
+    rank = np.empty(len(counts), np.int32)
+    rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
+    done = finished(block, rank)
+    values = _encoded(done.features) + _encoded(done.values.astype(value_type))
+    rows = _encoded(done.indptr) + _encoded(done.labels)
+    return values / max(1, block.nnz), rows / max(1, block.n_rows)
+
+
+def _encoded(values: NDArray[Any]) -> int:
+    codec = codec_of(values.dtype)
+    return sum(len(codec.encode(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
+
+
+def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
+    """Return the bytes of the names that so many times the rows will have.
+
+    Each doubling of the rows multiplies the names by a factor that falls as it fell between the
+    quarter, the half and the whole of the sample.
+    """
+    quarter, half = (len(np.unique(ids[: len(ids) // part])) for part in (4, 2))
+    if not quarter or scale <= 1:
+        growth = 1.0
+    else:
+        now, before = np.log2(len(names) / half), np.log2(half / quarter)
+        falls = max(0.02, before - now)
+        doublings = np.log2(scale)
+        steps = min(doublings, now / falls)  # until nothing is new
+        growth = 2 ** (steps * now - falls * steps * (steps + 1) / 2) if steps > 0 else 1.0
+    counts = np.bincount(ids, minlength=len(names)).astype(np.int64)
+    packed = sum(_encoded(part) for part in (names.offsets, names.data, counts))
+    return packed * max(1.0, float(growth))

@@ -1,0 +1,480 @@
+"""AnnData in folders of Zarr: the rows that were written, any codec, and what is refused."""
+
+import json
+import os
+import warnings
+from types import SimpleNamespace
+
+import google_crc32c
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from numcodecs import Blosc, Delta, GZip, Zlib, Zstd, blosc
+from zarr.codecs import (
+    BloscCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
+
+from streammach.cli.main import main
+from streammach.data.convert import convert
+from streammach.data.store.dataset import Dataset
+from streammach.data.zarr_arrays import ZarrArray
+from streammach.data.zarr_metadata import read_node
+from streammach.errors import BudgetError, DataError, UsageError
+from streammach.prediction.inputs import Seen, rows_of
+from tests.data.test_matrix_sources import LABELS, X, stored, wanted
+
+NAMES = ["TP53", "a^b", "ä", "7"]
+CELLS = ["T cell", "B", "T cell", "", "ä"]  # "" stands for a missing one
+PLAIN = {"array.write_empty_chunks": True}
+
+
+def put(group, name, values, **options):
+    """An array in a group."""
+    values = np.asarray(values)
+    if values.dtype.kind in "UO":
+        values = values.astype(object)
+        options.setdefault("dtype", str)
+    array = group.create_array(
+        name, shape=values.shape, dtype=options.pop("dtype", values.dtype), **options
+    )
+    array[...] = values
+    return array
+
+
+def categorical(group, name, values):
+    """A column as anndata writes groups: -1 stands for a missing value."""
+    kinds = sorted({v for v in values if v != ""})
+    column = group.create_group(name)
+    column.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0"})
+    put(column, "codes", np.array([kinds.index(v) if v != "" else -1 for v in values], np.int8))
+    put(column, "categories", kinds)
+
+
+def made(path, x=X, form=3, labels=LABELS, names=NAMES, **options):
+    """An AnnData folder with a matrix of this form, written by zarr-python."""
+    with zarr.config.set(PLAIN), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        root = zarr.create_group(path, zarr_format=form)
+        root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        if sp.issparse(x):
+            group = root.create_group("X")
+            group.attrs.update({"encoding-type": f"{x.format}_matrix", "shape": list(x.shape)})
+            for part in ("data", "indices", "indptr"):
+                put(group, part, getattr(x, part), **options)
+        else:
+            put(root, "X", x, **options)
+        obs, var = root.create_group("obs"), root.create_group("var")
+        obs.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
+        obs.attrs["column-order"] = ["y"]
+        var.attrs.update({"encoding-type": "dataframe", "_index": "gene", "column-order": []})
+        put(var, "gene", names)
+        if labels is not None and isinstance(labels[0], str):
+            categorical(obs, "y", labels)
+        elif labels is not None:
+            put(obs, "y", labels)
+    return path
+
+
+def named(x, labels, names=NAMES):
+    """Rows of a matrix whose columns have names: a name that holds '^' stands with one before."""
+    spelled = [f"^{n}" if "^" in n else n for n in names]
+    return sorted(
+        (label, sorted((spelled[int(c)], v) for c, v in row)) for label, row in wanted(x, labels)
+    )
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_what_anndata_writes_is_read(form, tmp_path):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    cells = pd.Categorical([c or None for c in CELLS])
+    obs = pd.DataFrame({"cell": cells, "n": LABELS}, index=[f"c{i}" for i in range(5)])
+    with warnings.catch_warnings(), ad.settings.override(zarr_write_format=form):
+        warnings.simplefilter("ignore")
+        data = ad.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=NAMES))
+        data.layers["twice"] = 2 * X
+        data.write_zarr(tmp_path / "a.zarr")
+    done = convert(tmp_path / "a.zarr", tmp_path / "o", on_bad_row="skip")
+    assert done.skipped == {"the row has no label": 1}
+    assert done.formats == ("anndata",)
+    assert done.notes == ("a.zarr: rows from X, labels from obs/cell, names from var/_index",)
+    there = [i for i, c in enumerate(CELLS) if c]
+    assert stored(tmp_path / "o") == named(X[there], [CELLS[i] for i in there])
+    convert(tmp_path / "a.zarr", tmp_path / "p", x_path="layers/twice", y_path="obs/n")
+    assert stored(tmp_path / "p") == named(2 * X, LABELS)
+
+
+def test_what_anndata_writes_to_hdf5_is_read(tmp_path):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    cells = pd.Categorical([c or None for c in CELLS])
+    obs = pd.DataFrame({"cell": cells, "n": LABELS}, index=[f"c{i}" for i in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = ad.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=NAMES))
+        data.layers["twice"] = 2 * X
+        data.write_h5ad(tmp_path / "a.h5ad")
+    done = convert(tmp_path / "a.h5ad", tmp_path / "o", on_bad_row="skip")
+    assert done.skipped == {"the row has no label": 1}
+    assert done.notes == ("a.h5ad: rows from X, labels from obs/cell, names from var/_index",)
+    there = [i for i, c in enumerate(CELLS) if c]
+    assert stored(tmp_path / "o") == named(X[there], [CELLS[i] for i in there])
+    convert(tmp_path / "a.h5ad", tmp_path / "p", x_path="layers/twice", y_path="obs/n")
+    assert stored(tmp_path / "p") == named(2 * X, LABELS)
+
+
+def test_codes_in_hdf5_are_never_labels_by_themselves(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = X
+        file["cell/codes"] = np.array([0, 1, -1, 1, 0], np.int8)
+        file["cell/categories"] = ["a", "b"]
+    done = convert(tmp_path / "a.h5", tmp_path / "o", on_bad_row="skip")
+    assert (done.notes, done.n_rows) == (("a.h5: rows from X, labels from cell",), 4)
+    assert [label for label, _ in stored(tmp_path / "o")] == ["a", "a", "b", "b"]
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["cell/codes"][0] = 2
+    with pytest.raises(DataError, match=r"cell/codes holds 2 .int8., there are 2 categories"):
+        convert(tmp_path / "a.h5", tmp_path / "p")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+@pytest.mark.parametrize("form", [2, 3])
+def test_many_chunks_and_pieces(form, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 3)
+    x, chunks = (sp.csr_array(X), (2,)) if kind == "sparse" else (X, (2, 3))
+    convert(made(tmp_path / "a", x, form, chunks=chunks), tmp_path / "o")
+    assert stored(tmp_path / "o") == named(X, LABELS)
+
+
+def test_names_are_those_of_text_and_found_again(tmp_path):
+    convert(made(tmp_path / "a", sp.csr_array(X)), tmp_path / "o")
+    (tmp_path / "r.vw").write_text("3 | TP53:1 |TP53 b |a b |  7 a^b\n", encoding="utf-8")
+    done = convert(tmp_path / "r.vw", tmp_path / "p", like=tmp_path / "o")
+    assert (done.n_features, done.nnz, done.unknown_values) == (3, 3, 2)
+    back = convert(made(tmp_path / "b", X[:, [3, 0]], names=["7", "no"]), tmp_path / "q",
+                   like=tmp_path / "p")  # fmt: skip
+    assert back.unknown_values == np.count_nonzero(X[:, 0])
+
+
+def test_equal_names_are_one_feature_and_counted(tmp_path):
+    done = convert(made(tmp_path / "a", X, names=["a", "b", "a", "b"]), tmp_path / "o")
+    assert (done.n_features, done.duplicates) == (2, 2)
+    assert ("3", [("b", -0.5)]) in stored(tmp_path / "o")
+
+
+CHAINS_3 = [
+    {"compressors": None},
+    {"compressors": ZstdCodec(level=1)},
+    {"compressors": ZstdCodec(level=1, checksum=True)},
+    {"compressors": GzipCodec(level=1)},
+    {"compressors": BloscCodec(cname="zstd", shuffle="bitshuffle")},
+    {"compressors": [BloscCodec(cname="lz4"), Crc32cCodec()]},
+    {"filters": TransposeCodec(order=(1, 0))},
+    {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    {"chunk_key_encoding": {"name": "default", "separator": "."}},
+    {"shards": (12, 6)},
+    {"shards": (12, 12), "filters": TransposeCodec(order=(1, 0)), "compressors": Crc32cCodec()},
+]
+
+
+@pytest.mark.parametrize("options", CHAINS_3)
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "i2", "u1", "?"])
+def test_every_codec_of_format_3_agrees_with_zarr(options, dtype, tmp_path, rng):
+    values = rng.integers(0, 200, (25, 11)).astype(dtype)
+    group = zarr.create_group(tmp_path / "a")
+    with zarr.config.set(PLAIN), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        put(group, "x", values, chunks=(4, 3), **options)
+    array = ZarrArray(read_node(tmp_path / "a" / "x").facts())
+    for start, stop in ((0, 25), (3, 13), (24, 25), (5, 5)):
+        found = array.read(start, stop)
+        assert np.array_equal(found, values[start:stop])
+        assert np.array_equal(found, group["x"][start:stop])
+
+
+@pytest.mark.parametrize("place", ["start", "end"])
+def test_the_table_of_a_shard_may_stand_first(place, tmp_path):
+    codec = ShardingCodec(chunk_shape=(3,), index_location=place)
+    array = zarr.create_array(
+        tmp_path / "a", shape=(20,), chunks=(12,), dtype="i4", serializer=codec, compressors=None
+    )
+    array[:] = np.arange(1, 21)
+    found = ZarrArray(read_node(tmp_path / "a").facts()).read(2, 20)
+    assert found.tolist() == list(range(3, 21))
+
+
+@pytest.mark.parametrize("packer", [None, Blosc("zstd"), Zstd(1), GZip(1), Zlib(1)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_every_codec_of_format_2_agrees_with_zarr(packer, order, tmp_path, rng):
+    values = rng.integers(1, 200, (25, 11)).astype("<i4")
+    group = zarr.create_group(tmp_path / "a", zarr_format=2)
+    put(group, "x", values, chunks=(4, 3), compressors=packer, order=order)
+    array = ZarrArray(read_node(tmp_path / "a" / "x").facts())
+    assert np.array_equal(array.read(3, 25), values[3:25])
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_strings_of_any_length(form, tmp_path):
+    group = zarr.create_group(tmp_path / "a", zarr_format=form)
+    names = [f"{'ä' * (i % 5)}{i}" for i in range(30)]
+    put(group, "x", names, chunks=(7,), **({"shards": (21,)} if form == 3 else {}))
+    array = ZarrArray(read_node(tmp_path / "a" / "x").facts())
+    assert array.read(5, 30).tolist() == names[5:]
+
+
+def test_a_folder_that_is_a_matrix_takes_labels_from_a_file(tmp_path):
+    made(tmp_path / "a", sp.csr_array(X))
+    np.save(tmp_path / "l.npy", LABELS)
+    convert(tmp_path / "a" / "X", tmp_path / "o", labels=tmp_path / "l.npy")
+    assert stored(tmp_path / "o") == wanted(X, LABELS)
+    made(tmp_path / "b", X)
+    convert(tmp_path / "b" / "X", tmp_path / "p", labels=tmp_path / "l.npy")
+    assert stored(tmp_path / "p") == wanted(X, LABELS)
+
+
+def test_labels_are_guessed_only_where_one_column_can_be_meant(tmp_path):
+    path = made(tmp_path / "a", X, labels=None)
+    root = zarr.open_group(path)
+    with zarr.config.set(PLAIN):
+        categorical(root["obs"], "cell", CELLS)
+        put(root["obs"], "total", LABELS)
+        put(root["obs"], "share", np.linspace(0, 1, 5))
+    root["obs"].attrs["column-order"] = ["share", "total", "cell", "gone"]
+    assert "obs/cell" in convert(path, tmp_path / "o", on_bad_row="skip").notes[0]
+    with zarr.config.set(PLAIN):
+        categorical(root["obs"], "batch", CELLS)
+    root["obs"].attrs["column-order"] = ["share", "total", "cell", "batch"]
+    with pytest.raises(UsageError, match=r"labels may be obs/cell, obs/batch.*--y-path"):
+        convert(path, tmp_path / "p")
+    with pytest.raises(UsageError, match=r"no 'obs/z': --y-path.*It has: obs/total, obs/cell"):
+        convert(path, tmp_path / "p", y_path="obs/z")
+    with pytest.raises(DataError, match=r"row 0 .*label '0.25' is not a whole number|row 1"):
+        convert(path, tmp_path / "p", y_path="obs/share")
+
+
+def test_columns_of_whole_numbers_and_missing_values(tmp_path):
+    path = made(tmp_path / "a", X, labels=None)
+    root = zarr.open_group(path)
+    column = root["obs"].create_group("n")
+    column.attrs["encoding-type"] = "nullable-integer"
+    put(column, "values", LABELS)
+    put(column, "mask", np.array([False, True, False, False, False]))
+    root["obs"].attrs["column-order"] = ["n"]
+    done = convert(path, tmp_path / "o", on_bad_row="skip")
+    assert done.skipped == {"the row has no label": 1}
+    there = [0, 2, 3, 4]
+    assert stored(tmp_path / "o") == named(X[there], LABELS[there])
+
+
+def edit(path, **changes):
+    """Change fields of a JSON document; None removes one."""
+    document = json.loads(path.read_text())
+    for name, value in changes.items():
+        document[name] = value
+    path.write_text(json.dumps(document))
+
+
+def linked_chunk(path):
+    chunk = path / "X/data/c/0"
+    chunk.rename(path.parent / "secret")
+    chunk.symlink_to(path.parent / "secret")
+
+
+def linked_folder(path):
+    (path / "X").rename(path.parent / "moved")
+    (path / "X").symlink_to(path.parent / "moved")
+
+
+def linked_metadata(path):
+    (path / "zarr.json").rename(path.parent / "z.json")
+    (path / "zarr.json").symlink_to(path.parent / "z.json")
+
+
+def pipe(path):
+    (path / "X/data/c/0").unlink()
+    os.mkfifo(path / "X/data/c/0")
+
+
+def replaced(name, **options):
+    """An array written anew with other options."""
+
+    def change(path):
+        root = zarr.open_group(path)
+        values = root[name][...]
+        del root[name]
+        with zarr.config.set(PLAIN), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            put(root, name, options.get("values", values), **options.get("to", {}))
+
+    return change
+
+
+def grid(size):
+    return {"name": "regular", "configuration": {"chunk_shape": [size]}}
+
+
+def bomb(body):
+    def change(path):
+        numbers = {"name": "bytes", "configuration": {"endian": "little"}}
+        edit(path / "X/data/zarr.json", codecs=[numbers, body[0]])
+        (path / "X/data/c/0").write_bytes(body[1])
+
+    return change
+
+
+BLOSC_BOMB = bytearray(blosc.compress(bytes(64), b"lz4", 5, 1))
+BLOSC_BOMB[4:8] = (1 << 31).to_bytes(4, "little")
+NO_SIZE = b"\x28\xb5\x2f\xfd\x00\x58" + bytes(8)
+
+
+def shard_hole(path):
+    replaced("X/data", to={"chunks": (2,), "shards": (8,), "compressors": None})(path)
+    shard = path / "X/data/c/0"
+    body = bytearray(shard.read_bytes())
+    body[-4 - 16 * 4 : -4 - 16 * 3] = b"\xff" * 16
+    body[-4:] = google_crc32c.value(bytes(body[-68:-4])).to_bytes(4, "little")
+    shard.write_bytes(body)
+
+
+def text(name, content):
+    return lambda path: (path / name).write_text(content)
+
+
+def attributes(name, **changes):
+    return lambda path: edit(path / name / "zarr.json", attributes=changes)
+
+
+def chunk(name, change):
+    def apply(path):
+        file = path / name
+        file.write_bytes(change(file.read_bytes()))
+
+    return apply
+
+
+REFUSED = {
+    "link": (linked_chunk, r"X/data/c/0 is a link.*with its files in it"),
+    "linked folder": (linked_folder, "X is a link"),
+    "linked metadata": (linked_metadata, "zarr.json is a link"),
+    "pipe": (pipe, "X/data/c/0 is neither a file nor a folder"),
+    "missing": (lambda p: (p / "X/indices/c/0").unlink(), "a chunk is missing: .*write_empty"),
+    "no pointers": (lambda p: (p / "X/indptr/c/0").unlink(), "a chunk is missing"),
+    "no labels' chunk": (lambda p: (p / "obs/y/c/0").unlink(), "a chunk is missing: .*obs/y"),
+    "no names' chunk": (lambda p: (p / "var/gene/c/0").unlink(), "a chunk is missing: .*var"),
+    "hole in a shard": (shard_hole, "chunk 0 of the shard is missing"),
+    "cut": (chunk("X/data/c/0", lambda b: b[:-3]), "a chunk is damaged"),
+    "empty": (chunk("X/data/c/0", lambda b: b""), "a chunk is damaged"),
+    "long": (chunk("X/data/c/0", lambda b: b * 9999), "a chunk is damaged.*possible"),
+    "zstd bomb": (bomb(({"name": "zstd"}, Zstd(1).encode(bytes(1 << 24)))), "more than 28 bytes"),
+    "zstd without size": (bomb(({"name": "zstd"}, NO_SIZE)), "a chunk is damaged"),
+    "blosc bomb": (bomb(({"name": "blosc"}, bytes(BLOSC_BOMB))), "more than 28 bytes"),
+    "gzip bomb": (bomb(({"name": "gzip"}, GZip(1).encode(bytes(1 << 20)))), "more than 28 bytes"),
+    "codec": (
+        bomb(({"name": "numcodecs.pickle"}, b"")), "codec 'numcodecs.pickle', which is not read"),
+    "huge chunks": (
+        lambda p: edit(p / "X/data/zarr.json", chunk_grid=grid(1 << 40)),
+        "chunks of 4,398,046,511,104 bytes"),
+    "huge pointers": (
+        lambda p: edit(p / "X/indptr/zarr.json", shape=[1 << 50]), r"indptr needs .* of memory"),
+    "more values": (lambda p: edit(p / "X/data/zarr.json", shape=[8]), "7 indices and 8 values"),
+    "shape": (attributes("X", **{"encoding-type": "csr_matrix", "shape": [5]}), "rows and columns"),
+    "rows": (attributes("X", **{"encoding-type": "csr_matrix", "shape": [9, 4]}), "6 row pointers"),
+    "columns": (
+        attributes("X", **{"encoding-type": "csr_matrix", "shape": [5, 3]}), "4 names for 3"),
+    "csc": (attributes("X", **{"encoding-type": "csc_matrix"}), "csc_matrix, rows are read from"),
+    "pointers": (replaced("X/indptr", values=np.array([0, 2, 1, 3, 6, 7])), "fall after row 1"),
+    "column": (replaced("X/indices", values=np.array([1, 3, 0, 0, 1, 4, 3])), "column '4'"),
+    "float columns": (replaced("X/indices", values=np.ones(7)), "integers are expected"),
+    "nan": (replaced("X/data", values=np.full(7, np.nan)), "'nan' is not a finite float32"),
+    "names": (replaced("var/gene", values=["a"] * 3), "3 names for 4 columns"),
+    "empty name": (replaced("var/gene", values=["a", "", "b", "c"]), r"name 1 \(counted from 0\)"),
+    "labels": (replaced("obs/y", values=np.ones(4, int)), "4 labels for 5 rows"),
+    "outside": (attributes("var", _index="../../secret"), "no usable name"),
+    "json": (text("X/zarr.json", "{"), "its metadata are damaged"),
+    "twice": (text("X/zarr.json", '{"a": 1, "a": 2}'), "repeats a key"),
+    "field": (lambda p: edit(p / "X/data/zarr.json", chunk_grid={}), "damaged .'name' is missing"),
+    "transformer": (
+        lambda p: edit(p / "X/data/zarr.json", storage_transformers=[{"name": "x"}]),
+        "went through a storage transformer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_folders_are_refused_and_nothing_is_made(name, tmp_path, capsys):
+    change, message = REFUSED[name]
+    change(made(tmp_path / "a.zarr", sp.csr_array(X)))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises((DataError, BudgetError), match=message) as caught:
+        convert(tmp_path / "a.zarr", tmp_path / "out.zarr")
+    assert "a.zarr" in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before
+    code = main(["convert", str(tmp_path / "a.zarr"), str(tmp_path / "out.zarr")])
+    assert code == caught.value.exit_code == (6 if name == "huge pointers" else 3)
+    assert capsys.readouterr().err.count("streammach: error:") == 1
+
+
+OLD = {
+    "objects": (lambda p: edit(p / "obs/y/.zarray", dtype="|O"), "Python objects"),
+    "filter": (
+        lambda p: edit(p / "X/data/.zarray", filters=[Delta("<f4").get_config()]), "codec 'delta'"),
+    "codec": (lambda p: edit(p / "X/data/.zarray", compressor={"id": "pickle"}), "codec 'pickle'"),
+    "fields": (lambda p: edit(p / "X/data/.zarray", dtype=[["a", "<i4"]]), "which is not read"),
+    "missing": (lambda p: (p / "X/data/0").unlink(), "a chunk is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_bad_folders_of_format_2_are_refused(name, tmp_path):
+    change, message = OLD[name]
+    change(made(tmp_path / "a.zarr", sp.csr_array(X), form=2))
+    with pytest.raises(DataError, match=message):
+        convert(tmp_path / "a.zarr", tmp_path / "out.zarr", y_path="obs/y")
+
+
+def test_a_row_that_no_memory_holds_is_refused(tmp_path):
+    path = made(tmp_path / "a.zarr", X)
+    edit(path / "X/zarr.json", shape=[5, 1 << 50])
+    with pytest.raises(BudgetError, match=r"a row needs .* of memory"):
+        convert(path, tmp_path / "out.zarr")
+
+
+def test_codes_past_the_categories_are_refused(tmp_path):
+    path = made(tmp_path / "a", X, labels=CELLS)
+    for code, said in ((3, "holds 3 .int8., there are 3 categories"), (-2, "holds -2")):
+        replaced("obs/y/codes", values=np.array([code, 0, 0, 0, 0], np.int8))(path)
+        with pytest.raises(DataError, match=said):
+            convert(path, tmp_path / "o")
+
+
+def test_stores_and_other_folders_are_refused_in_one_line(tiny, tmp_path):
+    with pytest.raises(DataError, match=r"it is a store already: .*streammach info"):
+        convert(tiny.store(), tmp_path / "o.zarr")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="neither AnnData nor a matrix"):
+        convert(tmp_path / "empty", tmp_path / "o.zarr")
+    with pytest.raises(UsageError, match="it is no folder"):
+        convert(tiny.text("r.vw", ["a | x"]), tmp_path / "o.zarr", format="anndata")
+    path = made(tmp_path / "a", X)
+    with pytest.raises(UsageError, match="it is a folder: --format vw"):
+        convert(path, tmp_path / "o.zarr", format="vw")
+    with pytest.raises(UsageError, match=r"no matrix 'layers/z': --x-path"):
+        convert(path, tmp_path / "o.zarr", x_path="layers/z")
+    with pytest.raises(DataError, match=r"'\.\./a' is no path inside it"):
+        convert(path, tmp_path / "o.zarr", x_path="../a")
+
+
+def test_the_rows_of_a_folder_are_predicted(tmp_path):
+    path = made(tmp_path / "a", sp.csr_array(X))
+    convert(path, tmp_path / "o")
+    with Dataset.open(tmp_path / "o") as data:
+        assert data.verify() == []
+        model = SimpleNamespace(labels=data.labels, features=data.features, store="other")
+        for source in (path, tmp_path / "o"):
+            seen = Seen()
+            rows = [block.nnz for block in rows_of(source, model, seen)]
+            assert (sum(rows), seen.rows, seen.unseen_labels, seen.unknown_values) == (7, 5, 0, 0)

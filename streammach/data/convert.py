@@ -10,14 +10,17 @@ from typing import Any
 
 from streammach.data.conversion.build import Build, Made, Progress, Settings
 from streammach.data.conversion.job import Job, file_facts
+from streammach.data.explore import explore_sources
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.writer import FORMAT
 from streammach.data.text import STANDARD_INPUT
 from streammach.errors import UsageError, clean
-from streammach.files import check_output, commit_folder, locked, move_file
+from streammach.files import check_free, check_output, commit_folder, locked, move_file
 from streammach.machine import cores
+
+LARGE_BYTES = 256 << 20  # of sources, from which on the disk is looked at before the work
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ def convert(
         options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
         job = Job(target)
+        _check_disk(opened, target)
         made, resumed = _make(opened, label_paths, options[0], job, settings)
         rejects = _commit(job, target)
     return _conversion(target, made, opened, rejects, resumed=resumed)
@@ -170,6 +174,14 @@ def _paths(
     given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> list[Path]:
     return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
+def _check_disk(opened: list[Source[Any]], target: Path) -> None:
+    """Refuse large sources whose store, and what is put aside for it, will not fit the disk."""
+    if sum(source.n_bytes for source in opened) < LARGE_BYTES:
+        return
+    found = explore_sources(opened)
+    check_free(target.parent, found.store_bytes + found.scratch_bytes, "the conversion")
 
 
 def _make(

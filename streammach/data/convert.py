@@ -20,7 +20,7 @@ from streammach.errors import UsageError, clean
 from streammach.files import check_free, check_output, commit_folder, locked, move_file
 from streammach.machine import cores
 
-LARGE_BYTES = 256 << 20  # of sources, from which on the disk is looked at before the work
+LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,12 @@ def merge_repeats(
     out_indptr : int64 (n + 1,)
         Receives the new row pointers.
     facts : int64 (2,)
-        Receives the numbers of values that are no integer of 0 or more, and that are not finite.
+        Gets 1 added if some value is no integer of 0 or more, and 1 for each sum that is not finite.
 
     Returns
     -------
     float32
-        The largest value, at least 0.
+        The largest value, at least 0; where some value is no such integer, that of rows before it.
     """
     n = indptr.shape[0] - 1
     longest = np.int64(1)
@@ -150,35 +150,45 @@ def merge_repeats(
     while room < 2 * longest:
         room *= 2
     table = np.zeros(room, np.int64)  # row + 1, and where in the output the feature stands
-    out, largest = np.int64(0), np.float32(0)
+    out, largest, whole = np.int64(0), np.float32(0), True
     out_indptr[0] = 0
     for i in range(n):
         a, b, start = indptr[i], indptr[i + 1], out
-        mask = np.int64(1)
-        while mask < 2 * (b - a):
-            mask *= 2
-        mask -= 1
         rising = True
         for p in range(a + 1, b):
-            rising = rising and features[p - 1] < features[p]
-        for p in range(a, b):
-            feature, value = features[p], values[p]
-            if not rising:
+            rising = rising & (features[p - 1] < features[p])
+        if rising:
+            if out < a:
+                for p in range(b - a):
+                    features[out + p], values[out + p] = features[a + p], values[a + p]
+            out += b - a
+        else:
+            mask = np.int64(1)
+            while mask < 2 * (b - a):
+                mask *= 2
+            mask -= 1
+            for p in range(a, b):
+                feature, value = features[p], values[p]
                 q = ((np.int64(feature) * 0x9E3779B1) >> 12) & mask
                 while table[q] >> 32 == i + 1 and features[start + (table[q] & LOW32)] != feature:
                     q = (q + 1) & mask
                 if table[q] >> 32 == i + 1:
-                    values[start + (table[q] & LOW32)] += value
-                    continue
-                table[q] = (i + 1) << 32 | (out - start)
-            features[out], values[out] = feature, value
-            out += 1
+                    sum_at = start + (table[q] & LOW32)
+                    values[sum_at] += value
+                    facts[1] += not np.isfinite(values[sum_at])
+                else:
+                    table[q] = (i + 1) << 32 | (out - start)
+                    features[out], values[out] = feature, value
+                    out += 1
         out_indptr[i + 1] = out
-        for p in range(start, out):
-            value = values[p]
-            facts[0] += not (value >= 0 and value == np.floor(value))
-            facts[1] += not np.isfinite(value)
-            largest = max(largest, value)
+        if whole:
+            other = 0
+            for p in range(start, out):
+                value = values[p]
+                other += not (value >= 0 and value == np.floor(value))
+                largest = max(largest, value)
+            whole = other == 0
+    facts[0] += not whole
     return largest
 
 
@@ -217,7 +227,7 @@ def take_rows(
     indptr : int64 (n + 1,)
         Where the copies go.
     out_features, out_values : int32, and the type of `values`
-        Receive them.
+        Receive them; one place more than there are values.
     """
     dense = np.empty(d, values.dtype)
     there = np.zeros(d, np.bool_)
@@ -233,10 +243,10 @@ def take_rows(
                 new = ranks[base + features[p]]
                 dense[new], there[new] = values[p], True
             q = first
-            for new in range(d):
-                if there[new]:
-                    out_features[q], out_values[q], there[new] = new, dense[new], False
-                    q += 1
+            for new in range(d):  # without a branch: what is not there is written over
+                out_features[q], out_values[q] = new, dense[new]
+                q += there[new]
+                there[new] = False
         elif size <= COUNTED_ROW:
             for p in range(size):
                 new_ids[p] = ranks[base + features[a + p]]

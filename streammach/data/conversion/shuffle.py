@@ -174,12 +174,14 @@ class Shuffle:
         """Return the chosen rows with their final ids, and the sketch of their pairs."""
         indptr = np.zeros(len(chosen) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
-        features, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], rows.values.dtype)
+        nnz = int(indptr[-1])
+        features, values = np.empty(nnz + 1, np.int32), np.empty(nnz + 1, rows.values.dtype)
         ranks = self._ranks.features
         take_rows(
             chosen, rows.starts, rows.groups, rows.features, rows.values, ranks.ids, ranks.bases,
             self._ranks.n_features, indptr, features, values,
         )  # fmt: skip
+        features, values = features[:nnz], values[:nnz]
         labels = self._ranks.labels[rows.labels[chosen]]
         sketch = PairSketch()
         sketch.add(indptr, features, labels)

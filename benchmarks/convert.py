@@ -14,6 +14,7 @@ its own, on plain files in the page cache, after a small file has loaded what is
 
 Then the stores, in turns in this process:
 
+- blocks: all rows of the store, block by block, checked, as the reader's thread reads them;
 - reader: an epoch of shuffled batches as a run asks for them, from files to CSR;
 - reader by feature: the same with each batch's transpose;
 - decode: the same chunks through numcodecs into one buffer, in order, on one thread, unchecked.
@@ -199,14 +200,31 @@ def epoch(data, chosen, number, *, by_feature):
     return seconds
 
 
+def blocks(data):
+    """Read all rows block by block into the same arrays; return the seconds."""
+    most, step = data.root.max_block_nnz, data.root.block_rows
+    features, values = np.empty(most, np.int32), np.empty(most, data.value_type)
+    indptr, labels = np.empty(step + 1, np.int64), np.empty(step, np.int32)
+    began = time.perf_counter()
+    for start in range(0, data.n_rows, step):
+        stop = min(start + step, data.n_rows)
+        data.read_into("X/indptr", start, stop + 1, indptr[: stop - start + 1])
+        data.read_into("y", start, stop, labels[: stop - start])
+        a, b = int(indptr[0]), int(indptr[stop - start])
+        data.read_into("X/indices", a, b, features[: b - a])
+        data.read_into("X/data", a, b, values[: b - a])
+    return time.perf_counter() - began
+
+
 def of_store(store, turns):
     """Figures of reading one store."""
     chunks = chunks_of(store)
-    clock = {"reader": [], "reader by feature": [], "decode": []}
+    clock = {"blocks": [], "reader": [], "reader by feature": [], "decode": []}
     with Dataset.open(store) as data:
         chosen = plan(data, n_buckets=32, n_repetitions=25)
         for turn in range(turns + 1):
             found = {
+                "blocks": blocks(data),
                 "reader": epoch(data, chosen, turn, by_feature=False),
                 "reader by feature": epoch(data, chosen, turn, by_feature=True),
             }
@@ -221,7 +239,8 @@ def of_store(store, turns):
             "rows": data.n_rows, "values": data.nnz, "bytes": sum(chunk[2] for chunk in chunks),
             "batch": chosen.batch_size,
             "rows_per_second": {n: rates(data.n_rows, times) for n, times in clock.items()},
-            "share_of_decode": ratio(clock, "decode", "reader"),
+            "blocks_share_of_decode": ratio(clock, "decode", "blocks"),
+            "reader_share_of_decode": ratio(clock, "decode", "reader"),
         }  # fmt: skip
 
 
@@ -245,7 +264,8 @@ def show(name, text, store):
         print(f"  {key.replace('_', ' as fast as '):<20}{text[key]:>8.2f}")
     for system, found in store["rows_per_second"].items():
         print(f"  {system:<20}{found['median']:>12,.0f} rows/s, best {found['best']:,.0f}")
-    print(f"  {'share of decode':<20}{store['share_of_decode']:>8.2f}")
+    for part in ("blocks", "reader"):
+        print(f"  {part + ', share':<20}{store[part + '_share_of_decode']:>8.2f} of decoding")
 
 
 def main():

@@ -135,7 +135,7 @@ def merge_repeats(
     out_indptr : int64 (n + 1,)
         Receives the new row pointers.
     facts : int64 (2,)
-        Gets 1 added if some value is no integer of 0 or more, and 1 for each sum that is not finite.
+        Counts 1 if some value is no integer of 0 or more, and sums that are not finite.
 
     Returns
     -------

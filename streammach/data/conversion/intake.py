@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow, BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
+from streammach.data.conversion.threads import in_order
 from streammach.data.source import AnyPiece, Part, RowReader, Source
 from streammach.errors import StoreError, clean
 from streammach.files import check_free
@@ -321,14 +322,5 @@ class Intake:
             finally:
                 idle.put(reader)
 
-        pending: deque[Future[Read]] = deque()
-        try:
-            for piece in source.pieces(self.tally.place):
-                pending.append(self._pool.submit(read, piece))
-                if len(pending) > AHEAD * self._n_threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        calls = (partial(read, piece) for piece in source.pieces(self.tally.place))
+        yield from in_order(self._pool, calls, AHEAD * self._n_threads)

@@ -21,10 +21,12 @@ from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
+from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import CRC_OF_SEALED, sealed
 from streammach.errors import StoreError, clean
 from streammach.files import Writer, disk_error
 
+AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
 BINS = 1 << BIN_BITS
 OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, BYTES = range(7)  # columns of the index
@@ -117,11 +119,9 @@ def write_run(
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
     cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
     index = np.zeros((BINS, 7), np.int64)
-    encode = partial(_encoded, rows, ids)
+    bins = (partial(_encoded, rows, ids, order[cuts[b] : cuts[b + 1]]) for b in range(BINS))
     with Writer(path) as out:
-        for b, (body, facts) in enumerate(
-            pool.map(encode, (order[cuts[b] : cuts[b + 1]] for b in range(BINS)))
-        ):
+        for b, (body, facts) in enumerate(in_order(pool, bins, AHEAD)):
             index[b] = out.size, *facts
             out.write(body)
         whole = State(**state, index=Packed.of(index.ravel()))

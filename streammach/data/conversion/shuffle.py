@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.runs import Run, partitions
+from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import CRC_OF_SEALED, OpenArray, sealed
 from streammach.data.store.writer import StoreWriter
 from streammach.files import crc32c, read_small, write_atomic
@@ -25,7 +24,6 @@ from streammach.rows.finish import take_rows
 
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17
-T = TypeVar("T")
 AHEAD = 4  # pieces that are being copied
 MAX_STATE = 64 << 20
 
@@ -124,7 +122,7 @@ class Shuffle:
         copies = (
             partial(self._piece, rows, order[a:b], lengths[a:b]) for a, b in _cuts(lengths, ends)
         )
-        for block, sketch in _in_order(self._pool, copies):
+        for block, sketch in in_order(self._pool, copies, AHEAD):
             self._count_blocks(writer.n_rows, np.diff(block.indptr))
             writer.append_rows(
                 block.indptr, block.features, block.values, block.labels, block.weights
@@ -210,18 +208,3 @@ def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple
         stop = max(start + 1, min(fits, start + PIECE_ROWS))
         yield start, stop
         start = stop
-
-
-def _in_order(pool: Executor, calls: Iterator[Callable[[], T]]) -> Iterator[T]:
-    """Yield what the calls return, in their order; some are made ahead by other threads."""
-    pending: deque[Future[T]] = deque()
-    try:
-        for call in calls:
-            pending.append(pool.submit(call))
-            if len(pending) > AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()

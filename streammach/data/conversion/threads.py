@@ -1,0 +1,35 @@
+"""Work of several threads whose results are taken in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
+    """Yield what the calls return, in their order; at most so many are made or done ahead.
+
+    Parameters
+    ----------
+    pool : Executor
+        Its threads make the calls.
+    calls : iterable of callables
+        Taken one by one.
+    ahead : int
+        How many results may wait, so that memory is bounded.
+    """
+    pending: deque[Future[T]] = deque()
+    try:
+        for call in calls:
+            pending.append(pool.submit(call))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

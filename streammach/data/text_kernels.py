@@ -38,10 +38,10 @@ from streammach.rows.names import (
     hash_name,
     mix,
     start_state,
-    tag_of,
 )
 from streammach.rows.words import HIGH, ONES, load8, low_bytes, prefetch, trailing_zeros, zero_bytes
 
+SPACES = MAX_NAMESPACES - 1
 # What stopped the parser.
 DONE, GROW, FULL, BAD = 0, 1, 2, 3
 # Places in Parsed.state.
@@ -96,7 +96,7 @@ class Parsed(NamedTuple):
     ``labels`` int32, ``weights`` float32 and ``places`` int64 (rows,), the byte of the text where a
     row's line starts; ``indptr`` int64 (rows + 1,); ``features`` int32 and ``values`` float32
     (values,). Scratch: ``keys`` uint64 (values, 3) hash and first words of a name, ``spans`` int64
-    (values, 3) start, length and namespace. ``hard`` int64 (values, 3): place among the values,
+    (values,) its start, namespace (20 bits) and length (12), as a slot of names has the last two. ``hard`` int64 (values, 3): place among the values,
     start and end of numbers that need Python's own rounding, ``scales`` float64 (values,) their
     factors.
     ``short`` int32 (256,) keeps the ids of namespaces of one byte. ``state`` int64 (11,) holds the
@@ -292,34 +292,41 @@ def ids_of_row(
 ) -> Any:
     """Look up the names of one row; return how many values are kept, or -1 if the table is full.
 
-    A pass of its own, so that the cache misses of one row's names overlap. Without `add` unknown
-    names are dropped and the rest moves together.
+    A pass of its own, so that the cache misses of one row's names overlap with its reading, which
+    asks for their slots. Without `add` unknown names are dropped and the rest moves together.
     """
     mask = np.uint64(table.slots.shape[0] - 1)
-    for r in range(n_values):
-        prefetch(table.slots, np.int64((out.keys[r, 0] >> np.uint64(20)) & mask) * 4)
     kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[HARD]
     for r in range(n_values):
         state, first, second = out.keys[r, 0], out.keys[r, 1], out.keys[r, 2]
-        size, space = out.spans[r, 1], out.spans[r, 2]
+        span = out.spans[r]
+        size = span & MAX_NAME
         i = (state >> np.uint64(20)) & mask
         while table.slots[i, 0] != state and table.slots[i, 0] != EMPTY:
             i = (i + np.uint64(1)) & mask
         word = table.slots[i, 1]
-        if (  # the usual case without a call
-            size <= 16
-            and table.slots[i, 0] == state
-            and word & ~LOW32 == tag_of(size, space)
+        same = (
+            table.slots[i, 0] == state
+            and word & ~LOW32 == np.uint64(span) << np.uint64(32)
             and table.slots[i, 2] == first
             and table.slots[i, 3] == second
-        ):
+        )
+        if same and size > 16:
+            start = table.starts[np.int64(word & LOW32)] - (span >> 32)
+            for q in range((span >> 32) + 16, (span >> 32) + size):
+                same = same and table.arena[start + q] == text[q]
+        if same:  # the usual case without a call
             found = np.int64(word & LOW32)
         elif add:
-            found = find_or_add(table, text, out.spans[r, 0], size, space, state, first, second)
+            found = find_or_add(
+                table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+            )
             if found < 0:
                 return -1
         else:
-            found = find(table, text, out.spans[r, 0], size, space, state, first, second)[0]
+            found = find(
+                table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+            )[0]
         is_hard = hard < all_hard and out.hard[hard, 0] == first_value + r
         if found >= 0:
             if is_hard:
@@ -352,7 +359,13 @@ def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool)
 
 @kernel(fastmath=False)
 def features_of_row(
-    text: Array, p: int, svmlight: bool, out: Parsed, spaces: NameTable, add: bool
+    text: Array,
+    p: int,
+    svmlight: bool,
+    out: Parsed,
+    spaces: NameTable,
+    names: NameTable,
+    add: bool,
 ) -> Any:
     """Read a row's features from `p` on into the scratch and the values.
 
@@ -360,7 +373,7 @@ def features_of_row(
     because a call for each feature would cost more than reading it.
     """
     stop = HASH if svmlight else BAR
-    z0 = out.state[VALUES]
+    z0, mask = out.state[VALUES], np.uint64(names.slots.shape[0] - 1)
     n, space, scale, hard = 0, 0, 1.0, out.state[HARD]
     while True:
         byte = text[p]
@@ -395,7 +408,8 @@ def features_of_row(
         if end - p > MAX_NAME:
             return p, n, BAD, TOO_LONG, p, end
         value, q, exact = 1.0, end, True
-        if text[end] == COLON:
+        has_value = text[end] == COLON
+        if has_value:
             if svmlight and end - p == 3 and text[p] == LETTER_Q:  # qid:n
                 p = token_end(text, end, HASH)
                 if not all_digits(text, end + 1, p):
@@ -405,23 +419,26 @@ def features_of_row(
             if reason != OK or not (text[q] <= SPACE or text[q] == stop):
                 reason = reason if reason != OK else NO_NUMBER
                 return p, n, BAD, reason, end + 1, token_end(text, end + 1, stop)
-        elif svmlight:
-            return p, n, BAD, NO_VALUE, p, end
-        if svmlight and not all_digits(text, p, end):
-            return p, n, BAD, NO_INDEX, p, end
-        most = out.state[MOST_COLUMNS]
-        if most > 0 and not is_below(text, p, end, most):
-            return p, n, BAD, COLUMN_TOO_LARGE, p, end
-        value *= scale
-        if not abs(value) < MAX_FLOAT32:
-            return p, n, BAD, NOT_FINITE, end + 1, q
-        if must_be_rounded_again(value, exact):
-            out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
-            out.scales[hard] = scale
-            hard += 1
+        if svmlight:
+            if not has_value:
+                return p, n, BAD, NO_VALUE, p, end
+            if not all_digits(text, p, end):
+                return p, n, BAD, NO_INDEX, p, end
+            most = out.state[MOST_COLUMNS]
+            if most > 0 and not is_below(text, p, end, most):
+                return p, n, BAD, COLUMN_TOO_LARGE, p, end
+        if has_value or scale != 1.0:
+            value *= scale
+            if not abs(value) < MAX_FLOAT32:
+                return p, n, BAD, NOT_FINITE, end + 1, q
+            if must_be_rounded_again(value, exact):
+                out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
+                out.scales[hard] = scale
+                hard += 1
         out.values[z0 + n] = value
+        prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 4)
         out.keys[n, 0], out.keys[n, 1], out.keys[n, 2] = state, first, second
-        out.spans[n, 0], out.spans[n, 1], out.spans[n, 2] = p, end - p, space
+        out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
         n, p = n + 1, q
     out.state[HARD] = hard
     return p, n, DONE, OK, p, p
@@ -488,7 +505,7 @@ def parse(
         bad_from, bad_to, label, count = start, stop, -1, 0
         if code == DONE:
             p, count, code, reason, bad_from, bad_to = features_of_row(
-                text, p, svmlight, out, spaces, add_names
+                text, p, svmlight, out, spaces, names, add_names
             )
         if code == DONE and stop > start:
             label = label_of_row(text, start, stop, labels, add_labels)

@@ -166,7 +166,7 @@ def room_for(text_bytes: int) -> Parsed:
         np.empty(n, np.int32),
         np.empty(n, np.float32),
         np.empty((n, 3), np.uint64),
-        np.empty((n, 3), np.int64),
+        np.empty(n, np.int64),
         np.empty((n, 3), np.int64),
         np.empty(n, np.float64),
         np.zeros(256, np.int32),

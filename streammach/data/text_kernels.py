@@ -96,11 +96,10 @@ class Parsed(NamedTuple):
     ``labels`` int32, ``weights`` float32 and ``places`` int64 (rows,), the byte of the text where a
     row's line starts; ``indptr`` int64 (rows + 1,); ``features`` int32 and ``values`` float32
     (values,). Scratch: ``keys`` uint64 (values, 3) hash and first words of a name, ``spans`` int64
-    (values,) its start, namespace (20 bits) and length (12), as a slot of names has the last two. ``hard`` int64 (values, 3): place among the values,
-    start and end of numbers that need Python's own rounding, ``scales`` float64 (values,) their
-    factors.
-    ``short`` int32 (256,) keeps the ids of namespaces of one byte. ``state`` int64 (11,) holds the
-    counters and options named above.
+    (values,) its start, namespace (20 bits) and length (12), the last two as a slot of names has
+    them. ``hard`` int64 (values, 3): place among the values, start and end of numbers that need
+    Python's own rounding, ``scales`` float64 (values,) their factors. ``short`` int32 (256,) keeps
+    the ids of namespaces of one byte. ``state`` int64 (11,) holds the counters and options above.
     """
 
     labels: NDArray[np.int32]

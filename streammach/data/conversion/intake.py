@@ -28,6 +28,9 @@ from streammach.rows.vocabulary import Vocabulary
 
 AHEAD = 3  # pieces that are read or parsed, for each thread
 MAX_BYTE = 255
+ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
+SMALL_ROOM = 64 << 20
+UNLIMITED = 1 << 62
 NAME_BYTES = 160  # for a name, while names are put into their order
 TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
@@ -144,6 +147,8 @@ class Intake:
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
         self._total = sum(source.n_bytes for source in sources)
+        known = all(source.n_bytes for source in sources)
+        self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self.runs: list[Run] = []
         self.tally = Tally()
         self.rows = RowBuffer(0)
@@ -270,7 +275,7 @@ class Intake:
         tally, block = self.tally, done.part.block
         if not self.rows.wide and not (done.integers and done.largest <= MAX_BYTE):
             self.rows.widen()
-        room = self._room(self._other_bytes())
+        room = min(self._room(self._other_bytes()), self._most)
         if self.rows.used + self.rows.bytes_of(block.n_rows, block.nnz) > min(
             room, self.rows.n_bytes
         ):

@@ -16,7 +16,7 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.writer import FORMAT
 from streammach.data.text import STANDARD_INPUT
-from streammach.errors import UsageError, clean
+from streammach.errors import Interrupted, UsageError, clean
 from streammach.files import check_free, check_output, commit_folder, locked, move_file
 from streammach.machine import cores
 
@@ -139,6 +139,8 @@ def convert(
         If the memory is too little, or more than there is.
     DiskError, LockedError
         If the store cannot be written.
+    Interrupted
+        If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
     paths, label_paths = _paths(sources), _paths(labels)
     target = Path(out)
@@ -209,9 +211,12 @@ def _make(
             "seed": settings.seed,
         })  # fmt: skip
         return build.run(resume=resume), resume
-    except BaseException:
+    except BaseException as error:
         if piped or not job.has_runs:
             job.remove()
+        elif isinstance(error, KeyboardInterrupt):
+            hint = "Give the same command again to go on."
+            raise Interrupted("what was read is kept", hint=hint) from None
         raise
 
 

@@ -11,7 +11,7 @@ from streammach.data.conversion import build, intake, job, runs
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DataError, DiskError, UsageError
+from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from tests.data.test_convert import names_in, rows_by_name
 
 
@@ -142,6 +142,24 @@ def test_a_conversion_that_is_cut_off_goes_on_to_the_same_bytes(
         assert data.verify() == []
 
 
+def test_an_interrupt_says_that_the_same_command_goes_on(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build.StoreWriter, "append_rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, tiny.folder / "out")
+        assert names_in(tiny.folder) == ["r.vw"]
+        room(12_000)
+        with pytest.raises(Interrupted, match="same command again"):
+            convert(source, tiny.folder / "out")
+    assert convert(source, tiny.folder / "out").resumed
+
+
 def test_another_source_or_option_starts_anew(tiny, room, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     source = tiny.text("r.vw", tiny.lines(900, 20))
@@ -191,7 +209,7 @@ def test_a_row_damaged_in_a_run_is_never_written(tiny, room, monkeypatch):
     content = bytearray(victim.read_bytes())
     content[40] ^= 4
     victim.write_bytes(content)
-    with pytest.raises(DataError.__mro__[1], match="damaged"):
+    with pytest.raises(StoreError, match="damaged"):
         convert(source, tiny.folder / "out")
     assert not (tiny.folder / "out").exists()
 

@@ -35,7 +35,8 @@ def test_all_chunks_are_decoded(tiny, monkeypatch):
     bench.decode(chunks)
     found = bench.of_store(store, 1)
     assert found["rows"] == 300
-    assert found["share_of_decode"] > 0
+    assert found["reader_share_of_decode"] > 0
+    assert found["blocks_share_of_decode"] > 0
 
 
 def test_first_rows_are_unpacked(tmp_path):

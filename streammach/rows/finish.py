@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
+from streammach.rows.words import prefetch
 
 SHORT_ROW = 32  # values; longer rows are sorted, not inserted
 COUNTED_ROW = 256  # up to so many values, counting the smaller ids of each is faster than sorting
+AHEAD, LINE_VALUES = 6, 16  # rows whose memory is asked for early; ids in a line of the cache
 LOW32 = 0xFFFFFFFF
 DENSE_SHARE = 16  # a row with more than a 16th of all features is spread out, not sorted
 
@@ -236,6 +238,12 @@ def take_rows(
         longest = max(longest, indptr[k + 1] - indptr[k])
     order, new_ids = np.empty(longest, np.int64), np.empty(longest, np.int32)
     for k in range(chosen.shape[0]):
+        if k + 2 * AHEAD < chosen.shape[0]:
+            prefetch(starts, chosen[k + 2 * AHEAD])
+            soon = starts[chosen[k + AHEAD]]
+            prefetch(features, soon)
+            prefetch(features, soon + LINE_VALUES)
+            prefetch(values, soon)
         a, first, size = starts[chosen[k]], indptr[k], indptr[k + 1] - indptr[k]
         base = bases[groups[chosen[k]]]
         if DENSE_SHARE * size > d:

@@ -6,7 +6,6 @@ name is ``namespace^name``; a name without a namespace that holds ``^`` itself s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from streammach.rows.words import PADDING, load8, low_bytes
 Label = int | str | bytes
 MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot
 MAX_NAMESPACES = 1 << 20
-INTEGER = re.compile(rb"-?[1-9][0-9]{0,17}|0")
+MAX_DIGITS, MINUS, ZERO, NINE = 18, 45, 48, 57
 SEPARATOR = ord("^")
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -279,15 +278,28 @@ def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
 
 def kind_of(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> str:
     """Return ``integer``, ``utf8`` or ``bytes``, by what all names are."""
-    raw = data.tobytes()
-    names = (raw[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
-    if all(INTEGER.fullmatch(name) for name in names):
+    if all_integers(offsets, data):
         return "integer"
     try:
-        raw.decode()
+        data.tobytes().decode()
     except UnicodeDecodeError:
         return "bytes"
     starts = data[offsets[:-1][np.diff(offsets) > 0]]
-    return (
-        "utf8" if not np.any((starts & 0xC0) == 0x80) else "bytes"
-    )  # no name starts mid-character
+    starts_inside = np.any((starts & 0xC0) == 0x80)  # a name that starts within a character
+    return "bytes" if starts_inside else "utf8"
+
+
+@kernel()
+def all_integers(offsets: Array, data: Array) -> Any:
+    """Return whether each name is a decimal integer in its usual form, of at most 18 digits."""
+    for i in range(offsets.shape[0] - 1):
+        start, end = offsets[i], offsets[i + 1]
+        zero = end - start == 1 and data[start] == ZERO
+        if not zero:
+            start += end > start and data[start] == MINUS
+            if not 0 < end - start <= MAX_DIGITS or data[start] == ZERO:
+                return False
+        for q in range(start, end):
+            if not ZERO <= data[q] <= NINE:
+                return False
+    return True

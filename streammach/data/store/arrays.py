@@ -339,13 +339,16 @@ class ArrayReader:
             raise disk_error(error, name) from error
         tail = int.from_bytes(table[-4:], "little")
         whole = len(table) == INDEX_BYTES and google_crc32c.value(table) == CRC_OF_SEALED
-        whole = whole and facts is not None and (size, tail) == (facts.size, facts.tail)
-        if whole and size <= SMALL_BYTES:  # another store's one chunk may well have this size
-            whole = facts is not None and sha256(file_pieces(name)) == facts.sha256
-        if not whole:
+        what = ""
+        if facts is None or not whole or size != facts.size or tail != facts.tail:
+            what = "it is cut short or is not the file of the manifest"
+        # Another store's one chunk may well have this size, and so the same table.
+        elif size <= SMALL_BYTES and sha256(file_pieces(name)) != facts.sha256:
+            what = "its digest is wrong"
+        if what:
             os.close(handle)
             raise StoreError(
-                "damaged: it is cut short or is not the file of the manifest",
+                f"damaged: {what}",
                 path=clean(name, 300),
                 hint="Copy or convert the store again.",
             )

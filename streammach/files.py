@@ -12,6 +12,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from streammach.errors import DiskError, LockedError, UsageError, clean
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
+TEMPORARY = re.compile(r"\..+\.\d+\.tmp")  # names that Writer gives by itself
 
 
 def disk_error(error: OSError, path: object) -> DiskError:
@@ -213,36 +215,72 @@ def make_folder(path: Path) -> None:
         raise disk_error(error, path) from error
 
 
-def move_file(path: Path, target: Path) -> bool:
-    """Give a durable file of the same disk another name; without one, remove an old `target`.
+def copy_file(path: Path, target: Path) -> bool:
+    """Copy a file, whole and durable; without one, remove an old `target`.
+
+    Only one process at a time may copy to `target`: the temporary file has a fixed name, so that
+    the next one takes over what a killed one left.
 
     Returns
     -------
     bool
         Whether there was a file.
     """
-    try:
-        if not path.exists():
-            target.unlink(missing_ok=True)
-            return False
-        os.replace(path, target)
-        fsync_folder(target.parent)
-    except OSError as error:
-        raise disk_error(error, target) from error
+    if not path.exists():
+        remove_file(target)
+        return False
+    with Writer(target, temporary=target.with_name(f".{target.name}.tmp")) as out:
+        for piece in file_pieces(path):
+            out.write(piece)
+        out.commit()
     return True
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder; it is renamed first, so that a half-removed one never looks whole."""
-    trash = path.with_name(f".trash-{os.getpid()}-{path.name}")
+def remove_file(path: Path) -> None:
+    """Remove a file if it is there, or raise DiskError."""
     try:
-        os.rename(path, trash)
-        fsync_folder(path.parent)
-        shutil.rmtree(trash)
-    except FileNotFoundError:
-        return
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what :class:`Writer` has left in a folder, and in those below, where it was killed.
+
+    Raises
+    ------
+    DiskError
+        If a file cannot be removed.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in filter(TEMPORARY.fullmatch, names):
+            remove_file(Path(parent, name))
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder; it is renamed first, so that a half-removed one never looks whole.
+
+    What a process that was killed had not removed of an earlier folder of that name goes, too.
+    """
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, _trash(path))
+            fsync_folder(path.parent)
+        _remove_trash(path)
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def _trash(path: Path) -> Path:
+    return path.with_name(f".trash-{os.getpid()}-{path.name}")
+
+
+def _remove_trash(path: Path) -> None:
+    """Remove the folders that had this name."""
+    trash = re.compile(rf"\.trash-\d+-{re.escape(path.name)}")
+    with contextlib.suppress(FileNotFoundError):
+        for name in filter(trash.fullmatch, os.listdir(path.parent)):
+            shutil.rmtree(path.parent / name)
 
 
 def _exchange(a: Path, b: Path) -> bool:
@@ -252,6 +290,17 @@ def _exchange(a: Path, b: Path) -> bool:
         return False
     at_cwd, swap = -100, 2
     return bool(libc.renameat2(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), swap) == 0)
+
+
+def _replace_folder(partial: Path, final: Path) -> None:
+    """Rename a folder out of the way and another one to its name; back again if that fails."""
+    os.rename(final, _trash(final))
+    try:
+        os.rename(partial, final)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rename(_trash(final), final)
+        raise
 
 
 def commit_folder(partial: Path, final: Path) -> None:
@@ -277,9 +326,11 @@ def commit_folder(partial: Path, final: Path) -> None:
                 fsync_folder(final.parent)
                 remove_folder(partial)
                 return
-            remove_folder(final)
-        os.rename(partial, final)
+            _replace_folder(partial, final)
+        else:
+            os.rename(partial, final)
         fsync_folder(final.parent)
+        _remove_trash(final)
     except OSError as error:
         raise disk_error(error, final) from error
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.errors import DataError, clean
-from streammach.files import disk_error
+from streammach.files import disk_error, fsync_folder
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 HEADING = "file\tline\tbyte\treason\n"
@@ -66,6 +66,7 @@ class BadRows:
         self._most = most
         self._listed = listed
         self._file: io.FileIO | None = None
+        self._named = False  # whether the list's name is durable
 
     @property
     def total(self) -> int:
@@ -107,12 +108,20 @@ class BadRows:
                     byte=row.byte,
                 )
 
+    def allow(self, reasons: dict[str, int]) -> bool:
+        """Return whether so many rows may be left out."""
+        total = sum(reasons.values())
+        return not total or (self.skip and (self._most is None or total <= self._most))
+
     def saved(self) -> int:
         """Make the list durable; return its bytes."""
         if self._file is None:
             return 0
         try:
             os.fsync(self._file.fileno())
+            if self._listed is not None and not self._named:
+                fsync_folder(self._listed.parent)
+                self._named = True
             return self._file.tell()
         except OSError as error:
             raise disk_error(error, str(self._listed)) from error

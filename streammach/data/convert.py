@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,8 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.writer import FORMAT
 from streammach.data.text import STANDARD_INPUT
-from streammach.errors import Interrupted, UsageError, clean
-from streammach.files import check_free, check_output, commit_folder, locked, move_file
+from streammach.errors import DiskError, Interrupted, LockedError, UsageError, clean
+from streammach.files import check_free, check_output, commit_folder, copy_file, locked
 from streammach.machine import cores
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
@@ -159,9 +162,11 @@ def convert(
         raise UsageError(f"{threads} threads cannot work: --threads")
     if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
+    if target.exists() and not force:
+        _tidy(target)
     check_output(target, force=force)
     settings = Settings(like, on_bad_row, max_bad, seed, memory, threads or cores(), progress)
-    with locked(target.with_name(f".{target.name}.lock"), clean(target)):
+    with _locked(target):
         files: list[Path | None] = [*label_paths] or [None] * len(paths)
         options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
@@ -213,17 +218,33 @@ def _make(
         return build.run(resume=resume), resume
     except BaseException as error:
         if piped or not job.has_runs:
-            job.remove()
+            with contextlib.suppress(DiskError):  # it may be why
+                job.remove()
         elif isinstance(error, KeyboardInterrupt):
             hint = "Give the same command again to go on."
             raise Interrupted("what was read is kept", hint=hint) from None
         raise
 
 
+def _locked(target: Path) -> AbstractContextManager[None]:
+    return locked(target.with_name(f".{target.name}.lock"), clean(target))
+
+
+def _tidy(target: Path) -> None:
+    """Remove what a conversion left that was killed after its store had been given its name."""
+    left = [".{}.lock", ".{}.partial", ".trash-*-.{}.partial"]
+    names = (name.format(glob.escape(target.name)) for name in left)
+    if any(any(target.parent.glob(name)) for name in names):
+        with contextlib.suppress(DiskError, LockedError), _locked(target):
+            job = Job(target)
+            if job.is_over:
+                job.remove()
+
+
 def _commit(job: Job, target: Path) -> str | None:
     """Give what was made its names; return that of the list of rows left out."""
     listed = target.with_name(f"{target.name}.rejects.tsv")
-    rejects = move_file(job.listed, listed)
+    rejects = copy_file(job.listed, listed)
     commit_folder(job.store, target)
     job.remove()
     return str(listed) if rejects else None

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from streammach import files
+from streammach.data import convert as conversion
 from streammach.data.conversion import build, intake, job, runs
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
@@ -158,6 +160,110 @@ def test_an_interrupt_says_that_the_same_command_goes_on(tiny, room, monkeypatch
         with pytest.raises(Interrupted, match="same command again"):
             convert(source, tiny.folder / "out")
     assert convert(source, tiny.folder / "out").resumed
+
+
+COMMITS = [("copy_file", False), ("commit_folder", False), ("commit_folder", True)]
+
+
+@pytest.mark.parametrize(("name", "done_before"), COMMITS)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_conversion_cut_off_while_it_gives_names_is_finished_by_the_next(
+    name, done_before, force, tiny, room, monkeypatch
+):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    lines = mixed_lines(tiny, 900)
+    lines[700] = "bad line"
+    source, out = tiny.text("r.vw", lines), tiny.folder / "out"
+    options = {"on_bad_row": "skip", "threads": 1, "force": force}
+    wanted = convert(source, tiny.folder / "whole", **options)
+    if force:
+        convert(tiny.text("old.vw", tiny.lines(90, 9)), out)
+    room(30_000)
+    real = getattr(conversion, name)
+
+    def failing(*arguments):
+        if done_before:
+            real(*arguments)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, name, failing)
+        patch.setattr(files, "remove_folder", lambda path: None)  # swapped, and not yet removed
+        with pytest.raises(Cut):
+            convert(source, out, **options)
+    (tiny.folder / ".out.partial/runs/.run-000009.1.tmp").touch()
+    (tiny.folder / ".trash-1-.out.partial").mkdir()
+    if done_before and not force:
+        with pytest.raises(UsageError, match="it exists already"):
+            convert(source, out, **options)
+    else:
+        assert convert(source, out, **options).digest == wanted.digest
+    listed = (tiny.folder / "out.rejects.tsv").read_text()
+    assert listed == (tiny.folder / "whole.rejects.tsv").read_text()
+    with Dataset.open(out) as data:
+        assert (data.verify(), data.digest) == ([], wanted.digest)
+    assert [name for name in names_in(tiny.folder) if name.startswith(".")] == []
+
+
+def test_an_interrupted_replacement_is_not_tidied_away(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    out = tiny.store(n_rows=90)
+    source = tiny.text("new.vw", tiny.lines(900, 20))
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, build.StoreWriter, "saved", 2)
+        with pytest.raises(Cut):
+            convert(source, out, force=True)
+    with pytest.raises(UsageError, match="it exists already"):
+        convert(source, out)
+    assert convert(source, out, force=True).resumed
+
+
+def test_temporary_files_of_a_killed_process_do_not_get_into_the_store(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, build.StoreWriter, "finish", 1)
+        with pytest.raises(Cut):
+            convert(source, tiny.folder / "out")
+    (tiny.folder / ".out.partial/store/X/.zarr.json.1.tmp").touch()
+    assert convert(source, tiny.folder / "out").resumed
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.verify() == []
+
+
+def test_a_shard_cut_short_is_not_filled_up_with_zeros(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("streammach.data.store.arrays.CHUNK", 256)
+    source = tiny.text("r.vw", tiny.lines(900, 20))
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, build.StoreWriter, "finish", 1)
+        with pytest.raises(Cut):
+            convert(source, tiny.folder / "out")
+    victim = tiny.folder / ".out.partial/store/X/indices/c/.0.tmp"
+    victim.write_bytes(victim.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"cut short: 100 bytes, not .*convert again"):
+        convert(source, tiny.folder / "out")
+
+
+@pytest.mark.parametrize("stricter", [{}, {"on_bad_row": "skip", "max_bad": 1}])
+def test_rows_that_were_skipped_are_not_when_it_goes_on_more_strictly(
+    stricter, tiny, room, monkeypatch
+):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    lines = tiny.lines(900, 20)
+    lines[100] = lines[200] = "bad line"
+    source = tiny.text("r.vw", lines)
+    room(12_000)
+    with monkeypatch.context() as patch:
+        cut_at(patch, build.StoreWriter, "finish", 1)
+        with pytest.raises(Cut):
+            convert(source, tiny.folder / "out", on_bad_row="skip")
+    with pytest.raises(DataError, match=f"line {201 if stricter else 101}"):
+        convert(source, tiny.folder / "out", **stricter)
+    assert convert(source, tiny.folder / "out", on_bad_row="skip", max_bad=2).n_rows == 898
 
 
 def test_another_source_or_option_starts_anew(tiny, room, monkeypatch):

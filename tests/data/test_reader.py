@@ -151,8 +151,12 @@ def test_damage_is_met_while_reading(numbered):
     content = bytearray(victim.read_bytes())
     content[40] ^= 1
     victim.write_bytes(content)
-    with pytest.raises(StoreError, match="checksum"):
+    with pytest.raises(StoreError, match="damaged: its digest is wrong"):
         rows_of(Reader(numbered, **SETTINGS), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streammach.data.store.arrays.SMALL_BYTES", 0)
+        with pytest.raises(StoreError, match="checksum"):
+            rows_of(Reader(numbered, **SETTINGS), 0)
 
 
 @pytest.mark.parametrize("pool_blocks", [2, 99])

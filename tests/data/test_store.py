@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 import zarr
 
+from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.writer import StoreWriter
@@ -157,6 +158,17 @@ def test_files_that_are_not_those_of_the_manifest_are_refused(kind, tiny):
         victim.symlink_to(other)
     with pytest.raises(StoreError, match="damaged"):
         Dataset.open(path)
+
+
+def test_a_small_file_of_another_store_with_the_same_table_is_refused(tiny):
+    paths = [tiny.folder / name for name in ("one", "other")]
+    for path, label in zip(paths, ("aa", "aaaa"), strict=True):
+        convert(tiny.text(f"{path.name}.vw", ["a |w x y", f"{label} |w x"]), path)
+    names = [path / "labels/offsets/c/0" for path in paths]
+    assert [name.stat().st_size for name in names] == [names[0].stat().st_size] * 2
+    shutil.copyfile(names[1], names[0])
+    with Dataset.open(paths[0]) as data, pytest.raises(StoreError, match="digest is wrong"):
+        data.labels  # noqa: B018  # reads them
 
 
 def change_root(path, **changes):

@@ -19,7 +19,7 @@ from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of
 from streammach.data.conversion.threads import in_order
 from streammach.data.source import AnyPiece, Part, RowReader, Source
 from streammach.errors import StoreError, clean
-from streammach.files import check_free
+from streammach.files import check_free, remove_file
 from streammach.rows.block import RowBlock
 from streammach.rows.finish import merge_repeats
 from streammach.rows.names import Names
@@ -159,12 +159,18 @@ class Intake:
         return self._shared.whole
 
     def resume(self) -> None:
-        """Go on from the runs that are there; one that is damaged, and those after it, are cut."""
+        """Go on from the runs that are there.
+
+        One that is damaged, or in which more rows were left out than may be now, is removed, and so
+        are those after it.
+        """
         number = 0
         while (path := self._run_path(number)).is_file():
             try:
                 state = read_run(path)
             except StoreError:
+                break
+            if not self._bad_rows.allow(state.tally.reasons):
                 break
             for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
                 names = Names(offsets.array(), data.array(), "")
@@ -176,7 +182,7 @@ class Intake:
             number += 1
         for path in self._folder.glob("run-*"):
             if path not in {run.path for run in self.runs}:
-                path.unlink()
+                remove_file(path)
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
         tally = self.tally
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)

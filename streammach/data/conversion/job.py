@@ -10,7 +10,14 @@ import msgspec
 import psutil
 
 from streammach.errors import BudgetError, DiskError, clean
-from streammach.files import make_folder, read_small, remove_folder, write_atomic
+from streammach.files import (
+    make_folder,
+    read_small,
+    remove_file,
+    remove_folder,
+    remove_temporaries,
+    write_atomic,
+)
 from streammach.machine import memory_limit, parse_size, size_text
 
 WORK_BYTES = 128 << 20  # of pieces on their way, and of what calls leave behind
@@ -124,13 +131,29 @@ class Job:
         document = msgspec.json.encode(identity, order="deterministic")
         path = self.folder / "conversion.json"
         if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == document:
-            if not self.store.is_dir():
-                self.written.unlink(missing_ok=True)
+            self._prepare_to_go_on()
             return True
         self.remove()
         make_folder(self.runs)
         write_atomic(path, document)
         return False
+
+    def _prepare_to_go_on(self) -> None:
+        """Remove what cannot be gone on from.
+
+        A store that has its root document is whole, or is the one that it was to replace: the two
+        are swapped. It is written again, for what is written of it cannot be told from the other.
+        """
+        remove_temporaries(self.folder)
+        complete = (self.store / "zarr.json").exists()
+        if complete or not self.store.is_dir() or not self.written.is_file():
+            remove_folder(self.store)
+            remove_file(self.written)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the store was given its name, or there is nothing to go on from."""
+        return not self.has_runs or (self.written.is_file() and not self.store.exists())
 
     def remove(self) -> None:
         """Remove the folder."""

@@ -224,7 +224,10 @@ def read_run(path: Path) -> State:
     DiskError
         If it cannot be read.
     """
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise disk_error(error, path) from error
     footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
     if google_crc32c.value(footer) != CRC_OF_SEALED:
         raise _damaged(path)

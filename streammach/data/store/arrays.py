@@ -28,6 +28,7 @@ CHUNK = 1 << 16  # values
 SHARD_CHUNKS = 256
 ABSENT = 2**64 - 1
 CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
+SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 INDEX_BYTES = 16 * SHARD_CHUNKS + 4
 DTYPES = ("int64", "int32", "uint8", "float32")
 
@@ -166,12 +167,23 @@ class ArrayWriter:
         rest = np.frombuffer(state.rest, self.dtype)
         self._chunk[: len(rest)] = rest
         number = self.n_values // CHUNK // SHARD_CHUNKS
-        for later in (self._folder / "c").iterdir():
-            if later.name.isdigit() and f"c/{later.name}" not in self.files:
-                os.replace(later, self._folder / "c" / _temporary(int(later.name)))
+        open_shard = self._folder / "c" / _temporary(number)
+        try:
+            for later in (self._folder / "c").iterdir():
+                if later.name.isdigit() and f"c/{later.name}" not in self.files:
+                    os.replace(later, later.with_name(_temporary(int(later.name))))
+            size = open_shard.stat().st_size if state.size else 0
+        except OSError as error:
+            raise disk_error(error, self._folder) from error
+        if size < state.size:
+            raise StoreError(
+                f"a file of the conversion is cut short: {size:,} bytes, not {state.size:,}",
+                path=clean(open_shard, 300),
+                hint="Remove its folder and convert again.",
+            )
         if state.size:
             self._shard = self._writer(number, state.size)
-            for piece in file_pieces(self._folder / "c" / _temporary(number)):
+            for piece in file_pieces(open_shard):
                 self._sha256.update(piece)
 
     def _writer(self, number: int, keep: int = 0) -> Writer:
@@ -327,10 +339,16 @@ class ArrayReader:
             raise disk_error(error, name) from error
         tail = int.from_bytes(table[-4:], "little")
         whole = len(table) == INDEX_BYTES and google_crc32c.value(table) == CRC_OF_SEALED
+        what = ""
         if facts is None or not whole or size != facts.size or tail != facts.tail:
+            what = "it is cut short or is not the file of the manifest"
+        # Another store's one chunk may well have this size, and so the same table.
+        elif size <= SMALL_BYTES and sha256(file_pieces(name)) != facts.sha256:
+            what = "its digest is wrong"
+        if what:
             os.close(handle)
             raise StoreError(
-                "damaged: it is cut short or is not the file of the manifest",
+                f"damaged: {what}",
                 path=clean(name, 300),
                 hint="Copy or convert the store again.",
             )

@@ -17,7 +17,8 @@ Then the stores, in turns in this process:
 - blocks: all rows of the store, block by block, checked, as the reader's thread reads them;
 - reader: an epoch of shuffled batches as a run asks for them, from files to CSR;
 - reader by feature: the same with each batch's transpose;
-- decode: the same chunks through numcodecs into one buffer, in order, on one thread, unchecked.
+- decode: the chunks that those blocks lie in, through numcodecs into one buffer, on one thread,
+  unchecked.
 
 Megabytes are 10^6 bytes of text. Ratios are of the same bytes (the same chunks) within a turn, and
 medians over turns. What is not installed is left out.
@@ -164,19 +165,34 @@ def of_text(vw_text, folder, turns):
 
 
 def chunks_of(store):
-    """Open file, offset, bytes and type of each chunk that an epoch reads."""
+    """Open file, offset, bytes and type of each chunk that reading all blocks decodes, in order."""
     with Dataset.open(store) as data:
-        types = [data.array(name)[:1].dtype for name in ARRAYS]
-        counts = [data.n_rows + 1, data.nnz, data.nnz, data.n_rows]
+        indptr, step, n = data.array("X/indptr"), data.root.block_rows, data.n_rows
+        types = {name: data.array(name)[:1].dtype for name in ARRAYS}
+        tables = {name: table_of(store / name) for name in ARRAYS}
     found = []
-    for name, dtype, count in zip(ARRAYS, types, counts, strict=True):
-        for shard in range(-(-count // (CHUNK * SHARD_CHUNKS))):
-            path = store / name / "c" / str(shard)
-            handle = os.open(path, os.O_RDONLY)
-            table = os.pread(handle, INDEX_BYTES, path.stat().st_size - INDEX_BYTES)
-            index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
-            left = -(-count // CHUNK) - shard * SHARD_CHUNKS
-            found += [(handle, int(o), int(n), dtype) for o, n in index[:left]]
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        values = (int(indptr[start]), int(indptr[stop]))
+        ranges = {"X/indptr": (start, stop + 1), "X/indices": values, "X/data": values}
+        for name in ARRAYS:
+            first, end = ranges.get(name, (start, stop))
+            found += [
+                (*tables[name][chunk], types[name])
+                for chunk in range(first // CHUNK, -(-end // CHUNK))
+            ]
+    return found
+
+
+def table_of(folder):
+    """Open file, offset and bytes of each chunk of an array."""
+    found = []
+    for shard in range(len(list((folder / "c").iterdir()))):
+        path = folder / "c" / str(shard)
+        handle = os.open(path, os.O_RDONLY)
+        table = os.pread(handle, INDEX_BYTES, path.stat().st_size - INDEX_BYTES)
+        index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
+        found += [(handle, int(o), int(n)) for o, n in index]
     return found
 
 

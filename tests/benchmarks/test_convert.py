@@ -29,6 +29,7 @@ def test_all_chunks_are_decoded(tiny, monkeypatch):
         monkeypatch.setattr(bench, name, value)
     store = tiny.store(n_rows=300, n_classes=9)
     with Dataset.open(store) as data:
+        assert data.root.block_rows >= data.n_rows  # one block
         wanted = sum(-(-n // 64) for n in (data.n_rows + 1, data.nnz, data.nnz, data.n_rows))
     chunks = bench.chunks_of(store)
     assert len(chunks) == wanted

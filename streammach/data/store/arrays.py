@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -250,6 +251,7 @@ class ArrayReader:
         self._folder = folder
         self._files = files
         self._open: dict[int, tuple[int, NDArray[np.uint64]]] = {}
+        self._local = threading.local()
 
     def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return values ``start:stop``.
@@ -270,14 +272,13 @@ class ArrayReader:
         """
         if out is None:
             out = np.empty(stop - start, self.dtype)
-        whole = np.empty(0, self.dtype)
         for chunk in range(start // CHUNK, -(-stop // CHUNK)):
             first = chunk * CHUNK
             a, b = max(start, first), min(stop, first + CHUNK)
             if b - a == CHUNK:
                 self._decode(chunk, out[a - start : b - start])
                 continue
-            whole = whole if len(whole) else np.empty(CHUNK, self.dtype)
+            whole = self._scratch()
             self._decode(chunk, whole)
             out[a - start : b - start] = whole[a - first : b - first]
         return out
@@ -301,6 +302,13 @@ class ArrayReader:
                 self._decode(chunk, whole)
             except StoreError as error:
                 yield str(error)
+
+    def _scratch(self) -> NDArray[Any]:
+        """Return room for a chunk: this thread's, again and again; fresh memory costs more."""
+        if not hasattr(self._local, "chunk"):
+            self._local.chunk = np.empty(CHUNK, self.dtype)
+        room: NDArray[Any] = self._local.chunk
+        return room
 
     def close(self) -> None:
         """Close the files."""

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from streammach.data.number_kernels import (
     MAX_FLOAT32,
+    leading_digits,
     long_number,
     must_be_rounded_again,
     number,
 )
-from streammach.jit import Array, kernel
+from streammach.jit import Array, Number, kernel
 from streammach.rows.names import (
     EMPTY,
     LOW32,
@@ -42,6 +43,8 @@ from streammach.rows.names import (
 from streammach.rows.words import HIGH, ONES, load8, low_bytes, prefetch, trailing_zeros, zero_bytes
 
 SPACES = MAX_NAMESPACES - 1
+ANY_NUMBER = 1 << 30
+IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
 # What stopped the parser.
 DONE, GROW, FULL, BAD = 0, 1, 2, 3
 # Places in Parsed.state.
@@ -99,7 +102,9 @@ class Parsed(NamedTuple):
     (values,) its start, namespace (20 bits) and length (12), the last two as a slot of names has
     them. ``hard`` int64 (values, 3): place among the values, start and end of numbers that need
     Python's own rounding, ``scales`` float64 (values,) their factors. ``short`` int32 (256,) keeps
-    the ids of namespaces of one byte. ``state`` int64 (11,) holds the counters and options above.
+    the ids of namespaces of one byte, ``direct`` int32 (numbers,) those of names without one that
+    are numbers, -1 where not met: looking these up misses the cache less. ``state`` int64 (11,)
+    holds the counters and options above.
     """
 
     labels: NDArray[np.int32]
@@ -113,6 +118,7 @@ class Parsed(NamedTuple):
     hard: NDArray[np.int64]
     scales: NDArray[np.float64]
     short: NDArray[np.int32]
+    direct: NDArray[np.int32]
     state: NDArray[np.int64]
 
 
@@ -279,6 +285,21 @@ def is_below(text: Array, start: int, end: int, limit: int) -> Any:
     return found < limit
 
 
+@kernel(inline=True)
+def small_number(first: Number, in_slot: int, most: int) -> Any:
+    """Return the number below `most` that a name is, or -1.
+
+    `first` is its first word, `in_slot` its namespace and length as a slot of names has them.
+    """
+    number = np.int64(-1)
+    if in_slot < 8:  # no namespace, and less than a word
+        digits, value = leading_digits(first)
+        usual = in_slot == 1 or first & np.uint64(0xFF) != np.uint64(ZERO)
+        if digits == in_slot and usual and value < np.uint64(most):
+            number = np.int64(value)
+    return number
+
+
 @kernel(fastmath=False)
 def ids_of_row(
     text: Array,
@@ -299,33 +320,40 @@ def ids_of_row(
     for r in range(n_values):
         state, first, second = out.keys[r, 0], out.keys[r, 1], out.keys[r, 2]
         span = out.spans[r]
-        size = span & MAX_NAME
-        i = (state >> np.uint64(20)) & mask
-        while table.slots[i, 0] != state and table.slots[i, 0] != EMPTY:
-            i = (i + np.uint64(1)) & mask
-        word = table.slots[i, 1]
-        same = (
-            table.slots[i, 0] == state
-            and word & ~LOW32 == np.uint64(span) << np.uint64(32)
-            and table.slots[i, 2] == first
-            and table.slots[i, 3] == second
-        )
-        if same and size > 16:
-            start = table.starts[np.int64(word & LOW32)] - (span >> 32)
-            for q in range((span >> 32) + 16, (span >> 32) + size):
-                same = same and table.arena[start + q] == text[q]
-        if same:  # the usual case without a call
-            found = np.int64(word & LOW32)
-        elif add:
-            found = find_or_add(
-                table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+        number = small_number(first, span & IN_SLOT, out.direct.shape[0])
+        found = np.int64(-1)
+        if number >= 0:
+            found = np.int64(out.direct[number])
+        if found < 0:
+            size = span & MAX_NAME
+            i = (state >> np.uint64(20)) & mask
+            while table.slots[i, 0] != state and table.slots[i, 0] != EMPTY:
+                i = (i + np.uint64(1)) & mask
+            word = table.slots[i, 1]
+            same = (
+                table.slots[i, 0] == state
+                and word & ~LOW32 == np.uint64(span) << np.uint64(32)
+                and table.slots[i, 2] == first
+                and table.slots[i, 3] == second
             )
-            if found < 0:
-                return -1
-        else:
-            found = find(
-                table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
-            )[0]
+            if same and size > 16:
+                start = table.starts[np.int64(word & LOW32)] - (span >> 32)
+                for q in range((span >> 32) + 16, (span >> 32) + size):
+                    same = same and table.arena[start + q] == text[q]
+            if same:  # the usual case without a call
+                found = np.int64(word & LOW32)
+            elif add:
+                found = find_or_add(
+                    table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+                )
+                if found < 0:
+                    return -1
+            else:
+                found = find(
+                    table, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+                )[0]
+            if number >= 0:
+                out.direct[number] = found
         is_hard = hard < all_hard and out.hard[hard, 0] == first_value + r
         if found >= 0:
             if is_hard:
@@ -421,7 +449,8 @@ def features_of_row(
         if svmlight:
             if not has_value:
                 return p, n, BAD, NO_VALUE, p, end
-            if not all_digits(text, p, end):
+            short = small_number(first, end - p, ANY_NUMBER) >= 0
+            if not short and not all_digits(text, p, end):
                 return p, n, BAD, NO_INDEX, p, end
             most = out.state[MOST_COLUMNS]
             if most > 0 and not is_below(text, p, end, most):
@@ -435,7 +464,8 @@ def features_of_row(
                 out.scales[hard] = scale
                 hard += 1
         out.values[z0 + n] = value
-        prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 4)
+        if space > 0 or end - p > 7:
+            prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 4)
         out.keys[n, 0], out.keys[n, 1], out.keys[n, 2] = state, first, second
         out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
         n, p = n + 1, q

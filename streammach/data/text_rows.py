@@ -34,6 +34,7 @@ from streammach.rows.vocabulary import Vocabulary
 from streammach.rows.words import PADDING
 
 NEWLINE = 10
+DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
 
 class Slot:
@@ -119,10 +120,11 @@ class TextReader:
         self._label_needed = label_needed
         self._strict = strict
         self._short = np.zeros(256, np.int32)
+        self._direct = np.full(DIRECT, -1, np.int32)
 
     def read(self, piece: TextPiece) -> Part:
         """Return the rows of a piece."""
-        out = piece.slot.room._replace(short=self._short)
+        out = piece.slot.room._replace(short=self._short, direct=self._direct)
         out.state[:] = 0
         out.state[LINE] = piece.n_lines_before
         out.state[FIRST] = self._read_as.first_label
@@ -170,6 +172,7 @@ def room_for(text_bytes: int) -> Parsed:
         np.empty((n, 3), np.int64),
         np.empty(n, np.float64),
         np.zeros(256, np.int32),
+        np.empty(0, np.int32),
         np.zeros(N_STATE, np.int64),
     )
 

@@ -1,7 +1,8 @@
 """The arithmetic of one number, shared by every backend.
 
 Each function takes and gives scalars, so that the same body is compiled into the CPU's loops and
-into the GPU's. All arithmetic is float32 unless it says otherwise.
+into the GPU's; a device that lacks a way to floor, or to make a float of bits, replaces `whole` and
+`power_of_two`. All arithmetic is float32 unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -27,6 +28,18 @@ C2, C3, C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float3
 C5, C6, C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
 
 
+@kernel(inline=True)
+def whole(x: Number) -> Any:
+    """Return the largest whole number that is not above float32 `x`, as float32."""
+    return np.floor(x)
+
+
+@kernel(inline=True)
+def power_of_two(n: Number) -> Any:
+    """Return 2^n for a whole float32 n: its bits are the biased exponent."""
+    return np.int32((n + EXPONENT_BIAS) * EXPONENT_UNIT).view(np.float32)
+
+
 @kernel(fastmath=False)
 def exp(x: Number) -> Any:
     """Return e^x for float32 x <= 0, within 2 units in the last place, and 0 for x below -40.
@@ -35,11 +48,11 @@ def exp(x: Number) -> Any:
     loops over it vectorise and every device gives nearly the same bits.
     """
     y = max(x, LOWEST)
-    n = np.floor(y * LOG2_E + HALF)
+    n = whole(y * LOG2_E + HALF)
     f = y - n * LN2_HIGH - n * LN2_LOW
     p = ((((C7 * f + C6) * f + C5) * f + C4) * f + C3) * f + C2
     p = p * f * f + f + ONE
-    e = p * np.int32((n + EXPONENT_BIAS) * EXPONENT_UNIT).view(np.float32)
+    e = p * power_of_two(n)
     return np.float32(0) if x < LOWEST else e
 
 

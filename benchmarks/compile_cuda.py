@@ -1,0 +1,158 @@
+"""Whether every CUDA kernel compiles to machine code without a stack frame or a spill.
+
+    python -m benchmarks.compile_cuda [7.5 8.0 9.0] [--json FILE]
+
+Needs numba-cuda (extra gpu-cuda12 or gpu-cuda13) and no GPU: NVVM makes PTX, and nvJitLink, the
+linker of a real run, makes machine code and says what each kernel takes. Without targets: the
+oldest that the project's extras know (6.1 where NVVM is of CUDA 12, 7.5 from CUDA 13 on), 8.0 and
+9.0. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
+arithmetic, or lacks the 16-byte accesses that it is written for.
+"""
+
+import re
+import sys
+import time
+from collections import Counter
+from importlib.metadata import PackageNotFoundError, version
+
+from benchmarks.machine_facts import facts, parser, report
+from streammach.backends.cuda import decode, kernels
+from streammach.backends.cuda.launch import (
+    BACKWARD_REGISTERS,
+    FORWARD_REGISTERS,
+    code_bits,
+    decode_bounds,
+    decode_shape,
+    launch_bounds,
+    launch_shape,
+)
+
+STEPS = [(32, 25), (512, 20), (33, 7), (32, 200), (4096, 1)]  # B, R
+DECODES = [(32, 25), (512, 20), (100, 50), (32, 100), (1024, 16)]
+N_CLASSES = 105_033
+OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES,
+           "logarithms": kernels.LOGARITHMS}  # fmt: skip
+OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "sgd": kernels.SGD}
+KINDS = {"sum": decode.SUM, "min": decode.MINIMUM, "median": decode.MEDIAN}
+WIDE_LOAD, WIDE_STORE = "ld.global.nc.v4", "st.global.v4"
+FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\b(atom|red)\."}
+
+
+def signatures():
+    """Types of each kernel's arguments."""
+    from numba import float32, int32, int64, types, uint32
+
+    f, i, u, wide = (types.Array(t, 1, "C") for t in (float32, int32, uint32, int64))
+    scan = types.void(f, u, int64, int64, int64, int64, wide)
+    return {
+        "forward": types.void(i, i, f, i, f, u, f, int64, int64, float32, f, f),
+        "backward": types.void(i, i, i, i, i, i, f, f, float32, float32, f, f, f),
+        "scan": scan,
+        "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
+    }
+
+
+def every_kernel(capability):
+    """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
+    for n_buckets, n_models in STEPS:
+        shape, label = launch_shape(n_buckets, n_models), f"({n_buckets}, {n_models})"
+        bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
+        for name, output in OUTPUTS.items():
+            made = kernels.forward_kernel(shape, code_bits(n_buckets), output)
+            yield f"forward {name} {label}", "forward", made, bounds, True
+        bounds = launch_bounds(shape.threads, BACKWARD_REGISTERS, capability)
+        for name, optimizer in OPTIMIZERS.items():
+            made = kernels.backward_kernel(shape, optimizer)
+            yield f"backward {name} {label}", "backward", made, bounds, True
+    for n_buckets, n_models in DECODES:
+        for name, kind in KINDS.items():
+            one_row = kind == decode.MEDIAN
+            shape = decode_shape(n_buckets, n_models, N_CLASSES, one_row=one_row)
+            label = f"{name} ({n_buckets}, {n_models})"
+            made = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
+            yield f"scan {label}", "scan", made, decode_bounds(shape, one_row=one_row), False
+            made = decode.select_kernel(shape, kind)
+            bounds = decode_bounds(shape, one_row=one_row)
+            yield f"select {label}", "select", made, bounds, False
+
+
+def compiled_for(function, signature, bounds, capability):
+    """Facts of a kernel's machine code, and what is wrong with its PTX."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+    from numba import cuda
+
+    began = time.perf_counter()
+    ptx, _ = cuda.compile(
+        function, signature, device=False, abi="numba", cc=capability, launch_bounds=bounds
+    )
+    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", ptxas_options=["-v"])
+    linker = Linker(ObjectCode.from_ptx(ptx.encode(), name="kernel"), options=options)
+    linker.link("cubin")
+    log = linker.get_info_log()
+    registers = number(r"Used (\d+) registers", log)
+    assert registers, log
+    return ptx, {
+        "registers": registers, "stack": number(r"(\d+) bytes stack frame", log),
+        "spill_stores": number(r"(\d+) bytes spill stores", log),
+        "spill_loads": number(r"(\d+) bytes spill loads", log),
+        "shared": sum(int(n) for n in re.findall(r"\.shared .*\[(\d+)\];", ptx)),
+        "wide_loads": ptx.count(WIDE_LOAD),
+        "wide_stores": ptx.count(WIDE_STORE), "bounds": list(bounds),
+        "seconds": round(time.perf_counter() - began, 2),
+    }  # fmt: skip
+
+
+def number(pattern, log):
+    found = re.search(pattern, log)
+    return int(found[1]) if found else 0
+
+
+def faults(ptx, found, *, wide):
+    """What a kernel must not have, by name."""
+    out = [name for name in ("stack", "spill_stores", "spill_loads") if found[name]]
+    out += [name for name, pattern in FORBIDDEN.items() if re.search(pattern, ptx)]
+    if wide and not (found["wide_loads"] and found["wide_stores"]):
+        out.append("no 16-byte accesses")
+    return out
+
+
+def default_targets():
+    """The oldest that NVVM knows, and two present ones."""
+    try:
+        major = int(version("cuda-toolkit").partition(".")[0])
+    except PackageNotFoundError:
+        major = 13
+    return ["6.1" if major < 13 else "7.5", "8.0", "9.0"]
+
+
+def main():
+    arguments = parser(__doc__)
+    arguments.add_argument("targets", nargs="*", help="compute capabilities: 7.5 for example")
+    arguments.add_argument("--only", default="", help="kernels whose name holds this")
+    options = arguments.parse_args()
+    targets = options.targets or default_targets()
+    types, results, bad = signatures(), [], Counter()
+    print(f"{'kernel':<36}{'sm':>5}{'registers':>11}{'stack':>7}{'spill':>7}{'shared':>8}  wide")
+    for target in targets:
+        capability = tuple(int(part) for part in target.split("."))
+        for name, kind, function, bounds, wide in every_kernel(capability):
+            if options.only not in name:
+                continue
+            ptx, found = compiled_for(function, types[kind], bounds, capability)
+            wrong = faults(ptx, found, wide=wide)
+            bad.update(wrong)
+            results.append({"kernel": name, "target": target, **found, "faults": wrong})
+            print(
+                f"{name:<36}{target:>5}{found['registers']:>11}{found['stack']:>7}"
+                f"{found['spill_stores'] + found['spill_loads']:>7}{found['shared']:>8}"
+                f"  {found['wide_loads']}/{found['wide_stores']}  {', '.join(wrong)}",
+                flush=True,
+            )
+    print(f"{len(results)} kernels for {', '.join(targets)}: {dict(bad) or 'no faults'}")
+    libraries = ("numba-cuda", "cuda-core", "cuda-toolkit")
+    report({"machine": facts(*libraries), "kernels": results, "faults": dict(bad)}, options.json)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The instructions that kernels need and numba-cuda's own API lacks; all of them live here.
+
+Arrays of four scalars, records and vector types are loaded word by word (``ld.global.f32``), and a
+signed index costs a comparison and a selection; these intrinsics give one instruction each. In
+Numba's simulator plain Python stands for them.
+"""
+
+from __future__ import annotations
+
+import math
+import types as python_types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from llvmlite import ir
+from numba import config, cuda, types
+from numba.cuda.extending import intrinsic
+
+from streammach.backends import rowmath
+from streammach.backends.cuda import simulated
+from streammach.jit import Number
+
+F = TypeVar("F", bound=Callable[..., Any])
+SIMULATED: bool = bool(config.ENABLE_CUDASIM)
+WORDS = {types.float32: ir.FloatType(), types.uint32: ir.IntType(32), types.int32: ir.IntType(32)}
+GLOBAL = 1  # the address space of device memory
+INT32 = ir.IntType(32)
+int64: Any = np.int64  # positions in kernels: wide in the simulator too, and no type to follow
+
+
+def _plain(function: Any) -> Any:
+    return getattr(function, "py_func", function)  # none where Numba is told not to compile
+
+
+def _device(function: F) -> F:
+    """Make a function that kernels take in as if its body stood there.
+
+    Inlined in Numba's own code: any other device function asks the driver for the present GPU when
+    it is typed, and so could not be compiled where there is none.
+    """
+    made: F = cuda.jit(device=True, inline="always")(_plain(function))
+    return made
+
+
+def _shared(function: F, **names: Any) -> F:
+    """Make a device function of a body that the CPU compiles too, with some names replaced."""
+    plain = _plain(function)
+    copied = python_types.FunctionType(
+        plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
+    )
+    return _device(copied)  # type: ignore[return-value]
+
+
+def _compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
+    """Make a kernel with launch bounds: threads a block, blocks a multiprocessor."""
+    return cuda.jit(function, launch_bounds=bounds)
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> tuple[Any, Any]:
+    """Return the address of four words in device memory, and the type of one."""
+    word = WORDS[kind.dtype]
+    address = builder.gep(context.make_array(kind)(context, builder, array).data, [position])
+    address = builder.addrspacecast(address, ir.PointerType(word, GLOBAL))
+    return builder.bitcast(address, ir.PointerType(ir.VectorType(word, 4), GLOBAL)), word
+
+
+def _wide_load(*, constant: bool) -> Any:
+    def load(typing: Any, a: Any, i: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            address, _ = _pointer(context, builder, signature.args[0], args[0], args[1])
+            vector = builder.load(address, align=16)
+            if constant:  # no one writes it during the kernel: the read-only path
+                vector.set_metadata("invariant.load", builder.module.add_metadata([]))
+            parts = [builder.extract_element(vector, INT32(lane)) for lane in range(4)]
+            return context.make_tuple(builder, signature.return_type, parts)
+
+        return types.UniTuple(a.dtype, 4)(a, types.intp), generate
+
+    return intrinsic(load)
+
+
+def _narrow_load(typing: Any, a: Any, i: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return context.unpack_value(builder, signature.return_type, builder.gep(data, [args[1]]))
+
+    return a.dtype(a, types.intp), generate
+
+
+def _narrow_store(typing: Any, a: Any, i: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        context.pack_value(builder, signature.args[2], args[2], builder.gep(data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(a, types.intp, a.dtype), generate
+
+
+def _wide_store(typing: Any, a: Any, i: Any, v: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, word = _pointer(context, builder, signature.args[0], args[0], args[1])
+        vector = ir.Constant(ir.VectorType(word, 4), ir.Undefined)
+        for lane in range(4):
+            part = builder.extract_value(args[2], lane)
+            vector = builder.insert_element(vector, part, INT32(lane))
+        builder.store(vector, address, align=16)
+        return context.get_dummy_value()
+
+    return types.void(a, types.intp, types.UniTuple(a.dtype, 4)), generate
+
+
+def _cast(source: Any, target: Any) -> Any:
+    def cast(typing: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], WORDS[target])
+
+        return target(source), generate
+
+    return intrinsic(cast)
+
+
+if SIMULATED:
+    device, shared, compiled = simulated.device, simulated.shared, simulated.compiled
+    get, put, get4, put4 = simulated.get, simulated.put, simulated.get4, simulated.put4
+    get4_constant = simulated.get4_constant
+    bits_of, float_of = simulated.bits_of, simulated.float_of
+    warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
+else:
+    device, shared, compiled = _device, _shared, _compiled
+    get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
+    get4, get4_constant = _wide_load(constant=False), _wide_load(constant=True)
+    put4 = intrinsic(_wide_store)
+    bits_of, float_of = _cast(types.float32, types.uint32), _cast(types.uint32, types.float32)
+
+    @device
+    def warp_sum(x: Number) -> Any:
+        """Return the sum over the warp, in the same order in every thread."""
+        for distance in (16, 8, 4, 2, 1):
+            x += cuda.shfl_xor_sync(0xFFFFFFFF, x, distance)
+        return x
+
+    @device
+    def warp_max(x: Number) -> Any:
+        """Return the largest value of the warp."""
+        for distance in (16, 8, 4, 2, 1):
+            x = max(x, cuda.shfl_xor_sync(0xFFFFFFFF, x, distance))
+        return x
+
+
+@device
+def whole(x: Number) -> Any:
+    """Return the largest whole number that is not above float32 `x`, as float32."""
+    return math.floor(x)
+
+
+@device
+def power_of_two(n: Number) -> Any:
+    """Return 2^n for a whole float32 n: its bits are the biased exponent."""
+    return float_of(np.uint32((n + rowmath.EXPONENT_BIAS) * rowmath.EXPONENT_UNIT))
+
+
+exp = shared(rowmath.exp, whole=whole, power_of_two=power_of_two)
+residual = shared(rowmath.residual)
+adagrad_step = shared(rowmath.adagrad_step)

@@ -1,0 +1,321 @@
+"""The kernels of a training step on CUDA: forward with softmax and residual, backward with update.
+
+A thread owns a chunk of 4 columns of one row and walks that row's entries; a block owns one row of
+the batch (forward) or one item of a feature's entries (backward) in one tile of whole models. No
+atomics: every sum has one owner and a fixed order, so the bits depend neither on the schedule nor
+on how many models share a tile or a wave.
+
+Arrays are flat. `stride` is the columns of a row in memory (:class:`ColumnTiles`); the bias is row
+d of the table. Kernels are made for one shape: sizes known to the compiler unroll loops and keep
+what is indexed in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from streammach.backends.cuda.instructions import (
+    adagrad_step,
+    device,
+    exp,
+    get,
+    get4,
+    get4_constant,
+    int64,
+    put,
+    put4,
+    residual,
+    warp_max,
+    warp_sum,
+)
+from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
+from streammach.jit import Array, Number
+
+RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
+ADAGRAD, SGD = range(2)
+ZERO, ONE = np.float32(0), np.float32(1)
+LOWEST = np.float32(-np.inf)
+
+
+@device
+def add4(sums: Any, x: Number, v: Any) -> Any:
+    """Return ``sums + x * v`` for a chunk of four: tuples stay in registers, arrays may not."""
+    return sums[0] + x * v[0], sums[1] + x * v[1], sums[2] + x * v[2], sums[3] + x * v[3]
+
+
+@device
+def less4(v: Any, steps: Any, g: Any) -> Any:
+    """Return ``v - steps * g`` for a chunk of four."""
+    return (
+        v[0] - steps[0] * g[0], v[1] - steps[1] * g[1],
+        v[2] - steps[2] * g[2], v[3] - steps[3] * g[3],
+    )  # fmt: skip
+
+
+@device
+def spread(a: Array, i: Number, v: Any) -> None:
+    """Write four words to shared memory, at any position."""
+    put(a, i, v[0])
+    put(a, i + 1, v[1])
+    put(a, i + 2, v[2])
+    put(a, i + 3, v[3])
+
+
+@device
+def gathered(a: Array, i: Number) -> Any:
+    """Return four words of shared memory, from any position."""
+    return get(a, i), get(a, i + 1), get(a, i + 2), get(a, i + 3)
+
+
+def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[..., None]:
+    """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
+
+    Rows run fastest, so that all of them read one slab of columns and its hot rows stay in cache.
+
+    Parameters
+    ----------
+    shape : ColumnTiles
+        Models, columns and tiles.
+    code_bits : int
+        Bits of a bucket in the packed codes.
+    output : int
+        RESIDUALS, PROBABILITIES or LOGARITHMS.
+    """
+    B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
+    chunks_per_row, chunks_per_tile, stride = (
+        shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
+    )  # fmt: skip
+    columns, warps = chunks_per_tile * CHUNK, shape.threads // WARP
+    rounds, per_word, mask = -(-per_tile // warps), 32 // code_bits, (1 << code_bits) - 1
+
+    def forward(
+        indptr: Array,
+        features: Array,
+        values: Array,
+        labels: Array,
+        importance: Array,
+        codes: Array,
+        weights: Array,
+        code_words: int,
+        bias_row: int,
+        smoothing: Number,
+        z: Array,
+        losses: Array,
+    ) -> None:
+        """Write ``bias + x W`` and its softmax for one row and tile: residual or probabilities.
+
+        Parameters
+        ----------
+        indptr, features, values : int32 (n + 1,), int32 (m,), float32 (m,)
+            The rows, in fours (:func:`streammach.backends.cuda.layout.rows_in_fours`).
+        labels, importance : int32 (n,), float32 (n,)
+            Classes and weights of the rows.
+        codes : uint32 (R * code_words,)
+            Packed buckets, model by model.
+        weights : float32 ((d + 1) * stride,)
+            The table; its last row is the bias.
+        code_words, bias_row : int
+            Words of a model's codes; d.
+        smoothing : float32
+            Label smoothing.
+        z : float32 (n * stride,)
+            Receives the derivative of each row's loss times its weight, or the probabilities or
+            their logarithms.
+        losses : float32 (n * R,)
+            Receives ``-ln p`` of the true bucket times the row's weight (RESIDUALS only).
+        """
+        row, tile, t = (
+            int64(cuda.blockIdx.x), int64(cuda.blockIdx.y), int64(cuda.threadIdx.x),
+        )  # fmt: skip
+        shared = cuda.shared.array(columns, np.float32)
+        first = tile * chunks_per_tile
+        n_chunks = min(chunks_per_tile, chunks_per_row - first)
+        mine = first + min(t, n_chunks - 1)  # idle threads repeat a chunk that is there
+        sums = get4_constant(weights, (bias_row * chunks_per_row + mine) * CHUNK)
+        stop = int64(get(indptr, row + 1))
+        for j in range(int64(get(indptr, row)), stop, 4):  # four loads are under way at once
+            f, x = get4_constant(features, j), get4_constant(values, j)
+            w0 = get4_constant(weights, (int64(f[0]) * chunks_per_row + mine) * CHUNK)
+            w1 = get4_constant(weights, (int64(f[1]) * chunks_per_row + mine) * CHUNK)
+            w2 = get4_constant(weights, (int64(f[2]) * chunks_per_row + mine) * CHUNK)
+            w3 = get4_constant(weights, (int64(f[3]) * chunks_per_row + mine) * CHUNK)
+            sums = add4(add4(add4(add4(sums, x[0], w0), x[1], w1), x[2], w2), x[3], w3)
+        if t < n_chunks:
+            spread(shared, t * CHUNK, sums)
+        cuda.syncthreads()
+        warp, lane = t // WARP, t % WARP
+        scale = get(importance, row) if output == RESIDUALS else ONE
+        for turn in range(rounds):  # a warp takes a model; idle warps come to each exchange too
+            local = warp + turn * warps
+            r = tile * per_tile + local
+            live = local < per_tile and r < R
+            n, o = (B if live else 0), (local * B if live else 0)
+            top = LOWEST
+            for c in range(lane, n, WARP):
+                top = max(top, get(shared, o + c))
+            top = warp_max(top)
+            label = int64(-1)
+            if output == RESIDUALS and live:
+                y = int64(get(labels, row))
+                word = get(codes, r * code_words + y // per_word)
+                label = int64(word >> np.uint32(y % per_word * code_bits)) & mask
+            total, own = ZERO, ZERO
+            for c in range(lane, n, WARP):
+                less = get(shared, o + c) - top
+                e = exp(less)
+                own = less if c == label else own
+                if output != LOGARITHMS:
+                    put(shared, o + c, e)
+                total += e
+            total = warp_sum(total)
+            if output == LOGARITHMS:
+                if live:
+                    shift = top + np.float32(math.log(total))
+                    for c in range(lane, n, WARP):
+                        put(shared, o + c, get(shared, o + c) - shift)
+            elif live:
+                inverse = ONE / total
+                for c in range(lane, n, WARP):
+                    p = get(shared, o + c) * inverse
+                    if output == RESIDUALS:
+                        if c == label:
+                            loss = scale * (np.float32(math.log(total)) - own)
+                            put(losses, row * R + r, loss)
+                        p = scale * residual(p, c == label, smoothing, B)
+                    put(shared, o + c, p)
+        cuda.syncthreads()
+        if t < n_chunks:
+            put4(z, row * stride + mine * CHUNK, gathered(shared, t * CHUNK))
+
+    return forward
+
+
+def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
+    """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks.
+
+    It runs twice: over the items of the batch, with the residuals as source, and over the partial
+    sums of features that had several items, with those sums as source.
+
+    Parameters
+    ----------
+    shape : ColumnTiles
+        Models, columns and tiles.
+    optimizer : int
+        ADAGRAD or SGD.
+    """
+    B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
+    chunks_per_row, chunks_per_tile, stride = (
+        shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
+    )  # fmt: skip
+    columns, warps = chunks_per_tile * CHUNK, shape.threads // WARP
+    rounds, last = -(-per_tile // warps), per_tile - 1
+    one_model = B % CHUNK == 0  # a chunk lies in one model
+
+    def backward(
+        begin: Array,
+        end: Array,
+        features: Array,
+        slots: Array,
+        n_items: Array,
+        rows: Array,
+        values: Array,
+        source: Array,
+        rate: Number,
+        epsilon: Number,
+        partial: Array,
+        accumulated: Array,
+        weights: Array,
+    ) -> None:
+        """Sum the gradient of each item; update the table's row, or put the sum aside.
+
+        Parameters
+        ----------
+        begin, end, features, slots : int32 (m,)
+            The items (:class:`streammach.backends.cuda.layout.Items`).
+        n_items : int32 (1,)
+            Their number, read on the device: the host never waits for it.
+        rows, values : int32 (nnz,), float32 (nnz,)
+            The entries.
+        source : float32 (n * stride,)
+            What they multiply.
+        rate, epsilon : float32
+            The optimiser's numbers.
+        partial : float32 (slots * stride,)
+            Receives the sums of items that are a part of their feature.
+        accumulated : float32 ((d + 1) * R,)
+            Adagrad's sums of squares; changed. Not used by SGD.
+        weights : float32 ((d + 1) * stride,)
+            The table; changed.
+        """
+        tile, t = int64(cuda.blockIdx.y), int64(cuda.threadIdx.x)
+        shared = cuda.shared.array(columns, np.float32)
+        steps = cuda.shared.array(per_tile, np.float32)
+        first = tile * chunks_per_tile
+        n_chunks = min(chunks_per_tile, chunks_per_row - first)
+        local = min(t, n_chunks - 1)  # idle threads repeat a chunk that is there
+        mine = (first + local) * CHUNK
+        keeper = t < per_tile and tile * per_tile + t < R  # of model t's sum of squares
+        warp, lane = t // WARP, t % WARP
+        for item in range(int64(cuda.blockIdx.x), int64(n_items[0]), int64(cuda.gridDim.x)):
+            f, slot = int64(get(features, item)), int64(get(slots, item))
+            j, stop = int64(get(begin, item)), int64(get(end, item))
+            w = get4(weights, f * stride + mine)  # on their way while the gradient is summed
+            before = ZERO
+            if optimizer == ADAGRAD and keeper:
+                before = get(accumulated, f * R + tile * per_tile + t)
+            g = (ZERO, ZERO, ZERO, ZERO)
+            while j < stop:  # four at a time; the last is repeated with the value 0
+                j1, j2, j3 = min(j + 1, stop - 1), min(j + 2, stop - 1), min(j + 3, stop - 1)
+                x0 = get(values, j)
+                x1 = get(values, j1) if j + 1 < stop else ZERO
+                x2 = get(values, j2) if j + 2 < stop else ZERO
+                x3 = get(values, j3) if j + 3 < stop else ZERO
+                v0 = get4_constant(source, int64(get(rows, j)) * stride + mine)
+                v1 = get4_constant(source, int64(get(rows, j1)) * stride + mine)
+                v2 = get4_constant(source, int64(get(rows, j2)) * stride + mine)
+                v3 = get4_constant(source, int64(get(rows, j3)) * stride + mine)
+                g = add4(add4(add4(add4(g, x0, v0), x1, v1), x2, v2), x3, v3)
+                j += 4
+            if slot >= 0:  # the same for the whole block
+                if t < n_chunks:
+                    put4(partial, slot * stride + mine, g)
+            else:
+                k = (rate, rate, rate, rate)
+                if optimizer == ADAGRAD:
+                    if t < n_chunks:
+                        spread(shared, t * CHUNK, g)
+                    cuda.syncthreads()
+                    for turn in range(rounds):
+                        model = warp + turn * warps
+                        live = model < per_tile and tile * per_tile + model < R
+                        n, o = (B if live else 0), (model * B if live else 0)
+                        square = ZERO
+                        for c in range(lane, n, WARP):
+                            square += get(shared, o + c) * get(shared, o + c)
+                        square = warp_sum(square)
+                        if live and lane == 0:
+                            put(steps, model, square)
+                    cuda.syncthreads()
+                    if keeper:
+                        after = before + get(steps, t)
+                        put(accumulated, f * R + tile * per_tile + t, after)
+                        put(steps, t, adagrad_step(rate, after, epsilon))
+                    cuda.syncthreads()
+                    c = local * CHUNK
+                    k0 = get(steps, min(c // B, last))
+                    k = (k0, k0, k0, k0)
+                    if not one_model:
+                        k = (
+                            k0, get(steps, min((c + 1) // B, last)),
+                            get(steps, min((c + 2) // B, last)),
+                            get(steps, min((c + 3) // B, last)),
+                        )  # fmt: skip
+                if t < n_chunks:
+                    put4(weights, f * stride + mine, less4(w, k, g))
+
+    return backward

@@ -1,0 +1,102 @@
+"""What Numba's CUDA simulator lacks, in plain Python: wide accesses, bit casts, warp exchanges."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import cuda
+
+from streammach.jit import Array, Number
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def device(function: F) -> F:
+    """Return the function itself: the simulator calls it."""
+    return function
+
+
+def shared(function: F, **names: Any) -> F:
+    """Return the function itself: it runs on this machine."""
+    return function
+
+
+def compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
+    """Return a kernel that the simulator runs; it has no use for bounds."""
+    return cuda.jit(function)
+
+
+def get(a: Array, i: Number) -> Any:
+    """Return ``a[i]``, 0 <= i."""
+    assert 0 <= i < len(a), (i, len(a))
+    return a[i]
+
+
+def put(a: Array, i: Number, x: Number) -> None:
+    """Write ``a[i] = x``, 0 <= i."""
+    assert 0 <= i < len(a), (i, len(a))
+    a[i] = x
+
+
+def get4(a: Array, i: Number) -> Any:
+    """Return the four words at `i`, a multiple of four."""
+    assert i % 4 == 0, i
+    assert 0 <= i <= len(a) - 4, (i, len(a))
+    return a[i], a[i + 1], a[i + 2], a[i + 3]
+
+
+get4_constant = get4
+
+
+def put4(a: Array, i: Number, v: tuple[Number, Number, Number, Number]) -> None:
+    """Write four words at `i`, a multiple of four."""
+    assert i % 4 == 0, i
+    assert 0 <= i <= len(a) - 4, (i, len(a))
+    a[i], a[i + 1], a[i + 2], a[i + 3] = v
+
+
+def bits_of(x: Number) -> Any:
+    """Return the bits of a float32."""
+    return np.float32(x).view(np.uint32)
+
+
+def float_of(bits: Number) -> Any:
+    """Return the float32 of 32 bits."""
+    return np.uint32(bits).view(np.float32)
+
+
+def lanes(x: Number) -> list[Any]:
+    """Return the values that the 32 threads of the caller's warp bring.
+
+    Every thread of the block must arrive: the kernels are written so. Two boards in turn make one
+    barrier enough: who writes a board again has met all who read it at the other one's barrier.
+    """
+    me: Any = threading.current_thread()
+    me.exchanges = turn = getattr(me, "exchanges", 0) + 1
+    board = me._manager.__dict__.setdefault("_boards", ({}, {}))[turn % 2]
+    board[me.thread_id] = x
+    me.syncthreads()
+    first = me.thread_id // 32 * 32
+    return [board[first + i] for i in range(32)]
+
+
+def butterfly(x: Number, join: Callable[[Any, Any], Any]) -> Any:
+    """Join the warp's values in the order of five exchanges at distances 16, 8, 4, 2, 1."""
+    v = lanes(x)
+    while len(v) > 1:
+        half = len(v) // 2
+        v = [join(v[i], v[i + half]) for i in range(half)]
+    return v[0]
+
+
+def warp_sum(x: Number) -> Any:
+    """Return the sum over the warp."""
+    return butterfly(x, lambda a, b: a + b)
+
+
+def warp_max(x: Number) -> Any:
+    """Return the largest value of the warp."""
+    return butterfly(x, max)

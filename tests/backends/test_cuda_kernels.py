@@ -1,0 +1,307 @@
+"""The CUDA kernels in Numba's simulator, held to plain NumPy and to the CPU backend."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
+    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
+
+from streammach import hashing
+from streammach.backends.base import open_backend
+from streammach.backends.cpu.backend import KINDS, CpuBackend
+from streammach.backends.cuda import decode, kernels
+from streammach.backends.cuda.instructions import compiled
+from streammach.backends.cuda.launch import decode_bounds, decode_shape, launch_bounds, launch_shape
+from streammach.backends.cuda.layout import packed_codes, rows_in_fours, work_items
+from streammach.rows.batch import BatchSlot
+from tests.builders import block_of, dense_block, spec_of, training
+from tests.reference.decoding import topk
+from tests.reference.mach import ReferenceMach
+
+ANY_GPU = (9, 0)
+OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "sgd": kernels.SGD}
+OUTPUTS = {False: kernels.PROBABILITIES, True: kernels.LOGARITHMS}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads_take_turns_quickly():
+    """The simulator polls threads that wait at barriers: three times as fast with short turns."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Device:
+    """A model on a simulated device: arrays and launches as a backend makes them."""
+
+    def __init__(self, spec, how, *, tile_columns=1024, segment=3, blocks=4):
+        self.spec, self.how, self.segment, self.blocks = spec, how, segment, blocks
+        self.shape = launch_shape(spec.n_buckets, spec.n_repetitions, tile_columns)
+        codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self.codes = codes
+        self.packed = packed_codes(codes, spec.n_buckets)
+        self.table = np.zeros((spec.n_features + 1, self.shape.stride), np.float32)
+        self.squares = np.zeros((spec.n_features + 1, spec.n_repetitions), np.float32)
+        self.residuals = None
+        bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
+        bits = 8 if spec.n_buckets <= 256 else 16
+        self.forward = {
+            output: compiled(kernels.forward_kernel(self.shape, bits, output), bounds)
+            for output in (kernels.RESIDUALS, kernels.PROBABILITIES, kernels.LOGARITHMS)
+        }
+        self.backward = compiled(
+            kernels.backward_kernel(self.shape, OPTIMIZERS[how.optimizer]), bounds
+        )
+
+    def outputs(self, batch, output):
+        """Residuals and losses, or probabilities, of padded rows; what is not written stays NaN."""
+        n, spec = len(batch.indptr) - 1, self.spec
+        rows = rows_in_fours(batch.indptr, batch.features, batch.values)
+        z = np.full((n, self.shape.stride), np.nan, np.float32)
+        losses = np.full((n, spec.n_repetitions), np.nan, np.float32)
+        importance = batch.weights if batch.weights is not None else np.ones(n, np.float32)
+        self.forward[output][(n, self.shape.n_tiles), self.shape.threads](
+            rows.indptr, rows.features, rows.values, batch.labels, importance,
+            self.packed.ravel(), self.table.ravel(), self.packed.shape[1], spec.n_features,
+            np.float32(self.how.label_smoothing), z.ravel(), losses.ravel(),
+        )  # fmt: skip
+        return z, losses
+
+    def step(self, batch, rate):
+        z, losses = self.outputs(batch, kernels.RESIDUALS)
+        work = work_items(batch.by_feature, batch.n_rows, self.spec.n_features, self.segment)
+        partial = np.full((max(work.n_slots, 1), self.shape.stride), np.nan, np.float32)
+        slots = np.arange(work.n_slots, dtype=np.int32), np.ones(work.n_slots, np.float32)
+        for items, entries, source in (
+            (work.whole, (work.rows, work.values), z), (work.joined, slots, partial),
+        ):  # fmt: skip
+            if len(items.begin):
+                self.backward[(self.blocks, self.shape.n_tiles), self.shape.threads](
+                    *items, np.array([len(items.begin)], np.int32), *entries, source.ravel(),
+                    np.float32(rate), np.float32(self.how.epsilon), partial.ravel(),
+                    self.squares.ravel(), self.table.ravel(),
+                )  # fmt: skip
+        self.residuals = z
+        return float(losses.sum(dtype=np.float64))
+
+    @property
+    def weights(self):
+        return self.table[:-1, : self.spec.n_columns]
+
+    @property
+    def bias(self):
+        return self.table[-1, : self.spec.n_columns]
+
+
+def batch_of(block, n_features, weights=None):
+    """All rows of a block as one batch, feature by feature too."""
+    slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
+    if weights is not None:
+        block = type(block)(block.indptr, block.features, block.values, block.labels, weights)
+    slot.add(block, np.arange(block.n_rows), "raw")
+    return slot.batch()
+
+
+def close(found, expected, within=1e-5):
+    """Whether two arrays agree to `within` of the largest value."""
+    return np.abs(found - expected).max() <= within * np.abs(expected).max()
+
+
+SHAPES = {  # K, d, B, R, columns of a tile
+    "one tile": (40, 9, 8, 5, 1024),
+    "odd B, models across chunks": (40, 9, 7, 3, 1024),
+    "odd B, tiles of four models": (40, 9, 5, 9, 16),
+    "more models than a tile, the last tile partial": (40, 9, 6, 7, 24),
+    "more than a warp's columns a model": (90, 9, 37, 2, 1024),
+    "more models than warps of a block": (30, 9, 16, 12, 64),
+    "a bucket for every class": (9, 9, 9, 1, 1024),
+    "one class": (1, 5, 4, 2, 1024),
+    "codes of 16 bits": (300, 5, 300, 1, 1024),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
+    n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
+    spec = spec_of(n_classes, n_features, n_buckets, n_models)
+    smoothing = 0.2 if optimizer == "adagrad" else 0.0
+    how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=7, epsilon=1e-3)
+    device = Device(spec, how, tile_columns=tile)
+    cpu = open_backend("cpu", spec, dense=False, threads=1)
+    cpu.prepare(how)
+    reference = ReferenceMach(
+        n_features, device.codes, spec.n_buckets, optimizer, how.epsilon, smoothing
+    )
+    for _ in range(3):
+        block = block_of(rng, 7, n_features - 1, n_classes, values="normal")  # one is never there
+        weights = rng.uniform(0.5, 2, 7).astype(np.float32)
+        batch = batch_of(block, n_features, weights)
+        loss = device.step(batch, 0.3)
+        arrays = (block.indptr, block.features, block.values, block.labels, weights)
+        assert loss == pytest.approx(reference.step(*arrays, 0.3), rel=1e-5)
+        assert loss == pytest.approx(cpu.step(batch, 0.3), rel=1e-5)
+    held = cpu.arrays()
+    if n_classes > 1:
+        assert close(device.weights, held["weights"])
+        assert close(device.weights, reference.W)
+        assert close(device.bias, held["bias"])
+    if n_classes > 1 and optimizer == "adagrad":
+        assert close(device.squares[:-1], held["first"])
+        assert close(device.squares[-1:], held["bias_first"])
+    assert (device.table[n_features - 1] == 0).all()  # of the feature that no row has
+    assert not device.table[:, spec.n_columns :].any()
+    cpu.close()
+
+
+def test_many_steps_stay_with_the_cpu(rng):
+    spec, how = spec_of(40, 6, 6, 3), training(batch_size=5, label_smoothing=0.1, epsilon=1.0)
+    device = Device(spec, how, segment=128, blocks=1)
+    cpu = open_backend("cpu", spec, dense=False, threads=1)
+    cpu.prepare(how)
+    for _ in range(50):
+        batch = batch_of(block_of(rng, 5, 6, 40, most=4), 6)
+        device.step(batch, 0.5)
+        cpu.step(batch, 0.5)
+    assert close(device.weights, cpu.arrays()["weights"])
+    assert close(device.bias, cpu.arrays()["bias"])
+    p, _ = device.outputs(batch, kernels.PROBABILITIES)
+    found, _ = best(device, p, "mean", 5)
+    expected, _ = cpu.topk(batch_rows(batch), 5, "mean")
+    assert found.tolist() == expected.tolist()
+    cpu.close()
+
+
+def batch_rows(batch):
+    """The rows of a batch as a block."""
+    from streammach.rows.block import RowBlock
+
+    return RowBlock(batch.indptr, batch.features, batch.values, batch.labels)
+
+
+def test_tiles_items_and_blocks_do_not_change_a_bit(rng):
+    spec, how = spec_of(40, 9, 8, 4), training(batch_size=8, label_smoothing=0.1)
+    batches = [batch_of(block_of(rng, 8, 9, 40), 9) for _ in range(2)]
+    held = []
+    for tile, blocks in ((1024, 1), (16, 3), (8, 20)):
+        device = Device(spec, how, tile_columns=tile, blocks=blocks)
+        losses = [device.step(batch, 0.4) for batch in batches]
+        held.append((losses, device.table.tobytes(), device.squares.tobytes()))
+    assert held[0] == held[1] == held[2]
+
+
+def test_a_wave_of_models_gives_the_bits_of_all_of_them(rng):
+    spec, how = spec_of(40, 9, 8, 4), training(batch_size=8)
+    batch = batch_of(block_of(rng, 8, 9, 40), 9)
+    together = Device(spec, how)
+    together.step(batch, 0.4)
+    for first in (0, 2):
+        a, b = spec.hash_a[first : first + 2], spec.hash_b[first : first + 2]
+        wave = Device(type(spec)(40, 9, 8, 2, a, b), how)
+        wave.step(batch, 0.4)
+        assert wave.table.tobytes() == together.table[:, 8 * first : 8 * first + 16].tobytes()
+        assert wave.squares.tobytes() == together.squares[:, first : first + 2].tobytes()
+
+
+def test_empty_rows_train_the_bias_alone():
+    spec = spec_of(20, 5, 4, 3)
+    device = Device(spec, training(batch_size=4))
+    device.step(batch_of(dense_block(np.zeros((4, 5)), np.full(4, 7)), 5), 0.5)
+    assert (device.weights == 0).all()
+    assert (device.bias != 0).all()
+
+
+@pytest.mark.parametrize("logarithms", [False, True])
+@pytest.mark.parametrize("name", ["one tile", "odd B, tiles of four models", "one class"])
+def test_outputs_equal_the_cpus(name, logarithms, rng):
+    n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
+    spec = spec_of(n_classes, n_features, n_buckets, n_models)
+    device = Device(spec, training(), tile_columns=tile)
+    device.table[:, : spec.n_columns] = rng.normal(size=(n_features + 1, spec.n_columns)) * 2
+    held = {"weights": device.weights.copy(), "bias": device.bias.copy()}
+    cpu = CpuBackend(spec, dense=False, threads=1, weights=held)
+    block = block_of(rng, 5, n_features, n_classes, values="normal")
+    z, losses = device.outputs(block, OUTPUTS[logarithms])
+    expected = cpu.outputs(block, logarithms=logarithms)
+    np.testing.assert_allclose(z[:, : spec.n_columns], expected, rtol=1e-5, atol=1e-6)
+    assert np.isnan(losses).all()
+    cpu.close()
+
+
+def best(device, p, estimator, k, *, words=2, threads=32, staged=True):
+    """Ids and scores of the k best classes, from padded probabilities."""
+    spec, kind = device.spec, KINDS[estimator]
+    one_row = kind == decode.MEDIAN
+    shape = decode_shape(
+        spec.n_buckets, spec.n_repetitions, spec.n_classes, one_row=one_row, words=words,
+        threads=threads,
+    )  # fmt: skip
+    if not staged:
+        shape = type(shape)(**{**vars(shape), "staged": False, "rows": 1})
+    n = len(p)
+    keys = np.full(n * shape.n_sets, 77, np.int64)
+    candidates = np.full(n * k * 4 * words, 77, np.int64)
+    scores, ids = np.full(n * k, np.nan, np.float32), np.full(n * k, -7, np.int64)
+    packed, sizes = device.packed.ravel(), (spec.n_classes, shape.code_words, shape.n_sets)
+    make = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
+    scan = compiled(make, decode_bounds(shape, one_row=one_row))
+    scan[(-(-n // shape.rows), shape.n_sets // threads), threads](
+        p.ravel(), packed, n, *sizes, keys
+    )
+    select = compiled(decode.select_kernel(shape, kind), (threads, 4))
+    select[n, threads](p.ravel(), packed, keys, *sizes, k, candidates, scores, ids)
+    return ids.reshape(n, k), scores.reshape(n, k)
+
+
+DECODES = [  # K, B, R, rows, k
+    (700, 8, 3, 9, 5),  # three sets, the last row group partial
+    (259, 5, 4, 2, 5),  # K no multiple of 4, an even number of values to take the median of
+    (300, 300, 1, 2, 5),  # a bucket for every class, codes of 16 bits
+    (6, 2, 3, 2, 6),  # all classes, fewer than a set
+    (1, 4, 2, 1, 1),
+]
+
+
+def as_drawn(name, shape, rng):
+    """Values as models give them, and as they hardly ever do."""
+    if name == "tied":
+        return rng.choice(np.array([-2, -1, -0.0, 0.0], np.float32), shape)
+    p = rng.random(shape, np.float32)
+    return np.log(p + np.float32(1e-6)) if name == "logarithms" else p
+
+
+@pytest.mark.parametrize("shape", DECODES)
+@pytest.mark.parametrize("name", ["random", "tied", "logarithms"])
+@pytest.mark.parametrize("estimator", ["mean", "min", "median"])
+def test_top_k_equals_the_cpus_and_brute_force(estimator, name, shape, rng):
+    n_classes, n_buckets, n_models, n, k = shape
+    spec = spec_of(n_classes, 3, n_buckets, n_models)
+    device = Device(spec, training())
+    p = np.full((n, device.shape.stride), np.nan, np.float32)
+    drawn = p[:, : spec.n_columns] = as_drawn(name, (n, spec.n_columns), rng)
+    ids, scores = best(device, p, estimator, k)
+    cpu = CpuBackend(spec, dense=False, threads=1)
+    cpu_scores, cpu_ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
+    cpu.decode(np.ascontiguousarray(drawn), KINDS[estimator], cpu_scores, cpu_ids)
+    cpu.close()
+    assert ids.tolist() == cpu_ids.tolist()
+    assert scores.tolist() == cpu_scores.tolist()
+    kind = {"mean": "sum"}.get(estimator, estimator)
+    for q in range(n):
+        expected_ids, expected = topk(drawn[q], device.codes, spec.n_buckets, kind, k)
+        assert ids[q].tolist() == expected_ids.tolist()
+        assert scores[q].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("estimator", ["logsum", "min", "median"])
+def test_tables_too_wide_for_shared_memory_give_the_same(estimator, rng):
+    spec = spec_of(200, 3, 6, 3)
+    device = Device(spec, training())
+    p = np.log(rng.random((3, device.shape.stride), np.float32))
+    found, expected = (best(device, p, estimator, 4, staged=s) for s in (False, True))
+    assert found[0].tolist() == expected[0].tolist()
+    assert found[1].tolist() == expected[1].tolist()

@@ -6,7 +6,11 @@ import zlib
 import numpy as np
 import pytest
 
+from tests import turns
 from tests.builders import TinyData
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    turns.install()
 
 
 def pytest_addoption(parser):

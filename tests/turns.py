@@ -6,6 +6,7 @@ milliseconds. Here a thread runs to its next barrier, then the next one runs, so
 is.
 """
 
+import sys
 import threading
 import types
 
@@ -50,6 +51,15 @@ class _Block:
             _Block.running = None
 
 
+def _shared_array(self, shape, dtype):
+    """One array a line of code, found without a look at the whole stack."""
+    frame = sys._getframe(1)
+    place = frame.f_code.co_filename, frame.f_lineno
+    if place not in self._allocations:
+        self._allocations[place] = np.empty(shape, dtype)
+    return self._allocations[place]
+
+
 def install():
     """Let the simulator run blocks this way, where it can."""
     try:
@@ -65,4 +75,5 @@ def install():
     )
     shim.current_thread = lambda: _Block.running or threading.current_thread()
     kernel.BlockManager = _Block
+    kernelapi.FakeCUDAShared.array = _shared_array
     kernelapi.threading = simulated.threading = shim

@@ -59,23 +59,21 @@ def _shape(plan: Plan) -> str:
 def plan_lines(plan: Plan, out: str | None) -> list[str]:
     """Return the report of a plan as lines of at most 100 columns."""
     facts = plan.facts
-    host = [line for line in plan.ledger if line.where == "host"]
     rows = [
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
         f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
-        f"device   {plan.device}, {plan.threads} threads",
-        f"budget   {size_text(plan.allowed_bytes)} allowed ({plan.limit_source})",
+        f"device   {plan.device_text}",
+        *(
+            f"{'budget' if i == 0 else '':<9}{size_text(allowed)} {what}allowed ({source})"
+            for i, (what, allowed, source) in enumerate(_budgets(plan))
+        ),
         f"chosen   {_shape(plan)} float32, {plan.optimizer}, batch {plan.batch_size:,}",
         *(f"why      {reason}" for reason in plan.reasons),
     ]
-    width = max(len(line.name) for line in host)
-    for i, line in enumerate(host):
-        share = 100 * line.n_bytes / plan.projected_bytes
-        head = "memory" if i == 0 else ""
-        rows.append(f"{head:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
-    total = size_text(plan.projected_bytes)
-    rows.append(f"{'':<9}{'sum':<{width}} {total:>9} of {size_text(plan.allowed_bytes)}")
+    rows += _ledger_lines(plan, "memory", "host", plan.allowed_bytes)
+    if plan.device_allowed_bytes:
+        rows += _ledger_lines(plan, "GPU", "device", plan.device_allowed_bytes)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
     rows.append(f"disk     {size_text(plan.disk_bytes)} at most ({disk})")
     if out is not None:
@@ -83,11 +81,39 @@ def plan_lines(plan: Plan, out: str | None) -> list[str]:
     return rows
 
 
+def _budgets(plan: Plan) -> list[tuple[str, int, str]]:
+    """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
+    found = [("", plan.allowed_bytes, plan.limit_source)]
+    if plan.device_allowed_bytes:
+        found.append(("of GPU memory ", plan.device_allowed_bytes, plan.device_limit_source))
+    return found
+
+
+def _ledger_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
+    lines = [line for line in plan.ledger if line.where == where]
+    width = max(len(line.name) for line in lines)
+    total, rows = sum(line.n_bytes for line in lines), []
+    for i, line in enumerate(lines):
+        share = 100 * line.n_bytes / total
+        first = head if i == 0 else ""
+        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
+    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
+    return rows
+
+
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as one JSON-ready object."""
     return {
         "store": dataclasses.asdict(plan.facts),
-        "device": {"name": plan.device, "threads": plan.threads, "limit_source": plan.limit_source},
+        "device": {
+            "name": plan.device,
+            "why": plan.device_reason,
+            "threads": plan.threads,
+            "limit_source": plan.limit_source,
+            "waves": plan.waves,
+            "allowed_bytes": plan.device_allowed_bytes,
+            "projected_bytes": plan.device_projected_bytes,
+        },
         "allowed_bytes": plan.allowed_bytes,
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
@@ -217,13 +243,14 @@ def train(
 
     chosen = _plan(store, options)
     tell(
-        f"{short_path(store)} -> {short_path(out)}  {_shape(chosen)} float32, "
-        f"{chosen.device}, {chosen.threads} threads"
+        f"{short_path(store)} -> {short_path(out)}  {_shape(chosen)} float32, {chosen.device_text}"
     )
-    tell(
-        f"memory   {size_text(chosen.projected_bytes)} projected of "
-        f"{size_text(chosen.allowed_bytes)} allowed ({chosen.limit_source})"
-    )
+    projected = (chosen.projected_bytes, chosen.device_projected_bytes)
+    for (what, allowed, source), n_bytes in zip(_budgets(chosen), projected, strict=False):
+        tell(
+            f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
+            f"{size_text(allowed)} allowed ({source})"
+        )
     with Progress(progress, "rows") as shown:
         trainer = Trainer(
             chosen, epochs=epochs, learning_rate=learning_rate, transform=transform,
@@ -249,6 +276,8 @@ def train(
                 "seconds": result.seconds,
                 "projected_bytes": result.projected_bytes,
                 "peak_bytes": result.peak_bytes,
+                "device_projected_bytes": result.device_projected_bytes,
+                "device_peak_bytes": result.device_peak_bytes,
             }
         )
         return
@@ -261,4 +290,10 @@ def train(
         f"{short_path(out)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} kept"
         f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, peak "
         f"{size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
+        + (
+            f", on the GPU {size_text(result.device_peak_bytes)} of "
+            f"{size_text(result.device_projected_bytes)}"
+            if result.device_peak_bytes
+            else ""
+        )
     )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streammach import discriminant, hashing
-from streammach.backends.base import choose_device
+from streammach.backends.base import choose_device, device_limit
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, UsageError, clean
+from streammach.errors import BudgetError, DeviceError, UsageError, clean
 from streammach.machine import cores, memory_limit, parse_size, size_text
-from streammach.planning.ledger import Sizes, host_bytes, ledger
+from streammach.planning.ledger import Sizes, ledger
 from streammach.spec import DataFacts, ModelSpec, Optimizer, Plan
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
-BATCH = {False: 1024, True: 256}  # by dense: measured to be fast, accuracy does not depend on it
+# By dense: measured to be fast, accuracy does not depend on it.
+BATCH = {"cpu": {False: 1024, True: 256}, "cuda": {False: 4096, True: 256}}
+MAX_WAVES = {"cpu": 1, "cuda": 8}
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
 POOL_BLOCKS = (8, 4, 2, 1)
@@ -62,7 +64,8 @@ def plan(
     data : Dataset, DataFacts or path-like
         The store.
     memory : str or int, optional
-        The budget, such as ``12GB``; what this machine may use otherwise.
+        The budget, such as ``12GB``; what this machine may use otherwise. On a GPU it is the
+        budget of the GPU's memory, and host memory may be used as far as there is any.
     n_buckets, n_repetitions : int, optional
         B and R, both or none.
     exact : bool
@@ -78,7 +81,7 @@ def plan(
     closed_form : bool
         Room for a closed form beside exact weights of dense rows, if it fits.
     device : str
-        ``auto`` or ``cpu``.
+        ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
         Threads that compute; all cores otherwise.
     seed : int
@@ -95,22 +98,17 @@ def plan(
         If the options do not go together.
     BudgetError
         If nothing fits; the message names the largest terms.
+    DeviceError
+        If the device cannot be used, or not for this shape.
     """
     facts = _facts(data)
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
-    limit = memory_limit()
-    allowed, source = (limit.n_bytes, limit.source)
-    if memory is not None:
-        allowed, source = parse_size(memory), "--memory"
-        if allowed > limit.n_bytes:
-            raise BudgetError(
-                f"{size_text(allowed)} asked, {size_text(limit.n_bytes)} may be used "
-                f"({limit.source})",
-                path="--memory",
-                hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
-            )
-    sizes = list(_sizes(facts, batch_size, optimizer, choose_device(device)[0], threads))
+    chosen, why_device = choose_device(device)
+    limits = _limits(chosen, memory)
+    sizes = list(_sizes(facts, batch_size, optimizer, chosen, threads))
+    asked = exact or n_buckets is not None
     best: Plan | None = None
+    refused: DeviceError | None = None
     for max_pairs, closed, why in _beside(facts, sizes[0], counts, closed_form=closed_form):
         most = BESIDE_COUNTS if max_pairs else MAX_COLUMNS
         for buckets, repetitions, reason in _shapes(facts, n_buckets, n_repetitions, exact, most):
@@ -118,22 +116,69 @@ def plan(
                 continue
             model = _model(facts, buckets, repetitions, None)
             for size in (replace(size, max_pairs=max_pairs, closed_form=closed) for size in sizes):
-                lines = ledger(facts, model, size)
+                try:
+                    lines = ledger(facts, model, size)
+                except DeviceError as error:
+                    refused = error
+                    break
                 found = Plan(
                     facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
                     size.pool_blocks, size.validation_rows, size.validation_nnz,
-                    size.max_pairs, size.closed_form, size.device, size.threads, allowed, source,
-                    lines, (reason, why),
+                    size.max_pairs, size.closed_form, size.device, size.threads,
+                    limits.host, limits.host_source, lines, (reason, why), why_device,
+                    limits.device, limits.device_source, size.waves,
                 )  # fmt: skip
-                if host_bytes(lines) <= allowed:
+                if not _excess(found):
                     return _with_hashes(found, seed)
-                if best is None or host_bytes(lines) < best.projected_bytes:
+                if best is None or _excess(found) < _excess(best):
                     best = found
-    assert best is not None
-    asked = exact or n_buckets is not None
+    if best is None:
+        assert refused is not None
+        raise refused
+    full = best.projected_bytes > best.allowed_bytes
+    allowed = best.allowed_bytes if full else best.device_allowed_bytes
+    source = best.limit_source if full else best.device_limit_source
     raise BudgetError(
-        _refusal(best, asked=asked), path=f"{size_text(allowed)} ({source})", hint=NOTHING_DONE
+        _refusal(best, "host" if full else "device", asked=asked),
+        path=f"{size_text(allowed)} ({source})",
+        hint=NOTHING_DONE,
     )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Bytes of host memory and of the device's own, and who says so."""
+
+    host: int
+    host_source: str
+    device: int
+    device_source: str
+
+
+def _limits(device: str, memory: str | int | None) -> _Limits:
+    """Return what may be used: the budget is that of the memory where the model is trained."""
+    limit = memory_limit()
+    host, source = limit.n_bytes, limit.source
+    own = device_limit(device)
+    if memory is None:
+        return _Limits(host, source, own, "free on the GPU" if own else "")
+    asked = parse_size(memory)
+    most, whose = (own, "free on the GPU") if own else (host, source)
+    if asked > most:
+        raise BudgetError(
+            f"{size_text(asked)} asked, {size_text(most)} may be used ({whose})",
+            path="--memory",
+            hint=f"Use --memory {most // 10**7 / 100}GB or less.",
+        )
+    if own:
+        return _Limits(host, source, asked, "--memory")
+    return _Limits(asked, "--memory", 0, "")
+
+
+def _excess(found: Plan) -> int:
+    """Return by how many bytes a plan is too large."""
+    host = found.projected_bytes - found.allowed_bytes
+    return max(host, 0) + max(found.device_projected_bytes - found.device_allowed_bytes, 0)
 
 
 NOTHING_DONE = "Nothing was allocated; allow more memory or ask for a smaller model."
@@ -182,11 +227,11 @@ def _check_options(
 def _sizes(
     facts: DataFacts, batch_size: int | None, optimizer: str, device: str, threads: int | None
 ) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: smaller pools, then smaller batches, take less."""
+    """Yield the ways to run, the best first: more waves, smaller pools, smaller batches."""
     dense = facts.density >= DENSE_SHARE
     auto: Optimizer = "adam" if dense else "adagrad"
     chosen: Optimizer = next((o for o in ("adagrad", "adam", "sgd") if o == optimizer), auto)
-    usual = max(MIN_BATCH, min(BATCH[dense], facts.n_rows // BATCHES_PER_EPOCH))
+    usual = max(MIN_BATCH, min(BATCH[device][dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = (
         [batch_size] if batch_size else [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     )
@@ -195,11 +240,12 @@ def _sizes(
     for batch in batches:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
-            yield Sizes(
-                batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False, chosen, dense, device,
-                threads or cores(),
-            )  # fmt: skip
+            for waves in range(1, MAX_WAVES[device] + 1):
+                yield Sizes(
+                    batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
+                    min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False, chosen, dense,
+                    device, threads or cores(), waves,
+                )  # fmt: skip
 
 
 def _beside(
@@ -287,10 +333,10 @@ def _with_hashes(found: Plan, seed: int) -> Plan:
     return replace(found, model=model, reasons=tuple(reasons))
 
 
-def _refusal(best: Plan, *, asked: bool) -> str:
+def _refusal(best: Plan, where: str, *, asked: bool) -> str:
     """Return what the smallest plan needs, or the one of the shape that was asked for."""
-    lines = [line for line in best.ledger if line.where == "host"]
+    lines = [line for line in best.ledger if line.where == where]
     terms = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
     shape = "exact" if best.model.exact else f"{best.n_buckets} x {best.n_repetitions}"
     what = f"{shape} does not fit: it" if asked else f"no plan fits: the smallest ({shape})"
-    return f"{what} needs {size_text(best.projected_bytes)}: {terms}"
+    return f"{what} needs {size_text(sum(line.n_bytes for line in lines))}: {terms}"

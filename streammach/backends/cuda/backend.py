@@ -294,7 +294,7 @@ class CudaBackend:
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""
-        return self._memory.peak + RESERVED_BYTES, self._memory.limit + RESERVED_BYTES
+        return self._memory.taken() + RESERVED_BYTES, self._memory.limit + RESERVED_BYTES
 
     def close(self) -> None:
         """Give the device's memory back."""

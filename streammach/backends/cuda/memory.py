@@ -179,6 +179,10 @@ class Memory:
         """Return the bytes that buffers may take now, those that are there included."""
         return self.limit
 
+    def taken(self) -> int:
+        """Return the most bytes that were taken at once."""
+        return self.peak
+
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
         """Make the device and its pool those of this thread."""
@@ -246,6 +250,10 @@ class CudaMemory(Memory):
         with self._device:
             free, _ = self.xp.cuda.runtime.memGetInfo()
         return min(self.limit, int(free) + int(self._pool.total_bytes()))
+
+    def taken(self) -> int:
+        """Return the bytes that the pool has: it keeps what it once took."""
+        return max(self.peak, int(self._pool.total_bytes()))
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:

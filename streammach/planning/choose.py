@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from streammach import discriminant, hashing
@@ -115,23 +115,28 @@ def plan(
             if closed and buckets < facts.n_classes:
                 continue
             model = _model(facts, buckets, repetitions, None)
-            for size in (replace(size, max_pairs=max_pairs, closed_form=closed) for size in sizes):
-                try:
-                    lines = ledger(facts, model, size)
-                except DeviceError as error:
-                    refused = error
-                    break
-                found = Plan(
+
+            def made(
+                size: Sizes, model: ModelSpec = model, why: tuple[str, str] = (reason, why)
+            ) -> Plan:
+                return Plan(
                     facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
                     size.pool_blocks, size.validation_rows, size.validation_nnz,
                     size.max_pairs, size.closed_form, size.device, size.threads,
-                    limits.host, limits.host_source, lines, (reason, why), why_device,
+                    limits.host, limits.host_source, ledger(facts, model, size), why, why_device,
                     limits.device, limits.device_source, size.waves,
                 )  # fmt: skip
-                if not _excess(found):
-                    return _with_hashes(found, seed)
-                if best is None or _excess(found) < _excess(best):
-                    best = found
+
+            ways = [replace(size, max_pairs=max_pairs, closed_form=closed) for size in sizes]
+            try:
+                found = _first_that_fits(made, ways)
+            except DeviceError as error:
+                refused = error
+                continue
+            if not _excess(found):
+                return _with_hashes(found, seed)
+            if best is None or _excess(found) < _excess(best):
+                best = found
     if best is None:
         assert refused is not None
         raise refused
@@ -143,6 +148,19 @@ def plan(
         path=f"{size_text(allowed)} ({source})",
         hint=NOTHING_DONE,
     )
+
+
+def _first_that_fits(made: Callable[[Sizes], Plan], ways: list[Sizes]) -> Plan:
+    """Return the first plan that fits; if none does, one that is as small as can be.
+
+    The last way needs the least of a device, and of the host where there is none.
+    """
+    smallest = made(ways[-1])
+    over_device = smallest.device_projected_bytes > smallest.device_allowed_bytes
+    if over_device or (_excess(smallest) and not smallest.device_allowed_bytes):
+        return smallest
+    plans = (made(size) for size in ways)
+    return next((plan for plan in plans if not _excess(plan)), smallest)
 
 
 @dataclass(frozen=True)

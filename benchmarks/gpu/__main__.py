@@ -20,12 +20,14 @@ from benchmarks.machine_facts import facts, parser, report
 from streammach.backends.base import Workload, choose_device, footprint
 
 REAL = {
-    "sparse": ODP, "dense": IMAGENET, "copy_bytes": 4 << 30, "product": 8192, "repeats": 20,
+    "sparse": ODP, "dense": IMAGENET, "copy_bytes": 4 << 30, "cached_bytes": 16 << 20,
+    "product": 8192, "repeats": 20,
     "shapes": 40, "most_classes": 2000, "steps": 6, "queries": 20_000, "distinct": 8,
     "steps_timed": 400, "limit": 12 * 10**9, "most_models": 1024,
 }  # fmt: skip
 SIMULATED = {
-    "sparse": TINY, "dense": TINY_DENSE, "copy_bytes": 4096, "product": 4, "repeats": 1,
+    "sparse": TINY, "dense": TINY_DENSE, "copy_bytes": 4096, "cached_bytes": 64,
+    "product": 4, "repeats": 1,
     "shapes": 4, "most_classes": 60, "steps": 2, "queries": 3, "distinct": 2, "steps_timed": 2,
     "limit": 700_000_000, "most_models": 5,
 }  # fmt: skip

@@ -60,19 +60,24 @@ class Rows:
         The shape.
     seed : int
         Decides the rows.
+
+    Attributes
+    ----------
+    edges : float64 (d,)
+        Running sums of the features' chances.
     """
 
     def __init__(self, shape, seed=0):
         self.shape, self._rng = shape, np.random.default_rng(seed)
         weights = 1 / (np.arange(shape.n_features) + ZIPF_SHIFT)
-        self._edges = np.cumsum(weights / weights.sum())
+        self.edges = np.cumsum(weights / weights.sum())
 
     def _features(self, n):
         shape, rng = self.shape, self._rng
         if shape.dense:  # distinct ones in every row
             drawn = rng.random((n, shape.n_features)).argpartition(shape.row_nnz - 1, axis=1)
             return np.sort(drawn[:, : shape.row_nnz], axis=1)
-        drawn = np.searchsorted(self._edges, rng.random((n, shape.row_nnz)))
+        drawn = np.searchsorted(self.edges, rng.random((n, shape.row_nnz)))
         return np.sort(np.minimum(drawn, shape.n_features - 1), axis=1)
 
     def block(self, n):

@@ -1,7 +1,7 @@
 """What is measured of the CUDA backend, one question a function; each returns JSON-ready figures.
 
 Times are wall time between two waits for the device, the median of several repeats: the cost of
-launching is in them.
+launching is in them. Floors are arithmetic on the rates that the first stage measured.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from itertools import cycle, islice
 
 import numpy as np
 
+from benchmarks.gpu.floors import Card, decode_floor, presence, step_floors
 from benchmarks.gpu.shapes import Rows, random_shapes
 from streammach.backends.base import Workload, device_limit, footprint, open_backend
 from streammach.backends.cuda import kernels
@@ -58,10 +59,22 @@ def facts(options):
     def copy():
         b.values[:] = a.values
 
+    small = options.cached_bytes // 8  # elements of each of two arrays that the L2 holds
+    several = 20
+
+    def copy_cached():
+        for _ in range(several):
+            b.values[:small] = a.values[:small]
+
+    attributes = memory._device.attributes if hasattr(memory, "_device") else {}
     found = {
         "free_bytes": device_limit("cuda"),
         "capability": list(memory.capability),
         "multiprocessors": memory.multiprocessors,
+        "l2_bytes": attributes.get("L2CacheSize", 1 << 20),
+        "clock_hz": 1e3 * attributes.get("ClockRate", 1e6),
+        "cached_copy_gb_per_s": several * 8 * small
+        / seconds(backend, copy_cached, options.repeats) / GB,
         "copy_gb_per_s": 8 * n / seconds(backend, copy, options.repeats) / GB,
         "host_to_device_gb_per_s": 4 * n
         / seconds(backend, lambda: memory.send(a, host), options.repeats) / GB,
@@ -70,6 +83,17 @@ def facts(options):
     }  # fmt: skip
     backend.close()
     return found
+
+
+def card(options):
+    """The rates of the present card, as the first stage found them; None without it."""
+    found = options.found.get("facts", {})
+    if "copy_gb_per_s" not in found:
+        return None
+    return Card(
+        GB * found["copy_gb_per_s"], GB * found["cached_copy_gb_per_s"], found["l2_bytes"],
+        found["multiprocessors"] * found["clock_hz"],
+    )  # fmt: skip
 
 
 def correctness(options):
@@ -117,9 +141,15 @@ def kernel_times(options):
     """Forward, sorting, backward and top-k of one batch, beside the bytes that they move."""
     shape = options.sparse
     backend = opened(shape)
-    batches = Rows(shape).batches(3)
+    rows = Rows(shape)
+    batches, rates = rows.batches(3), card(options)
     for batch in batches:
         backend.step(batch, 0.5)
+    floors = {}
+    if rates:
+        p = presence(rows.edges, shape.row_nnz)
+        columns = shape.n_buckets * shape.n_repetitions
+        floors = step_floors(p, shape.batch_size, columns, shape.n_repetitions, rates)
     steps, group, batch = backend._trains, backend._group, batches[-1]
     held, n, nnz = steps._held, batch.n_rows, len(batch.features)
     rule = Rule(np.float32(0.1), np.float32(1))
@@ -140,13 +170,12 @@ def kernel_times(options):
     found = {"rows": n, "values": nnz, "unique_features": unique, "columns": columns}
     for name, (call, n_bytes) in work.items():
         took = seconds(backend, call, options.repeats)
-        copying = options.found["facts"]["copy_gb_per_s"] if "facts" in options.found else None
-        found[name] = {
-            "seconds": took,
-            "bytes": n_bytes,
-            "gb_per_s": n_bytes / took / GB,
-            "share_of_copy_speed": copying and n_bytes / took / GB / copying,
-        }
+        found[name] = {"seconds": took, "gb_per_s": n_bytes / took / GB}
+        if name in floors:
+            found[name]["floor_seconds"] = floors[name]
+            found[name]["share_of_floor"] = floors[name] / took
+    in_kernels = sum(found[name]["seconds"] for name in ("forward", "sorting", "backward"))
+    found["seconds_an_epoch_in_kernels"] = in_kernels * shape.n_rows / n
     backend.close()
     return found
 
@@ -165,7 +194,11 @@ def top_k(options):
     took = seconds(backend, lambda: backend.outputs(block, logarithms=False), 3, warm=1)
     found["forward pass and copy"] = 1e6 * took / block.n_rows
     backend.close()
-    return {"microseconds_a_row": found, "rows": block.n_rows}
+    out = {"microseconds_a_row": found, "rows": block.n_rows}
+    if rates := card(options):
+        floor = decode_floor(shape.n_classes, shape.n_repetitions, shape.n_buckets, rates)
+        out["floor_microseconds_a_row"] = 1e6 * floor
+    return out
 
 
 def epoch(options, shape, *, limit=0, waves=1):

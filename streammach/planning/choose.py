@@ -139,7 +139,14 @@ def plan(
                 best = found
     if best is None:
         assert refused is not None
-        raise refused
+        if device != "auto":
+            raise refused
+        on_cpu = plan(
+            facts, memory=memory, n_buckets=n_buckets, n_repetitions=n_repetitions, exact=exact,
+            batch_size=batch_size, optimizer=optimizer, counts=counts, closed_form=closed_form,
+            device="cpu", threads=threads, seed=seed,
+        )  # fmt: skip
+        return replace(on_cpu, device_reason=refused.message)
     full = best.projected_bytes > best.allowed_bytes
     allowed = best.allowed_bytes if full else best.device_allowed_bytes
     source = best.limit_source if full else best.device_limit_source

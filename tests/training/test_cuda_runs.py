@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.backends.base import Workload, choose_device, footprint, open_backend
+from streammach.backends.base import (
+    Workload,
+    choose_device,
+    footprint,
+    open_backend,
+    open_to_predict,
+)
+from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import probe
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
@@ -166,6 +173,20 @@ def test_a_model_larger_than_the_device_is_applied_in_groups():
         open_backend(
             "cuda", spec, dense=False, threads=1, weights=weights, device_bytes=610_000_000
         )
+
+
+def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeypatch):
+    small = probe.Card("Card", 610_000_000)
+    monkeypatch.setattr(probe, "find_card", lambda: small)
+    monkeypatch.setattr(probe, "simulated", lambda: False)
+    spec = spec_of(30, 9, 8, 8)
+    weights = {"weights": np.ones((9, 64), np.float32), "bias": np.ones(64, np.float32)}
+    options = {"dense": False, "threads": 1, "weights": weights}
+    with pytest.raises(BudgetError):
+        open_to_predict("cuda", spec, **options)
+    backend = open_to_predict("auto", spec, **options)
+    assert isinstance(backend, CpuBackend)
+    backend.close()
 
 
 def test_the_device_must_hold_what_was_planned(data, plan, run, tmp_path):

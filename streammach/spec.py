@@ -19,6 +19,7 @@ Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
 T = TypeVar("T")
 MAX_DEPTH = 32
+CONTEXT = "context"  # the ledger's line for what a device's libraries take: no buffer of ours
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,12 @@ class Plan:
     def device_projected_bytes(self) -> int:
         """Bytes of the device's own memory that the run will take at most."""
         return sum(line.n_bytes for line in self.ledger if line.where == "device")
+
+    @property
+    def device_buffer_bytes(self) -> int:
+        """The same without what the device's libraries take, which cannot be measured apart."""
+        lines = (line for line in self.ledger if line.where == "device")
+        return sum(line.n_bytes for line in lines if line.name != CONTEXT)
 
     @property
     def disk_bytes(self) -> int:

@@ -71,7 +71,7 @@ class Backend(Protocol):
         ...
 
     def device_bytes(self) -> tuple[int, int]:
-        """Return the most bytes of a device's own memory so far, and the most allowed."""
+        """Return the most bytes that buffers took of a device's memory, and the most allowed."""
         ...
 
     def close(self) -> None:

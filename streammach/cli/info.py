@@ -73,7 +73,7 @@ def _device_lines(result: Result) -> list[tuple[str, str]]:
         return []
     ratio = result.device_peak_bytes / result.device_projected_bytes
     return [
-        ("GPU", f"projected {size_text(result.device_projected_bytes)}  measured "
+        ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
                        f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
     ]  # fmt: skip
 

@@ -291,7 +291,7 @@ def train(
         f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, peak "
         f"{size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
         + (
-            f", on the GPU {size_text(result.device_peak_bytes)} of "
+            f", of the GPU's buffers {size_text(result.device_peak_bytes)} of "
             f"{size_text(result.device_projected_bytes)}"
             if result.device_peak_bytes
             else ""

@@ -122,10 +122,11 @@ def _device_rows(run: Run) -> list[tuple[str, str]]:
     if not plan.device_allowed_bytes:
         return []
     return [
-        ("GPU memory", f"{size_text(plan.device_projected_bytes)} projected, "
-                       f"{size_text(result.device_peak_bytes)} measured, "
+        ("GPU memory", f"{size_text(plan.device_projected_bytes)} projected of "
                        f"{size_text(plan.device_allowed_bytes)} allowed "
-                       f"({plan.device_limit_source})"),
+                       f"({plan.device_limit_source}); buffers "
+                       f"{size_text(result.device_projected_bytes)} projected, "
+                       f"{size_text(result.device_peak_bytes)} measured"),
     ]  # fmt: skip
 
 

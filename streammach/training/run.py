@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     projected_bytes, peak_bytes : int
         Memory by the plan, and the largest resident memory measured.
     device_projected_bytes, device_peak_bytes : int
-        The same of a device's own memory; 0 on the CPU.
+        The same of the buffers in a device's own memory; 0 on the CPU.
     """
 
     history: tuple[dict[str, Any], ...]

@@ -370,7 +370,7 @@ class _Session:
             seconds=time.monotonic() - self._began,
             projected_bytes=self._plan.projected_bytes,
             peak_bytes=peak_bytes(),
-            device_projected_bytes=self._plan.device_projected_bytes,
+            device_projected_bytes=self._plan.device_buffer_bytes,
             device_peak_bytes=self._backend.device_bytes()[0],
         )
         write_atomic(self._folder / RESULT, to_json(result))

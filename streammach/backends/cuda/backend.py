@@ -34,7 +34,7 @@ from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.spec import CONTEXT, Estimator, ModelSpec, Optimizer, TrainSpec
 
 WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
 
@@ -161,7 +161,7 @@ class CudaBackend:
         """
         models = widest(spec, waves)
         lines = {
-            "context": RESERVED_BYTES,
+            CONTEXT: RESERVED_BYTES,
             **group_footprint(spec, models, optimizer),
             "queries": Queries.footprint(spec, models, dense=dense) + UNIT,
             "decode": Decoder.footprint(spec),
@@ -294,7 +294,7 @@ class CudaBackend:
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""
-        return self._memory.taken() + RESERVED_BYTES, self._memory.limit + RESERVED_BYTES
+        return self._memory.taken(), self._memory.limit
 
     def close(self) -> None:
         """Give the device's memory back."""

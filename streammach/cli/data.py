@@ -20,6 +20,8 @@ from streammach.cli.options import (
 from streammach.cli.output import Progress, say, say_json, short_path
 from streammach.errors import StoreError
 
+STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
+
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
 @click.argument(
@@ -76,7 +78,7 @@ def convert(
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
-    with Progress(progress, {"read": "bytes", "write": "rows"}) as shown:
+    with Progress(progress, STAGES) as shown:
         done = run(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
             first_label=first_label, like=like, on_bad_row=on_bad_row, max_bad=max_bad,

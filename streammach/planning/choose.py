@@ -11,7 +11,7 @@ from streammach.backends.base import choose_device
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError, clean
-from streammach.machine import cores, memory_limit, parse_size, size_text
+from streammach.machine import cores, memory_limit, size_text, within
 from streammach.planning.ledger import Sizes, host_bytes, ledger
 from streammach.spec import DataFacts, ModelSpec, Optimizer, Plan
 
@@ -101,14 +101,7 @@ def plan(
     limit = memory_limit()
     allowed, source = (limit.n_bytes, limit.source)
     if memory is not None:
-        allowed, source = parse_size(memory), "--memory"
-        if allowed > limit.n_bytes:
-            raise BudgetError(
-                f"{size_text(allowed)} asked, {size_text(limit.n_bytes)} may be used "
-                f"({limit.source})",
-                path="--memory",
-                hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
-            )
+        allowed, source = within(limit, memory), "--memory"
     sizes = list(_sizes(facts, batch_size, optimizer, choose_device(device)[0], threads))
     best: Plan | None = None
     for max_pairs, closed, why in _beside(facts, sizes[0], counts, closed_form=closed_form):

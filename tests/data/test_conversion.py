@@ -109,6 +109,14 @@ def cut_at(monkeypatch, owner, name, number):
     return calls
 
 
+def cut_off(monkeypatch, number, source, out, **options):
+    """Start a conversion that ends when it puts rows aside for the time with this number."""
+    with monkeypatch.context() as patch:
+        cut_at(patch, intake, "write_run", number)
+        with pytest.raises(Cut):
+            convert(source, out, **options)
+
+
 CUTS = [
     (intake, "write_run", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
     (build.StoreWriter, "saved", 3), (build.StoreWriter, "append_rows", 4),
@@ -272,10 +280,7 @@ def test_another_source_or_option_starts_anew(tiny, room, monkeypatch):
     room(12_000)
 
     def cut(**options):
-        with monkeypatch.context() as patch:
-            cut_at(patch, intake, "write_run", 3)
-            with pytest.raises(Cut):
-                convert(source, tiny.folder / "out", **options)
+        cut_off(monkeypatch, 3, source, tiny.folder / "out", **options)
 
     cut()
     assert not convert(source, tiny.folder / "out", seed=1).resumed
@@ -291,10 +296,7 @@ def test_a_damaged_run_is_read_again(damage, tiny, room, monkeypatch):
     source = tiny.text("r.vw", tiny.lines(900, 20))
     wanted = convert(source, tiny.folder / "whole").digest
     room(12_000)
-    with monkeypatch.context() as patch:
-        cut_at(patch, intake, "write_run", 4)
-        with pytest.raises(Cut):
-            convert(source, tiny.folder / "out")
+    cut_off(monkeypatch, 4, source, tiny.folder / "out")
     victim = tiny.folder / ".out.partial/runs/run-000001"
     content = bytearray(victim.read_bytes())
     if damage == "flip":
@@ -307,10 +309,7 @@ def test_a_row_damaged_in_a_run_is_never_written(tiny, room, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     source = tiny.text("r.vw", tiny.lines(900, 20))
     room(12_000)
-    with monkeypatch.context() as patch:
-        cut_at(patch, intake, "write_run", 4)
-        with pytest.raises(Cut):
-            convert(source, tiny.folder / "out")
+    cut_off(monkeypatch, 4, source, tiny.folder / "out")
     victim = tiny.folder / ".out.partial/runs/run-000001"
     content = bytearray(victim.read_bytes())
     content[40] ^= 4

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.bad_rows import BadRow, BadRows
+from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
@@ -70,12 +70,14 @@ class PieceReader:
         )  # fmt: skip
         self._names.share(block.labels)
         if facts[1]:
-            part.bad += _leave_out_infinite(part)
+            places = _leave_out_infinite(part)
+            part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
+            part.bad.sort(key=lambda row: row.line)
         return Read(piece, part, self._group, duplicates, not facts[0], float(largest))
 
 
-def _leave_out_infinite(part: Part) -> list[BadRow]:
-    """Take rows with sums that are not finite out of a part; return them."""
+def _leave_out_infinite(part: Part) -> list[int]:
+    """Take rows with sums that are not finite out of a part; return their places."""
     block = part.block
     owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     bad = np.zeros(block.n_rows, bool)
@@ -88,7 +90,8 @@ def _leave_out_infinite(part: Part) -> list[BadRow]:
         indptr, block.features[kept], block.values[kept], block.labels[keep], block.weights[keep],
         block.places[keep],
     )  # fmt: skip
-    return [BadRow(TOO_LARGE, "", int(place), None) for place in block.places[bad]]
+    places: list[int] = block.places[bad].tolist()
+    return places
 
 
 class Intake:

@@ -20,10 +20,14 @@ SOLVED = 1024  # classes whose weights are solved for at once
 RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
-def footprint(n_features: int) -> int:
-    """Return the bytes of a discriminant and of its use, beside its sums and weights."""
+def footprint(n_features: int, n_rows: int) -> int:
+    """Return the bytes of a discriminant of so many rows and of its use.
+
+    Its sums and weights are not among them.
+    """
     square = n_features * n_features
-    return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * PIECE_BYTES
+    piece = min(PIECE_BYTES, 4 * n_features * n_rows)
+    return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * piece
 
 
 class Discriminant:

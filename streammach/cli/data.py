@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
     epilog,
     format_option,
@@ -32,10 +33,7 @@ STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is coun
 @source_options
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
-@click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
-              show_default=True, help="What to do with a row that cannot be read.")  # fmt: skip
-@click.option("--max-bad", type=int, metavar="N",
-              help="Most rows that may be skipped.  [default: any number]")  # fmt: skip
+@bad_row_options
 @click.option("--memory", metavar="SIZE",
               help="Memory to work in, such as 1GB.  [default: half of what is free]")  # fmt: skip
 @threads_option

@@ -13,6 +13,7 @@ from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
     from streammach.model.model import Model
+    from streammach.spec import Plan
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
@@ -89,7 +90,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
-        ("time", f"{time_text(result.seconds)}"),
+        ("time", _time(plan, result.seconds)),
         ("accuracy", validation),
     ]  # fmt: skip
     return {
@@ -104,9 +105,20 @@ def _run_document(path: Path) -> dict[str, Any]:
         "history": result.history, "best_epoch": result.best_epoch + 1,
         "validation": result.validation, "held_out": run.settings.held_out,
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
-        "seconds": result.seconds, "reasons": [text for name, text in lines if name == "why"],
+        "seconds": result.seconds,
+        "expected_seconds": None if plan.expected is None else plan.expected.seconds,
+        "reasons": [text for name, text in lines if name == "why"],
         "lines": lines,
     }  # fmt: skip
+
+
+def _time(plan: Plan, seconds: float) -> str:
+    """Return what a training took beside what was expected of one with everything searched."""
+    text = f"measured {time_text(seconds)}"
+    if plan.expected is None:
+        return text
+    ratio = seconds / plan.expected.seconds
+    return f"expected {time_text(plan.expected.seconds)}  {text} ({ratio:.2f})"
 
 
 def _model_document(path: Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
             facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
             threads=sizes.threads,
         ),
-        **({"closed form": discriminant.footprint(facts.n_features)} if sizes.closed_form else {}),
+        **_closed_form(facts, sizes),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
     }  # fmt: skip
@@ -94,6 +94,12 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
     }
     lines = [Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])]
     return tuple(lines + [Line(name, "disk", n) for name, n in disk.items()])
+
+
+def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
+    if not sizes.closed_form:
+        return {}
+    return {"closed form": discriminant.footprint(facts.n_features, facts.n_rows)}
 
 
 def host_bytes(lines: tuple[Line, ...]) -> int:

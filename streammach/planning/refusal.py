@@ -1,0 +1,91 @@
+"""What a plan that does not fit says: its bytes, its largest terms, and what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streammach.errors import BudgetError
+from streammach.machine import size_text, time_text
+from streammach.planning.options import Asked, Candidate, candidates
+from streammach.spec import DataFacts, Option
+
+NOTHING_DONE = "Nothing was allocated"
+
+
+def shape_of(option: Option, facts: DataFacts) -> str:
+    """Return B and R for people."""
+    if option.n_buckets == facts.n_classes:
+        return "exact"
+    return f"{option.n_buckets} x {option.n_repetitions}"
+
+
+def refused(
+    facts: DataFacts,
+    asked: Asked,
+    weighed: Sequence[Candidate],
+    allowed: int,
+    source: str,
+    seconds: float | None,
+    speed: float,
+) -> BudgetError:
+    """Return the error of a plan that does not fit.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    asked : Asked
+        What was fixed.
+    weighed : sequence of Candidate
+        What was weighed: B and R as asked for, or all.
+    allowed : int
+        The budget in bytes.
+    source : str
+        Who set it.
+    seconds : float or None
+        The time limit.
+    speed : float
+        How many times as fast as the reference machine a thread is.
+
+    Returns
+    -------
+    BudgetError
+        What the smallest plan or the one asked for needs, its largest terms, and what would fit.
+    """
+    least = min(weighed, key=lambda c: c.option.projected_bytes)
+    option = least.option
+    shape = shape_of(option, facts)
+    within_memory = [c.option for c in weighed if c.option.fits]
+    if within_memory and seconds is not None:
+        fast = min(within_memory, key=lambda o: o.seconds)
+        return BudgetError(
+            f"no plan takes {time_text(seconds)} or less: the fastest, "
+            f"{shape_of(fast, facts)}, is expected to take {time_text(fast.seconds)}",
+            path="--time",
+            hint=f"{NOTHING_DONE}; allow more time.",
+        )
+    terms = ", ".join(
+        f"{line.name} {size_text(line.n_bytes)}" for line in least.lines if line.where == "host"
+    ).split(", ")[:3]
+    what = f"{shape} does not fit: it" if asked.shaped else f"no plan fits: the smallest ({shape})"
+    return BudgetError(
+        f"{what} needs {size_text(option.projected_bytes)}: {', '.join(terms)}",
+        path=f"{size_text(allowed)} ({source})",
+        hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}.",
+    )
+
+
+def _nearest(facts: DataFacts, asked: Asked, allowed: int, speed: float) -> str:
+    """Return up to three plans that fit where B and R were asked for, or what else helps."""
+    if not asked.shaped:
+        return "allow more memory"
+    free = replace(asked, n_buckets=None, n_repetitions=None, exact=False)
+    fitting = [c.option for c in candidates(facts, free, allowed, speed) if c.option.fits]
+    if not fitting:
+        return "allow more memory"
+    same = [o for o in fitting if o.n_buckets == asked.n_buckets]
+    picked = [min(fitting, key=lambda o: o.loss)]
+    picked += [max(same, key=lambda o: (o.n_repetitions, o.max_pairs))] if same else []
+    texts = {f"{shape_of(o, facts)} ({size_text(o.projected_bytes)})": None for o in picked}
+    return f"these fit: {', '.join(texts)}"

@@ -16,7 +16,8 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, kernels
+from streammach.backends.cuda import decode, items, kernels, steps
+from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
@@ -26,15 +27,16 @@ from streammach.backends.cuda.launch import (
     launch_bounds,
     launch_shape,
 )
+from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 
 STEPS = [(32, 25), (512, 20), (33, 7), (32, 200), (4096, 1)]  # B, R
 DECODES = [(32, 25), (512, 20), (100, 50), (32, 100), (1024, 16)]
 N_CLASSES = 105_033
 OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES,
            "logarithms": kernels.LOGARITHMS}  # fmt: skip
-OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "sgd": kernels.SGD}
-KINDS = {"sum": decode.SUM, "min": decode.MINIMUM, "median": decode.MEDIAN}
-WIDE_LOAD, WIDE_STORE = "ld.global.nc.v4", "st.global.v4"
+OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
+KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
+WIDE_LOAD, WIDE_STORE = r"ld\.global(\.nc)?\.v4", r"st\.global\.v4"
 FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\b(atom|red)\."}
 
 
@@ -46,7 +48,10 @@ def signatures():
     scan = types.void(f, u, int64, int64, int64, int64, wide)
     return {
         "forward": types.void(i, i, f, i, f, u, f, int64, int64, float32, f, f),
-        "backward": types.void(i, i, i, i, i, i, f, f, float32, float32, f, f, f),
+        "backward": types.void(i, i, i, i, i, i, f, f, float32, float32, f, f, f, f),
+        "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
+        "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
+        "expand": types.void(i, f, i, int64, int64, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
     }
@@ -54,14 +59,20 @@ def signatures():
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
+    yield "mark", "mark", items.mark, (items.THREADS, 4), False
+    yield "place", "place", items.place, (items.THREADS, 4), False
+    yield "expand", "expand", steps.expand, (items.THREADS, 4), False
     for n_buckets, n_models in STEPS:
         shape, label = launch_shape(n_buckets, n_models), f"({n_buckets}, {n_models})"
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
         for name, output in OUTPUTS.items():
             made = kernels.forward_kernel(shape, code_bits(n_buckets), output)
             yield f"forward {name} {label}", "forward", made, bounds, True
-        bounds = launch_bounds(shape.threads, BACKWARD_REGISTERS, capability)
+        made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
+        yield f"forward dense {label}", "forward", made, bounds, True
         for name, optimizer in OPTIMIZERS.items():
+            registers = ADAM_REGISTERS if name == "adam" else BACKWARD_REGISTERS
+            bounds = launch_bounds(shape.threads, registers, capability)
             made = kernels.backward_kernel(shape, optimizer)
             yield f"backward {name} {label}", "backward", made, bounds, True
     for n_buckets, n_models in DECODES:
@@ -96,8 +107,8 @@ def compiled_for(function, signature, bounds, capability):
         "spill_stores": number(r"(\d+) bytes spill stores", log),
         "spill_loads": number(r"(\d+) bytes spill loads", log),
         "shared": sum(int(n) for n in re.findall(r"\.shared .*\[(\d+)\];", ptx)),
-        "wide_loads": ptx.count(WIDE_LOAD),
-        "wide_stores": ptx.count(WIDE_STORE), "bounds": list(bounds),
+        "wide_loads": len(re.findall(WIDE_LOAD, ptx)),
+        "wide_stores": len(re.findall(WIDE_STORE, ptx)), "bounds": list(bounds),
         "seconds": round(time.perf_counter() - began, 2),
     }  # fmt: skip
 

@@ -63,7 +63,7 @@ class Ours:
     def __init__(self, chosen, threads):
         self.backend = open_backend("cpu", chosen.model, dense=False, threads=threads)
         spec = TrainSpec(1, chosen.batch_size, RATE, "binary", SMOOTHING, "adagrad", EPSILON, 0)
-        self.backend.prepare(spec)
+        self.backend.prepare(spec, chosen.batch_nnz)
 
     def step(self, batches):
         for batch in batches:

@@ -136,10 +136,10 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a ledger: what takes how many bytes where (``host`` or ``disk``)."""
+    """One line of a ledger: what takes how many bytes where (``host``, ``device``, ``disk``)."""
 
     name: str
-    where: Literal["host", "disk"]
+    where: Literal["host", "device", "disk"]
     n_bytes: int
 
 
@@ -219,17 +219,25 @@ class Plan:
     closed_form : bool
         Whether a closed form may be added to exact weights of dense rows.
     device : str
-        ``cpu``.
+        ``cpu`` or ``cuda``.
     threads : int
         Threads that compute.
     allowed_bytes : int
-        The budget.
+        The budget of host memory.
     limit_source : str
         Who set it.
     ledger : tuple of Line
         Every byte count, by name.
     reasons : tuple of str
         Why this plan, in sentences.
+    device_reason : str
+        Why this device.
+    device_allowed_bytes : int
+        The budget of the device's own memory; 0 for the CPU.
+    device_limit_source : str
+        Who set it.
+    waves : int
+        Groups that the repetitions are trained in, one after another.
     objective : str
         ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
@@ -257,6 +265,10 @@ class Plan:
     limit_source: str
     ledger: tuple[Line, ...]
     reasons: tuple[str, ...] = field(default=())
+    device_reason: str = ""
+    device_allowed_bytes: int = 0
+    device_limit_source: str = ""
+    waves: int = 1
     objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
@@ -274,8 +286,20 @@ class Plan:
 
     @property
     def projected_bytes(self) -> int:
-        """Bytes of memory that the run will take at most."""
+        """Bytes of host memory that the run will take at most."""
         return sum(line.n_bytes for line in self.ledger if line.where == "host")
+
+    @property
+    def device_text(self) -> str:
+        """The device, what it has, and why it was chosen."""
+        waves = f", {self.waves} waves of repetitions" if self.waves > 1 else ""
+        why = f" ({self.device_reason})" if self.device_reason else ""
+        return f"{self.device}, {self.threads} threads{waves}{why}"
+
+    @property
+    def device_projected_bytes(self) -> int:
+        """Bytes of the device's own memory that the run will take at most."""
+        return sum(line.n_bytes for line in self.ledger if line.where == "device")
 
     @property
     def disk_bytes(self) -> int:

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from streammach.planning import speed
+from tests import turns
 from tests.builders import TinyData
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    turns.install()
 
 
 def pytest_addoption(parser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,26 +13,40 @@ from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
 
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
 
 
 class Backend(Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
-    what the optimiser keeps.
+    what the optimiser keeps. Repetitions that do not fit a device together are trained in waves,
+    each of which sees all rows of an epoch.
     """
 
     spec: ModelSpec
     codes: NDArray[Any]
     wants_by_feature: bool
+    n_waves: int
 
-    def prepare(self, training: TrainSpec) -> None:
-        """Make ready to train from zero weights; buffers of an earlier call are used again."""
+    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
+        """Make ready to train from zero weights; buffers of an earlier call are used again.
+
+        Parameters
+        ----------
+        training : TrainSpec
+            The optimiser, and the most rows of a batch.
+        batch_nnz : int
+            Most values of a batch.
+        """
+        ...
+
+    def select(self, wave: int, done: int = 0) -> None:
+        """Turn to a wave of an epoch; `done` of its batches were trained before."""
         ...
 
     def step(self, batch: Batch, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and the R models, in nats."""
+        """Train on one batch; return the loss summed over its rows and models, in nats."""
         ...
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
@@ -45,7 +60,18 @@ class Backend(Protocol):
         ...
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return weights and optimiser state, as they are held: what is written there counts."""
+        """Return weights and optimiser state in host memory, as they are now.
+
+        The same arrays at every call. What is written there counts after :meth:`restore`.
+        """
+        ...
+
+    def restore(self) -> None:
+        """Take over what was written into the arrays that :meth:`arrays` returned."""
+        ...
+
+    def device_bytes(self) -> tuple[int, int]:
+        """Return the most bytes of a device's own memory so far, and the most allowed."""
         ...
 
     def close(self) -> None:
@@ -59,21 +85,40 @@ def choose_device(wanted: str) -> tuple[str, str]:
     Parameters
     ----------
     wanted : str
-        ``auto`` or a device.
+        ``auto`` (a GPU that can be used, else the CPU) or a device.
 
     Raises
     ------
     DeviceError
         If the device cannot be used.
     """
-    if wanted in ("auto", "cpu"):
-        why = "asked for" if wanted == "cpu" else "this release trains on the CPU only"
-        return "cpu", why
+    from streammach.backends.cuda.probe import find_card, simulated
+
+    if wanted == "cpu":
+        return "cpu", "asked for"
     if wanted == "cuda":
-        raise DeviceError(
-            "this release has no CUDA backend", path="--device cuda", hint="Use --device cpu."
-        )
-    raise DeviceError(f"'{clean(wanted)}' is no device; known are auto, {', '.join(DEVICES)}")
+        return "cuda", find_card().name
+    if wanted != "auto":
+        raise DeviceError(f"'{clean(wanted)}' is no device; known are auto, {', '.join(DEVICES)}")
+    if simulated():
+        return "cpu", "CUDA is simulated"
+    try:
+        return "cuda", find_card().name
+    except DeviceError as error:
+        return "cpu", error.message
+
+
+def device_limit(device: str) -> int:
+    """Return the bytes of a device's own memory that are free; 0 for the CPU.
+
+    Raises
+    ------
+    DeviceError
+        If the device cannot be used.
+    """
+    from streammach.backends.cuda.probe import find_card
+
+    return find_card().free_bytes if device == "cuda" else 0
 
 
 def open_backend(
@@ -83,65 +128,108 @@ def open_backend(
     dense: bool,
     threads: int,
     weights: dict[str, NDArray[Any]] | None = None,
+    device_bytes: int = 0,
+    waves: int = 0,
 ) -> Backend:
     """Return a backend for a model.
 
     Parameters
     ----------
     device : str
-        ``cpu``.
+        ``cpu`` or ``cuda``.
     spec : ModelSpec
         The model.
     dense : bool
         Whether rows are expanded and go through matrix products.
     threads : int
-        Threads that compute.
+        Threads that compute on the CPU.
     weights : dict, optional
         ``weights`` and ``bias`` of a trained model, which are used as they are; zeros otherwise.
         Weights may be int8 where `scale` float32 (d,) says what each row is multiplied with; such a
         model only predicts.
+    device_bytes : int
+        Most bytes of a device's own memory; 0 for what is free.
+    waves : int
+        Groups that the repetitions are trained in; 0 for the fewest that fit for predicting.
 
     Raises
     ------
     DeviceError
         If there is no such device.
+    BudgetError
+        If the model does not fit its memory.
     """
     if device == "cpu":
         from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
 
         return CpuBackend(spec, dense=dense, threads=threads, weights=weights)
+    if device == "cuda":
+        free = device_limit(device)  # before Numba's CUDA target is imported
+        from streammach.backends.cuda.backend import CudaBackend
+
+        return CudaBackend(
+            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves
+        )
     raise DeviceError(f"'{clean(device)}' is no device; known are {', '.join(DEVICES)}")
 
 
-def footprint(
-    device: str,
-    spec: ModelSpec,
-    *,
-    optimizer: Optimizer | None,
-    dense: bool,
-    batch_size: int,
-    threads: int,
-) -> dict[str, int]:
-    """Return the bytes of every buffer of a device's backend, by name.
+@dataclass(frozen=True)
+class Workload:
+    """What decides a backend's bytes beside the model.
 
-    Parameters
+    Attributes
     ----------
-    device : str
-        ``cpu``.
-    spec : ModelSpec
-        The model.
     optimizer : str or None
         The optimiser; None for a backend that only predicts.
     dense : bool
         Whether rows are expanded.
-    batch_size : int
-        Most rows of a batch.
+    batch_size, batch_nnz : int
+        Most rows and values of a batch.
     threads : int
-        Threads that compute.
+        Threads that compute on the CPU.
+    waves : int
+        Groups that the repetitions are trained in.
     """
-    from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
 
-    assert device == "cpu", device
-    return CpuBackend.footprint(
-        spec, optimizer=optimizer, dense=dense, batch_size=batch_size, threads=threads
-    )
+    optimizer: Optimizer | None
+    dense: bool
+    batch_size: int
+    batch_nnz: int
+    threads: int
+    waves: int
+
+
+def footprint(
+    device: str, spec: ModelSpec, work: Workload
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the bytes of every buffer of a device's backend by name: on the host, on the device.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu`` or ``cuda``.
+    spec : ModelSpec
+        The model.
+    work : Workload
+        The rest.
+
+    Raises
+    ------
+    DeviceError
+        If the model's shape cannot be launched on the device.
+    """
+    if device == "cpu":
+        from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
+
+        host = CpuBackend.footprint(
+            spec, optimizer=work.optimizer, dense=work.dense, batch_size=work.batch_size,
+            threads=work.threads,
+        )  # fmt: skip
+        return host, {}
+    from streammach.backends.cuda.backend import CudaBackend
+
+    sizes: dict[str, Any] = {
+        "optimizer": work.optimizer, "dense": work.dense, "batch_size": work.batch_size,
+        "batch_nnz": work.batch_nnz, "waves": work.waves,
+    }  # fmt: skip
+    return CudaBackend.footprint(spec, **sizes), CudaBackend.device_footprint(spec, **sizes)

@@ -14,6 +14,7 @@ from streammach.machine import size_text, time_text
 if TYPE_CHECKING:
     from streammach.model.model import Model
     from streammach.spec import Plan
+    from streammach.training.run import Result
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
@@ -68,6 +69,16 @@ def _store_document(path: Path) -> dict[str, Any]:
         }  # fmt: skip
 
 
+def _device_lines(result: Result) -> list[tuple[str, str]]:
+    if not result.device_peak_bytes:
+        return []
+    ratio = result.device_peak_bytes / result.device_projected_bytes
+    return [
+        ("GPU", f"projected {size_text(result.device_projected_bytes)}  measured "
+                       f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
+    ]  # fmt: skip
+
+
 def _run_document(path: Path) -> dict[str, Any]:
     from streammach.training.run import Run  # loads on demand
 
@@ -90,6 +101,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
+        *_device_lines(result),
         ("time", _time(plan, result.seconds)),
         ("accuracy", validation),
     ]  # fmt: skip
@@ -105,6 +117,8 @@ def _run_document(path: Path) -> dict[str, Any]:
         "history": result.history, "best_epoch": result.best_epoch + 1,
         "validation": result.validation, "held_out": run.settings.held_out,
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
+        "device_projected_bytes": result.device_projected_bytes,
+        "device_peak_bytes": result.device_peak_bytes,
         "seconds": result.seconds,
         "expected_seconds": None if plan.expected is None else plan.expected.seconds,
         "reasons": [text for name, text in lines if name == "why"],

@@ -69,10 +69,13 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
         f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
-        f"device   {plan.device}, {plan.threads} threads",
-        f"budget   {size_text(plan.allowed_bytes)} allowed ({plan.limit_source})",
+        *_wrapped("device", plan.device_text),
+        *(
+            f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
+            for i, (what, allowed, source) in enumerate(budgets(plan))
+        ),
         HEADING,
-        *(_option_line(option, facts.n_classes) for option in plan.options),
+        *(_option_line(option, plan) for option in plan.options),
         f"chosen   {shape_text(plan)} float32, {plan.optimizer}, batch {plan.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
@@ -94,16 +97,26 @@ def _wrapped(head: str, text: str) -> list[str]:
     )  # fmt: skip
 
 
-def _option_line(option: Option, n_classes: int) -> str:
+def budgets(plan: Plan) -> list[tuple[str, int, str]]:
+    """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
+    found = [("", plan.allowed_bytes, plan.limit_source)]
+    if plan.device_allowed_bytes:
+        found.append(("of GPU memory ", plan.device_allowed_bytes, plan.device_limit_source))
+    return found
+
+
+def _option_line(option: Option, plan: Plan) -> str:
     mark = ">" if option.chosen else " "
     shape = f"{option.n_buckets:>6}{option.n_repetitions:>5}"
-    if option.n_buckets == n_classes:
+    if option.n_buckets == plan.facts.n_classes:
         shape = f"{'exact':>6}{'':>5}"
     beside = _pairs(option.max_pairs) if option.max_pairs else "-"
     if option.closed_form:
         beside = "closed form"
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
-    time = time_text(option.seconds) if option.fits else "does not fit"
+    time = time_text(option.seconds) if plan.device == "cpu" else "not known"
+    if not option.fits:
+        time = "does not fit"
     return (
         f"{mark}{shape}  {beside:<11} {option.batch_size:>7,}{size_text(option.projected_bytes):>9}"
         f"{size_text(option.model_bytes):>9}  {loss:<10}  {time}"
@@ -124,25 +137,39 @@ def _budget_text(budget: Budget, n_classes: int) -> str:
 
 
 def _ledger_lines(plan: Plan) -> list[str]:
-    """Return the ledger of memory and disk."""
-    host = [line for line in plan.ledger if line.where == "host"]
-    width = max(len(line.name) for line in host)
-    rows = []
-    for i, line in enumerate(host):
-        share = 100 * line.n_bytes / plan.projected_bytes
-        head = "memory" if i == 0 else ""
-        rows.append(f"{head:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
-    total = size_text(plan.projected_bytes)
-    rows.append(f"{'':<9}{'sum':<{width}} {total:>9} of {size_text(plan.allowed_bytes)}")
+    """Return the ledger of memory, of the device's own, and of disk."""
+    rows = _memory_lines(plan, "memory", "host", plan.allowed_bytes)
+    if plan.device_allowed_bytes:
+        rows += _memory_lines(plan, "GPU", "device", plan.device_allowed_bytes)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
     return [*rows, f"disk     {size_text(plan.disk_bytes)} at most ({disk})"]
+
+
+def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
+    lines = [line for line in plan.ledger if line.where == where]
+    width = max(len(line.name) for line in lines)
+    total, rows = sum(line.n_bytes for line in lines), []
+    for i, line in enumerate(lines):
+        share = 100 * line.n_bytes / total
+        first = "" if i else head
+        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
+    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
+    return rows
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as one JSON-ready object."""
     return {
         "store": dataclasses.asdict(plan.facts),
-        "device": {"name": plan.device, "threads": plan.threads, "limit_source": plan.limit_source},
+        "device": {
+            "name": plan.device,
+            "why": plan.device_reason,
+            "threads": plan.threads,
+            "limit_source": plan.limit_source,
+            "waves": plan.waves,
+            "allowed_bytes": plan.device_allowed_bytes,
+            "projected_bytes": plan.device_projected_bytes,
+        },
         "allowed_bytes": plan.allowed_bytes,
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,

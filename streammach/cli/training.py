@@ -16,7 +16,7 @@ from streammach.cli.options import (
     run_options,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, tell
-from streammach.cli.plans import made_plan, plan_document, shape_text
+from streammach.cli.plans import budgets, made_plan, plan_document, shape_text
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -98,12 +98,14 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     chosen = made_plan(store, options)
     tell(
         f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} float32, "
-        f"{chosen.device}, {chosen.threads} threads"
+        f"{chosen.device_text}"
     )
-    tell(
-        f"memory   {size_text(chosen.projected_bytes)} projected of "
-        f"{size_text(chosen.allowed_bytes)} allowed ({chosen.limit_source})"
-    )
+    projected = (chosen.projected_bytes, chosen.device_projected_bytes)
+    for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
+        tell(
+            f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
+            f"{size_text(allowed)} allowed ({source})"
+        )
     with Progress(progress, "rows") as shown:
         trainer = Trainer(
             chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
@@ -141,6 +143,8 @@ def run_document(run: Run) -> dict[str, Any]:
         "seconds": result.seconds,
         "projected_bytes": result.projected_bytes,
         "peak_bytes": result.peak_bytes,
+        "device_projected_bytes": result.device_projected_bytes,
+        "device_peak_bytes": result.device_peak_bytes,
     }
 
 
@@ -156,4 +160,10 @@ def say_run(run: Run) -> None:
         f"{short_path(run.path)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} "
         f"kept{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
         f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
+        + (
+            f", on the GPU {size_text(result.device_peak_bytes)} of "
+            f"{size_text(result.device_projected_bytes)}"
+            if result.device_peak_bytes
+            else ""
+        )
     )

@@ -28,7 +28,7 @@ class Progress(msgspec.Struct, frozen=True):
     epoch : int
         The epoch it is in, from 0.
     row : int
-        Rows of that epoch that are done.
+        Rows of that epoch that are done, in the present wave.
     loss_sum : float
         Loss so far in that epoch, summed over rows and models.
     seconds : float
@@ -41,6 +41,8 @@ class Progress(msgspec.Struct, frozen=True):
         Its score on held-out rows.
     stopped : str or None
         Why training ended before its last epoch.
+    wave, wave_steps : int
+        Wave of the epoch that it is in, from 0, and the batches of it that are done.
     """
 
     step: int = 0
@@ -53,6 +55,8 @@ class Progress(msgspec.Struct, frozen=True):
     best_epoch: int = -1
     best_score: float = -1.0
     stopped: str | None = None
+    wave: int = 0
+    wave_steps: int = 0
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,8 @@ from streammach import hashing
 from streammach.backends.base import choose_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
-from streammach.machine import cores, memory_limit, parse_seconds, size_text, within
+from streammach.machine import cores, parse_seconds, size_text
+from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
 from streammach.planning.refusal import refused, shape_of
 from streammach.planning.speed import known_speed
@@ -52,7 +53,8 @@ def plan(
     data : Dataset, DataFacts or path-like
         The store.
     memory : str or int, optional
-        The budget, such as ``12GB``; what this machine may use otherwise.
+        The budget, such as ``12GB``; what this machine may use otherwise. On a GPU it is the
+        budget of the GPU's memory, and host memory may be used as far as there is any.
     n_buckets, n_repetitions : int, optional
         B and R, both or none.
     exact : bool
@@ -74,7 +76,7 @@ def plan(
         the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
         those expected within 1 point of the best that fits.
     device : str
-        ``auto`` or ``cpu``.
+        ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
         Threads that compute; all cores otherwise.
     seed : int
@@ -91,35 +93,38 @@ def plan(
         If the options do not go together.
     BudgetError
         If nothing fits; the message names the largest terms.
+    DeviceError
+        If the device cannot be used, or not for this shape.
     """
     facts = _facts(data)
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
     goal = next((o for o in OBJECTIVES if o == objective), None)
     if goal is None:
         raise UsageError(f"'{clean(objective)}' is not one of {', '.join(OBJECTIVES)}: --objective")
-    limit = memory_limit()
-    allowed, source = (limit.n_bytes, limit.source)
-    if memory is not None:
-        allowed, source = within(limit, memory), "--memory"
+    chosen, why_device = choose_device(device)
+    allowed = limits(chosen, memory)
     known: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
     wanted = next((name for name in known if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
-        choose_device(device)[0], threads or cores(),
+        chosen, threads or cores(),
     )  # fmt: skip
     speed = known_speed()
     seconds = None if time is None else parse_seconds(time)
+    if seconds is not None and chosen != "cpu":
+        raise UsageError("how long a training takes on a GPU is not known yet: --time")
     weighed = candidates(facts, asked, allowed, speed)
     found = _best(weighed, goal, seconds)
     if found is None:
-        raise refused(facts, asked, weighed, allowed, source, seconds, speed)
+        raise refused(facts, asked, weighed, allowed, seconds, speed)
     made = Plan(
         facts, found.model, found.sizes.batch_size, found.sizes.batch_nnz, found.sizes.optimizer,
         found.sizes.dense, found.sizes.pool_blocks, found.sizes.validation_rows,
         found.sizes.validation_nnz, found.sizes.max_pairs, found.sizes.closed_form,
-        found.sizes.device, found.sizes.threads, allowed, source, found.lines,
-        (*_why(facts, found, weighed, asked, goal), found.beside), goal,
-        replace(found.option, chosen=True), _shown(found, weighed),
+        chosen, found.sizes.threads, allowed.host, allowed.host_source, found.lines,
+        (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
+        allowed.device_source, found.sizes.waves, goal, replace(found.option, chosen=True),
+        _shown(found, weighed),
         () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed),
     )  # fmt: skip
     return _with_hashes(made, seed)
@@ -244,7 +249,7 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
 def _budgets(
     facts: DataFacts,
     asked: Asked,
-    allowed: int,
+    allowed: Limits,
     objective: Objective,
     seconds: float | None,
     speed: float,
@@ -252,9 +257,9 @@ def _budgets(
     """Return what smaller and larger budgets would bring."""
     found = []
     for factor in FACTORS:
-        n_bytes = int(allowed * factor)
-        best = _best(candidates(facts, asked, n_bytes, speed), objective, seconds)
-        found.append(Budget(n_bytes, None if best is None else best.option))
+        other = allowed.times(factor)
+        best = _best(candidates(facts, asked, other, speed), objective, seconds)
+        found.append(Budget(other.budget, None if best is None else best.option))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach import discriminant
-from streammach.backends.base import footprint
+from streammach.backends.base import Workload, footprint
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer
@@ -40,6 +40,8 @@ class Sizes:
         The device.
     threads : int
         Threads that compute.
+    waves : int
+        Groups that the repetitions are trained in, one after another.
     """
 
     batch_size: int
@@ -53,10 +55,18 @@ class Sizes:
     dense: bool
     device: str
     threads: int
+    waves: int = 1
+
+    @property
+    def work(self) -> Workload:
+        """What a backend's bytes depend on."""
+        return Workload(
+            self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves
+        )
 
 
 def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]:
-    """Return the bytes of a training run, largest first within memory and disk.
+    """Return the bytes of a training run, largest first within host, device and disk.
 
     Parameters
     ----------
@@ -66,18 +76,21 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         The model.
     sizes : Sizes
         The rest.
+
+    Raises
+    ------
+    DeviceError
+        If the model's shape cannot be launched on the device.
     """
-    device = footprint(
-        sizes.device, model, optimizer=sizes.optimizer, dense=sizes.dense,
-        batch_size=sizes.batch_size, threads=sizes.threads,
-    )  # fmt: skip
+    backend, device = footprint(sizes.device, model, sizes.work)
     reader = Reader.footprint(
         facts, batch_size=sizes.batch_size, batch_nnz=sizes.batch_nnz,
-        pool_blocks=sizes.pool_blocks, by_feature=not sizes.dense,
+        pool_blocks=sizes.pool_blocks,
+        by_feature=not sizes.dense and sizes.device == "cpu",
     )  # fmt: skip
     host = {
         "code": CODE_BYTES,
-        **device,
+        **backend,
         **reader,
         **counts.footprint(
             facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
@@ -87,13 +100,16 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
     }  # fmt: skip
-    kept = device["weights"] + device.get("optimizer", 0)
+    kept = backend["weights"] + backend.get("optimizer", 0)
     disk = {
-        "model": device["weights"] + facts.names_bytes + counts.MODEL_BYTES * sizes.max_pairs,
+        "model": backend["weights"] + facts.names_bytes + counts.MODEL_BYTES * sizes.max_pairs,
         "checkpoints": CHECKPOINTS * kept,
     }
-    lines = [Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])]
-    return tuple(lines + [Line(name, "disk", n) for name, n in disk.items()])
+    return (
+        *(Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])),
+        *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
+        *(Line(name, "disk", n) for name, n in disk.items()),
+    )
 
 
 def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
@@ -102,6 +118,6 @@ def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
     return {"closed form": discriminant.footprint(facts.n_features, facts.n_rows)}
 
 
-def host_bytes(lines: tuple[Line, ...]) -> int:
-    """Return the bytes of memory of a ledger."""
-    return sum(line.n_bytes for line in lines if line.where == "host")
+def bytes_in(lines: tuple[Line, ...], where: str) -> int:
+    """Return the bytes of a ledger in ``host`` or ``device`` memory or on ``disk``."""
+    return sum(line.n_bytes for line in lines if line.where == where)

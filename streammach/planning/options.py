@@ -7,15 +7,26 @@ from dataclasses import dataclass, replace
 
 from streammach import discriminant, hashing
 from streammach.counts.footprint import MAX_CLASSES, pair_room
-from streammach.errors import UsageError
-from streammach.planning.accuracy import NO_CLOSED_FORM, NO_COUNTS, NOTHING, PARTS, Loss, hashed
+from streammach.errors import DeviceError, UsageError
+from streammach.planning.accuracy import (
+    NO_CLOSED_FORM,
+    NO_COUNTS,
+    NOTHING,
+    PARTS,
+    Kind,
+    Loss,
+    hashed,
+)
 from streammach.planning.cost import cost
-from streammach.planning.ledger import Sizes, host_bytes, ledger
+from streammach.planning.ledger import Sizes, bytes_in, ledger
+from streammach.planning.limits import Limits
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
-BATCH = {False: 1024, True: 256}  # by dense: measured to be fast, accuracy does not depend on it
+# By dense: measured to be fast on the CPU, accuracy does not depend on it.
+BATCH = {"cpu": {False: 1024, True: 256}, "cuda": {False: 4096, True: 256}}
+MAX_WAVES = {"cpu": 1, "cuda": 8}
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
 POOL_BLOCKS = (8, 4, 2, 1)
@@ -90,8 +101,8 @@ class Beside:
     why: str
 
 
-def candidates(facts: DataFacts, asked: Asked, allowed: int, speed: float) -> list[Candidate]:
-    """Return every model that is worth weighing, whether it fits or not.
+def candidates(facts: DataFacts, asked: Asked, limits: Limits, speed: float) -> list[Candidate]:
+    """Return every model that is worth weighing, whether it fits or not; at least one.
 
     Parameters
     ----------
@@ -99,8 +110,8 @@ def candidates(facts: DataFacts, asked: Asked, allowed: int, speed: float) -> li
         The store.
     asked : Asked
         What is fixed.
-    allowed : int
-        The budget in bytes.
+    limits : Limits
+        What may be used.
     speed : float
         How many times as fast as the reference machine a thread is.
 
@@ -108,16 +119,26 @@ def candidates(facts: DataFacts, asked: Asked, allowed: int, speed: float) -> li
     ------
     UsageError
         If counts are asked for that cannot be.
+    DeviceError
+        If no model of the shape asked for can be launched on the device.
     """
     ways = list(_ways(facts, asked))
-    found = []
+    found: list[Candidate] = []
+    refused: DeviceError | None = None
     for beside in _beside(facts, ways[0], asked):
         sizes = [
             replace(s, max_pairs=beside.max_pairs, closed_form=beside.closed_form) for s in ways
         ]
-        for buckets, repetitions in _shapes(facts, asked, sizes[-1], allowed):
-            if not beside.closed_form or buckets == facts.n_classes:
-                found.append(_weighed(facts, buckets, repetitions, sizes, beside, allowed, speed))
+        for buckets, repetitions in _shapes(facts, asked, sizes[-1], limits):
+            if beside.closed_form and buckets < facts.n_classes:
+                continue
+            model = unhashed(facts, buckets, repetitions)
+            try:
+                found.append(_weighed(facts, model, sizes, beside, limits, speed))
+            except DeviceError as error:
+                refused = error
+    if refused is not None and not found:
+        raise refused
     return found
 
 
@@ -129,46 +150,53 @@ def unhashed(facts: DataFacts, n_buckets: int, n_repetitions: int) -> ModelSpec:
 
 def _weighed(
     facts: DataFacts,
-    n_buckets: int,
-    n_repetitions: int,
+    model: ModelSpec,
     ways: list[Sizes],
     beside: Beside,
-    allowed: int,
+    limits: Limits,
     speed: float,
 ) -> Candidate:
-    """Return a model with the first way to run it that fits, the most modest one otherwise."""
-    model = unhashed(facts, n_buckets, n_repetitions)
+    """Return a model with the first way to run it that fits, else the one that lacks least."""
+    lacking = None
     for sizes in ways:
         lines = ledger(facts, model, sizes)
-        if host_bytes(lines) <= allowed:
+        excess = limits.excess(lines)
+        if lacking is None or excess < lacking[0]:
+            lacking = excess, sizes, lines
+        if not excess:
             break
+    assert lacking is not None
+    excess, sizes, lines = lacking
     loss = beside.loss
     if not model.exact:
-        loss += hashed(n_buckets, n_repetitions, "counts" if beside.max_pairs else "hashed")
+        kind: Kind = "counts" if beside.max_pairs else "hashed"
+        loss += hashed(model.n_buckets, model.n_repetitions, kind)
     option = Option(
-        n_buckets, n_repetitions, beside.max_pairs, beside.closed_form, sizes.batch_size,
-        host_bytes(lines), next(x.n_bytes for x in lines if x.name == "model"), loss.points,
-        loss.error, cost(facts, model, sizes, speed).seconds, host_bytes(lines) <= allowed, False,
+        model.n_buckets, model.n_repetitions, beside.max_pairs, beside.closed_form,
+        sizes.batch_size, bytes_in(lines, limits.where),
+        next(line.n_bytes for line in lines if line.name == "model"), loss.points, loss.error,
+        cost(facts, model, sizes, speed).seconds, not excess, False,
     )  # fmt: skip
     return Candidate(option, model, sizes, lines, beside.why)
 
 
 def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: smaller pools, then smaller batches, take less."""
+    """Yield the ways to run, the best first: more waves, smaller pools, smaller batches."""
     dense = facts.density >= DENSE_SHARE
-    usual = max(MIN_BATCH, min(BATCH[dense], facts.n_rows // BATCHES_PER_EPOCH))
+    usual = max(MIN_BATCH, min(BATCH[asked.device][dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_VALIDATION_ROWS, int(facts.n_rows * VALIDATION_SHARE))
     mean = facts.nnz / facts.n_rows
     for batch in [asked.batch_size] if asked.batch_size else batches:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
-            yield Sizes(
-                batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
-                asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
-                asked.threads,
-            )  # fmt: skip
+            for waves in range(1, MAX_WAVES[asked.device] + 1):
+                yield Sizes(
+                    batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
+                    min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
+                    asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
+                    asked.threads, waves,
+                )  # fmt: skip
 
 
 def _beside(facts: DataFacts, size: Sizes, asked: Asked) -> Iterator[Beside]:
@@ -198,7 +226,9 @@ def _beside(facts: DataFacts, size: Sizes, asked: Asked) -> Iterator[Beside]:
         yield Beside(0, False, NO_COUNTS, why)
 
 
-def _shapes(facts: DataFacts, asked: Asked, size: Sizes, allowed: int) -> Iterator[tuple[int, int]]:
+def _shapes(
+    facts: DataFacts, asked: Asked, size: Sizes, limits: Limits
+) -> Iterator[tuple[int, int]]:
     """Yield (B, R): what was asked for, or every B with some R up to the largest that fits."""
     classes = facts.n_classes
     if asked.n_buckets is not None and asked.n_repetitions and asked.n_buckets < classes:
@@ -209,19 +239,20 @@ def _shapes(facts: DataFacts, asked: Asked, size: Sizes, allowed: int) -> Iterat
         return
     for buckets in (n for n in BUCKETS if n < classes):
         enough = hashing.repetitions_for(classes, buckets, DELTA)
-        most = max(_largest(facts, buckets, size, allowed), enough)
+        most = max(_largest(facts, buckets, size, limits), enough)
         for repetitions in sorted({enough, most, *REPETITIONS}):
             if enough <= repetitions <= most:
                 yield buckets, repetitions
 
 
-def _largest(facts: DataFacts, n_buckets: int, size: Sizes, allowed: int) -> int:
+def _largest(facts: DataFacts, n_buckets: int, size: Sizes, limits: Limits) -> int:
     """Return the most repetitions that fit, as they would run in the most modest way; 0 if none."""
     low, high = 0, MAX_COLUMNS // n_buckets
     while low < high:
         middle = (low + high + 1) // 2
-        if host_bytes(ledger(facts, unhashed(facts, n_buckets, middle), size)) <= allowed:
-            low = middle
-        else:
-            high = middle - 1
+        try:
+            fits = not limits.excess(ledger(facts, unhashed(facts, n_buckets, middle), size))
+        except DeviceError:
+            fits = False
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low

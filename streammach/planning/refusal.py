@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from streammach.errors import BudgetError
 from streammach.machine import size_text, time_text
+from streammach.planning.ledger import bytes_in
+from streammach.planning.limits import Limits
 from streammach.planning.options import Asked, Candidate, candidates
 from streammach.spec import DataFacts, Option
 
@@ -24,8 +26,7 @@ def refused(
     facts: DataFacts,
     asked: Asked,
     weighed: Sequence[Candidate],
-    allowed: int,
-    source: str,
+    allowed: Limits,
     seconds: float | None,
     speed: float,
 ) -> BudgetError:
@@ -39,10 +40,8 @@ def refused(
         What was fixed.
     weighed : sequence of Candidate
         What was weighed: B and R as asked for, or all.
-    allowed : int
-        The budget in bytes.
-    source : str
-        Who set it.
+    allowed : Limits
+        What may be used.
     seconds : float or None
         The time limit.
     speed : float
@@ -53,7 +52,7 @@ def refused(
     BudgetError
         What the smallest plan or the one asked for needs, its largest terms, and what would fit.
     """
-    least = min(weighed, key=lambda c: c.option.projected_bytes)
+    least = min(weighed, key=lambda c: allowed.excess(c.lines))
     option = least.option
     shape = shape_of(option, facts)
     within_memory = [c.option for c in weighed if c.option.fits]
@@ -65,18 +64,18 @@ def refused(
             path="--time",
             hint=f"{NOTHING_DONE}; allow more time.",
         )
-    terms = ", ".join(
-        f"{line.name} {size_text(line.n_bytes)}" for line in least.lines if line.where == "host"
-    ).split(", ")[:3]
+    where, n_bytes, source = allowed.broken(least.lines)
+    terms = [line for line in least.lines if line.where == where][:3]
+    named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
     what = f"{shape} does not fit: it" if asked.shaped else f"no plan fits: the smallest ({shape})"
     return BudgetError(
-        f"{what} needs {size_text(option.projected_bytes)}: {', '.join(terms)}",
-        path=f"{size_text(allowed)} ({source})",
+        f"{what} needs {size_text(bytes_in(least.lines, where))}: {named}",
+        path=f"{size_text(n_bytes)} ({source})",
         hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}.",
     )
 
 
-def _nearest(facts: DataFacts, asked: Asked, allowed: int, speed: float) -> str:
+def _nearest(facts: DataFacts, asked: Asked, allowed: Limits, speed: float) -> str:
     """Return up to three plans that fit where B and R were asked for, or what else helps."""
     if not asked.shaped:
         return "allow more memory"

@@ -117,6 +117,18 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     )
 
 
+def _device_rows(run: Run) -> list[tuple[str, str]]:
+    plan, result = run.plan, run.result
+    if not plan.device_allowed_bytes:
+        return []
+    return [
+        ("GPU memory", f"{size_text(plan.device_projected_bytes)} projected, "
+                       f"{size_text(result.device_peak_bytes)} measured, "
+                       f"{size_text(plan.device_allowed_bytes)} allowed "
+                       f"({plan.device_limit_source})"),
+    ]  # fmt: skip
+
+
 def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
     plan, training, facts = run.plan, run.settings.training, run.plan.facts
     reasons = (*plan.reasons, *run.settings.reasons, *run.result.reasons)
@@ -130,10 +142,11 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
                      f"{training.batch_size:,}, {len(run.result.history)} of {training.epochs} "
                      f"epochs{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),
-        ("device", f"{plan.device}, {plan.threads} threads"),
+        ("device", plan.device_text),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "
                    f"{size_text(run.result.peak_bytes)} measured, "
                    f"{size_text(plan.allowed_bytes)} allowed ({plan.limit_source})"),
+        *_device_rows(run),
         ("time", time_text(run.result.seconds)),
         *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(reasons)),
     ]  # fmt: skip

@@ -132,13 +132,18 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
         (name, f"{p:,}", "-" if m is None else f"{m:,}")
         for name, p, m in reversed(list(zip(names, projected, measured, strict=True)))
     )
-    disk = tuple(
-        (f"{x.name} (disk)", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where == "disk"
+    elsewhere = tuple(
+        (f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where != "host"
     )
     header = ("term", "projected bytes", "measured bytes")
     height = 1.1 + 0.19 * len(names)
     return Plot(
-        "memory", finding, alt, drawn("memory", alt, 6.6, height, draw), header, rows + disk
+        "memory",
+        finding,
+        alt,
+        drawn("memory", alt, 6.6, height, draw),
+        header,
+        rows + elsewhere,
     )
 
 

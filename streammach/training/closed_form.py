@@ -78,7 +78,7 @@ class ClosedForm:
     ) -> None:
         self._dataset, self._held, self._transform = dataset, held, transform
         self._threads, self._check = threads, check
-        arrays = backend.arrays()
+        self._backend, arrays = backend, backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
         self._sums = Discriminant(arrays["first"].reshape(self._out.shape[::-1]))
@@ -131,6 +131,7 @@ class ClosedForm:
         self._out *= share
         self._weights += self._out
         self._bias += self._added
+        self._backend.restore()
 
     def _add_rows(self, rows: RowBlock) -> None:
         self._sums.add(transformed(rows, self._transform))

@@ -64,6 +64,7 @@ class Finish:
         finished = self._ranked()
         if self.plan.optimizer == "adagrad":
             self._learn_held_out()
+            self.backend.arrays()  # the model holds these very arrays
         return finished
 
     def _with_closed_form(self) -> tuple[Model, tuple[str, ...]]:

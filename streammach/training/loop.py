@@ -54,16 +54,39 @@ def open_reader(
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: its rows, and its loss summed over rows and models, in nats."""
+    """What one batch gave: its rows, its loss summed over rows and models in nats, its wave."""
 
     n_rows: int
     loss: float
+    wave: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an epoch goes on: rows and batches of a wave that are done already."""
+
+    row: int = 0
+    wave: int = 0
+    wave_steps: int = 0
 
 
 def train_epoch(
-    backend: Backend, reader: Reader, spec: TrainSpec, epoch: int, start: int = 0
+    backend: Backend, reader: Reader, spec: TrainSpec, epoch: int, start: Start = Start()
 ) -> Iterator[Step]:
-    """Train on the rows of one epoch from row `start` on; yield after each batch.
+    """Train on the rows of one epoch, once for each wave; yield after each batch.
+
+    Parameters
+    ----------
+    backend : Backend
+        Holds the model.
+    reader : Reader
+        Gives the rows, to every wave in the same order.
+    spec : TrainSpec
+        The training.
+    epoch : int
+        Number of the epoch.
+    start : Start
+        Where to go on.
 
     Raises
     ------
@@ -72,16 +95,19 @@ def train_epoch(
     StoreError, DiskError
         If the store cannot be read.
     """
-    total = spec.epochs * reader.n_rows
-    done = epoch * reader.n_rows + start
-    for batch in reader.epoch(epoch, start):
-        rate = rate_at(spec, done, total)
-        loss = backend.step(batch, rate)
-        if not math.isfinite(loss):
-            raise DivergedError(
-                f"the loss is not finite in epoch {epoch + 1} after row "
-                f"{done - epoch * reader.n_rows:,}, at rate {rate:.3g}",
-                hint="Use a smaller --learning-rate; the last checkpoint is kept.",
-            )
-        done += batch.n_rows
-        yield Step(batch.n_rows, loss)
+    total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
+    for wave in range(start.wave, backend.n_waves):
+        backend.select(wave, start.wave_steps)
+        row = start.row
+        for batch in reader.epoch(epoch, row):
+            rate = rate_at(spec, before + row, total)
+            loss = backend.step(batch, rate)
+            if not math.isfinite(loss):
+                raise DivergedError(
+                    f"the loss is not finite in epoch {epoch + 1} after row {row:,}, at rate "
+                    f"{rate:.3g}",
+                    hint="Use a smaller --learning-rate; the last checkpoint is kept.",
+                )
+            row += batch.n_rows
+            yield Step(batch.n_rows, loss, wave)
+        start = Start()

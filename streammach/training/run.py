@@ -63,6 +63,8 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Time spent on training, the search included.
     projected_bytes, peak_bytes : int
         Memory by the plan, and the largest resident memory measured.
+    device_projected_bytes, device_peak_bytes : int
+        The same of a device's own memory; 0 on the CPU.
     """
 
     history: tuple[dict[str, Any], ...]
@@ -74,6 +76,8 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
     projected_bytes: int
     peak_bytes: int
+    device_projected_bytes: int = 0
+    device_peak_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
-from streammach.training.loop import open_reader, train_epoch
+from streammach.training.loop import Start, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
 from streammach.training.signals import StopSignals
@@ -203,8 +203,10 @@ class _Session:
         self._plan = trainer.plan
         self._callbacks = trainer._callbacks
         self._backend: Backend = open_backend(
-            self._plan.device, self._plan.model, dense=self._plan.dense, threads=self._plan.threads
-        )
+            self._plan.device, self._plan.model, dense=self._plan.dense,
+            threads=self._plan.threads, device_bytes=self._plan.device_allowed_bytes,
+            waves=self._plan.waves,
+        )  # fmt: skip
         self._began = time.monotonic()
         self._failed_saves = 0
         self._saved_at = time.monotonic()
@@ -219,9 +221,10 @@ class _Session:
         )
         settings = self._settings(held, request)
         spec = settings.training
-        self._backend.prepare(spec)
+        self._backend.prepare(spec, self._plan.batch_nnz)
         checkpoints = Checkpoints(self._folder / "checkpoints", request)
         progress = checkpoints.newest(self._backend.arrays()) or Progress()
+        self._backend.restore()
         reader = open_reader(self._dataset, self._plan, self._backend, spec, held)
         state = self._state(progress, spec, reader)
         call(self._callbacks, "on_fit_start", state)
@@ -267,19 +270,24 @@ class _Session:
         """Train to the end of the present epoch, measure, keep the best."""
         epoch, before, began = progress.epoch, progress.seconds, time.monotonic()
         reader.waited_seconds = 0.0
-        first_row = progress.row
+        first_row = self._done(progress, reader)
         pulse = Pulse(self._log, epoch + 1, first_row)
         asked: str | None = None
-        for step in train_epoch(self._backend, reader, spec, epoch, progress.row):
+        start = Start(progress.row, progress.wave, progress.wave_steps)
+        for step in train_epoch(self._backend, reader, spec, epoch, start):
+            same_wave = step.wave == progress.wave
             progress = msgspec.structs.replace(
                 progress,
                 step=progress.step + 1,
-                row=progress.row + step.n_rows,
+                row=(progress.row if same_wave else 0) + step.n_rows,
+                wave=step.wave,
+                wave_steps=(progress.wave_steps if same_wave else 0) + 1,
                 loss_sum=progress.loss_sum + step.loss,
                 seconds=before + time.monotonic() - began,
             )
             state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
-            pulse.beat(progress.row, reader.waited_seconds, last=progress.row == reader.n_rows)
+            done = self._done(progress, reader)
+            pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             call(self._callbacks, "on_progress", state)
             asked = asked or state.stop_reason
             self._between_batches(progress, state, checkpoints)
@@ -293,6 +301,10 @@ class _Session:
         self._log("validation", **entry)
         call(self._callbacks, "on_epoch_end", state)
         return msgspec.structs.replace(progress, stopped=asked or state.stop_reason), state
+
+    def _done(self, progress: Progress, reader: Reader) -> int:
+        """Return the rows of the epoch that are done: all of them when the last wave is."""
+        return (progress.wave * reader.n_rows + progress.row) // self._backend.n_waves
 
     def _measured(
         self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float
@@ -343,6 +355,7 @@ class _Session:
         self._save(progress, checkpoints)  # what comes now takes its time
         if progress.best_epoch not in (-1, progress.epoch - 1):
             checkpoints.read(progress.best_step, self._backend.arrays())
+            self._backend.restore()
         model, reasons = Finish(
             self._dataset, self._plan, self._backend, held, spec, self._tell, self._stop_if_asked
         ).model()
@@ -357,11 +370,16 @@ class _Session:
             seconds=time.monotonic() - self._began,
             projected_bytes=self._plan.projected_bytes,
             peak_bytes=peak_bytes(),
+            device_projected_bytes=self._plan.device_projected_bytes,
+            device_peak_bytes=self._backend.device_bytes()[0],
         )
         write_atomic(self._folder / RESULT, to_json(result))
         checkpoints.remove()
         self._log("memory", **held_bytes(self._backend.arrays(), held.rows, model))
-        self._log("end", seconds=result.seconds, peak_bytes=result.peak_bytes)
+        self._log(
+            "end", seconds=result.seconds, peak_bytes=result.peak_bytes,
+            device_peak_bytes=result.device_peak_bytes,
+        )  # fmt: skip
         return result
 
     def _stop_if_asked(self) -> None:
@@ -381,15 +399,16 @@ class _Session:
         first_row: int = 0,
         seconds: float = 0.0,
     ) -> State:
-        speed = (progress.row - first_row) / seconds if seconds > 0 else 0.0
-        left = (spec.epochs - progress.epoch) * reader.n_rows - progress.row
+        row = self._done(progress, reader)
+        speed = (row - first_row) / seconds if seconds > 0 else 0.0
+        left = (spec.epochs - progress.epoch) * reader.n_rows - row
         return State(
             epoch=progress.epoch,
             epochs=spec.epochs,
-            row=progress.row,
+            row=row,
             n_rows=reader.n_rows,
             step=progress.step,
-            loss=progress.loss_sum / max(progress.row * self._plan.n_repetitions, 1),
+            loss=progress.loss_sum / max(row * self._plan.n_repetitions, 1),
             rows_per_second=speed,
             seconds=progress.seconds,
             left_seconds=left / speed if speed else 0.0,
@@ -414,6 +433,8 @@ def _after_epoch(progress: Progress, entry: dict[str, Any], seconds: float) -> P
         progress,
         epoch=progress.epoch + 1,
         row=0,
+        wave=0,
+        wave_steps=0,
         loss_sum=0.0,
         seconds=seconds,
         history=(*progress.history, entry),

@@ -216,7 +216,7 @@ class Search:
         if key in self._trials:
             return self._trials[key]
         short = replace(spec, epochs=epochs)
-        self._backend.prepare(short)
+        self._backend.prepare(short, self._plan.batch_nnz)
         reader = open_reader(self._dataset, self._plan, self._backend, short, self._held, rows=rows)
         try:
             for epoch in range(epochs):

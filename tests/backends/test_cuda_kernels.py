@@ -11,18 +11,24 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 from streammach import hashing
 from streammach.backends.base import open_backend
-from streammach.backends.cpu.backend import KINDS, CpuBackend
+from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
+from streammach.backends.cuda.items import Sorter
 from streammach.backends.cuda.launch import decode_bounds, decode_shape, launch_bounds, launch_shape
-from streammach.backends.cuda.layout import packed_codes, rows_in_fours, work_items
+from streammach.backends.cuda.layout import packed_codes
+from streammach.backends.cuda.memory import Memory
+from streammach.backends.cuda.slot import Slot
+from streammach.backends.estimators import KINDS
+from streammach.backends.optimizers import corrected
 from streammach.rows.batch import BatchSlot
 from tests.builders import block_of, dense_block, spec_of, training
 from tests.reference.decoding import topk
+from tests.reference.layout import rows_in_fours, work_items
 from tests.reference.mach import ReferenceMach
 
 ANY_GPU = (9, 0)
-OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "sgd": kernels.SGD}
+OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
 OUTPUTS = {False: kernels.PROBABILITIES, True: kernels.LOGARITHMS}
 
 
@@ -45,7 +51,11 @@ class Device:
         self.codes = codes
         self.packed = packed_codes(codes, spec.n_buckets)
         self.table = np.zeros((spec.n_features + 1, self.shape.stride), np.float32)
-        self.squares = np.zeros((spec.n_features + 1, spec.n_repetitions), np.float32)
+        wide = self.table.shape if how.optimizer == "adam" else (1, 4)
+        squares = (spec.n_features + 1, spec.n_repetitions)
+        self.squares = np.zeros(wide if how.optimizer == "adam" else squares, np.float32)
+        self.second = np.zeros(wide, np.float32)
+        self.steps = 0
         self.residuals = None
         bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
         bits = 8 if spec.n_buckets <= 256 else 16
@@ -73,6 +83,8 @@ class Device:
 
     def step(self, batch, rate):
         z, losses = self.outputs(batch, kernels.RESIDUALS)
+        self.steps += 1
+        numbers = [np.float32(x) for x in corrected(self.how, rate, self.steps)]
         work = work_items(batch.by_feature, batch.n_rows, self.spec.n_features, self.segment)
         partial = np.full((max(work.n_slots, 1), self.shape.stride), np.nan, np.float32)
         slots = np.arange(work.n_slots, dtype=np.int32), np.ones(work.n_slots, np.float32)
@@ -82,8 +94,8 @@ class Device:
             if len(items.begin):
                 self.backward[(self.blocks, self.shape.n_tiles), self.shape.threads](
                     *items, np.array([len(items.begin)], np.int32), *entries, source.ravel(),
-                    np.float32(rate), np.float32(self.how.epsilon), partial.ravel(),
-                    self.squares.ravel(), self.table.ravel(),
+                    *numbers, partial.ravel(), self.squares.ravel(), self.second.ravel(),
+                    self.table.ravel(),
                 )  # fmt: skip
         self.residuals = z
         return float(losses.sum(dtype=np.float64))
@@ -124,7 +136,7 @@ SHAPES = {  # K, d, B, R, columns of a tile
 }
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
@@ -133,7 +145,7 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=7, epsilon=1e-3)
     device = Device(spec, how, tile_columns=tile)
     cpu = open_backend("cpu", spec, dense=False, threads=1)
-    cpu.prepare(how)
+    cpu.prepare(how, 1000)
     reference = ReferenceMach(
         n_features, device.codes, spec.n_buckets, optimizer, how.epsilon, smoothing
     )
@@ -158,11 +170,41 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     cpu.close()
 
 
+@pytest.mark.parametrize("segment", [1, 3, 128])
+@pytest.mark.parametrize("n_rows", [1, 9])
+def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
+    memory, block = Memory(1 << 30), block_of(rng, n_rows, 6, 5)
+    slot, sorter = Slot(memory, 9, 80), Sorter(memory, 9, 80, 6, segment)
+    for _ in range(2):  # the second time into buffers that hold the first
+        entries = slot.fill(block.indptr, block.features, block.values)
+        sorter.sort(slot, n_rows, block.nnz, entries)
+        work = work_items(batch_of(block, 6).by_feature, n_rows, 6, segment)
+        total = n_rows + block.nnz
+        assert sorter.rows.values[:total].tolist() == work.rows.tolist()
+        assert sorter.values.values[:total].tolist() == work.values.tolist()
+        for items, expected in ((sorter.whole, work.whole), (sorter.joined, work.joined)):
+            assert items.count.values[0] == len(expected.begin)
+            found = (items.begin, items.end, items.feature, items.slot)
+            for array, numbers in zip(found, expected, strict=True):
+                assert array.values[: len(numbers)].tolist() == numbers.tolist()
+        assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
+        block = block_of(rng, n_rows, 6, 5, most=3)
+
+
+def test_empty_rows_are_cut_into_the_bias_alone():
+    memory, nothing = Memory(1 << 30), np.zeros(0, np.float32)
+    slot, sorter = Slot(memory, 3, 8), Sorter(memory, 3, 8, 6)
+    entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
+    sorter.sort(slot, 3, 0, entries)
+    assert (entries, sorter.whole.count.values[0], sorter.joined.count.values[0]) == (0, 1, 0)
+    assert sorter.rows.values[:3].tolist() == [0, 1, 2]
+
+
 def test_many_steps_stay_with_the_cpu(rng):
     spec, how = spec_of(40, 6, 6, 3), training(batch_size=5, label_smoothing=0.1, epsilon=1.0)
     device = Device(spec, how, segment=128, blocks=1)
     cpu = open_backend("cpu", spec, dense=False, threads=1)
-    cpu.prepare(how)
+    cpu.prepare(how, 1000)
     for _ in range(50):
         batch = batch_of(block_of(rng, 5, 6, 40, most=4), 6)
         device.step(batch, 0.5)

@@ -13,11 +13,12 @@ from streammach.backends.cuda.launch import (
     launch_bounds,
     launch_shape,
 )
-from streammach.backends.cuda.layout import packed_codes, rows_in_fours, work_items
+from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.median import median_lines
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
 from tests.builders import block_of
+from tests.reference.layout import rows_in_fours, work_items
 
 SHAPES = [(32, 25), (32, 200), (512, 20), (33, 7), (33, 300), (1, 1), (1, 5000), (7, 3), (6, 1000),
           (1024, 16), (4096, 8), (4096, 1), (3001, 1), (1000, 1000)]  # fmt: skip

@@ -5,7 +5,8 @@ import pytest
 
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode import MEDIAN, MINIMUM, SUM, decode_one, decode_tile
+from streammach.backends.cpu.decode import decode_one, decode_tile
+from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, spec_of, training
 from tests.reference.decoding import topk
 
@@ -85,7 +86,7 @@ def test_best_class_at_the_very_end_is_found(rng):
 def test_more_classes_than_there_are_gives_all_of_them(estimator, n_classes, rng):
     spec = spec_of(n_classes, 6, 4, 5)
     backend = CpuBackend(spec, dense=False, threads=2)
-    backend.prepare(training())
+    backend.prepare(training(), 1000)
     backend.arrays()["weights"][:] = rng.normal(size=(6, spec.n_columns))
     ids, scores = backend.topk(dense_block(rng.random((9, 6))), 700, estimator)
     assert ids.shape == scores.shape == (9, n_classes)
@@ -97,7 +98,7 @@ def test_more_classes_than_there_are_gives_all_of_them(estimator, n_classes, rng
 def test_estimates_follow_the_paper(rng):
     spec = spec_of(50, 6, 8, 5)
     backend = CpuBackend(spec, dense=False, threads=1)
-    backend.prepare(training())
+    backend.prepare(training(), 1000)
     backend.arrays()["weights"][:] = rng.normal(size=(6, spec.n_columns))
     rows = dense_block(rng.random((4, 6)))
     p = backend.outputs(rows, logarithms=False).reshape(4, 5, 8)

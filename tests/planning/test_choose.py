@@ -11,6 +11,7 @@ from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text,
 from streammach.planning import speed
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.ledger import CODE_BYTES
+from streammach.planning.limits import Limits
 from streammach.planning.options import Asked, candidates
 from streammach.spec import DataFacts, Plan, from_json, to_json
 
@@ -20,7 +21,7 @@ MACHINE = MemoryLimit(16 * 10**9, "test")
 @pytest.fixture(autouse=True)
 def machine_of_16_gb(monkeypatch):
     """The tests do not depend on the memory of the machine that runs them."""
-    monkeypatch.setattr("streammach.planning.choose.memory_limit", lambda: MACHINE)
+    monkeypatch.setattr("streammach.planning.limits.memory_limit", lambda: MACHINE)
 
 
 def facts(**changes):
@@ -47,7 +48,8 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
         assert not found.model.exact
         assert found.projected_bytes <= parse_size(memory)
         asked = Asked(None, None, False, None, None, counts, True, "cpu", found.threads)
-        all_of_them = [c.option for c in candidates(facts(), asked, parse_size(memory), 1.0)]
+        allowed = Limits(parse_size(memory), "test", 0, "")
+        all_of_them = [c.option for c in candidates(facts(), asked, allowed, 1.0)]
         fitting = [o for o in all_of_them if o.fits]
         least = min(o.loss for o in fitting)
         good = [o for o in fitting if o.loss <= least + (TIE if objective == "accuracy" else WORTH)]
@@ -257,8 +259,9 @@ def test_wrong_options_are_refused(options, message):
         plan(facts(), **options)
 
 
-def test_a_device_that_is_not_there_is_refused():
-    with pytest.raises(DeviceError, match="no CUDA backend"):
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="no usable GPU"):
         plan(facts(), device="cuda")
 
 

@@ -31,7 +31,7 @@ def trained(tiny):
     from streammach.backends.base import open_backend
 
     backend = open_backend("cpu", spec, dense=False, threads=1)
-    backend.prepare(how)
+    backend.prepare(how, 1000)
     rows = data.rows(0, data.n_rows)
     slot = BatchSlot(64, rows.nnz, data.n_features, by_feature=True)
     for _ in range(4):
@@ -210,7 +210,7 @@ def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
 
     spec = spec_of(40, 5, 6, 4)
     backend = open_backend("cpu", spec, dense=False, threads=1)
-    backend.prepare(training())
+    backend.prepare(training(), 1000)
     backend.arrays()["weights"][:] = rng.normal(size=(5, 24)).astype(np.float32)
     rows = block_of(rng, 300, 5, 40)
     chosen, found = choose_estimator(backend, rows, "raw")
@@ -219,7 +219,7 @@ def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
     p = found["logsum"].p_at_1
     assert chosen == "logsum" or best.merit > found["logsum"].merit + (p * (1 - p) / 300) ** 0.5
     exact = open_backend("cpu", spec_of(4, 5, 4, 1), dense=False, threads=1)
-    exact.prepare(training())
+    exact.prepare(training(), 1000)
     assert list(choose_estimator(exact, block_of(rng, 30, 5, 4), "raw")[1]) == ["logsum"]
     backend.close()
     exact.close()

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from streammach import hashing
 from streammach.backends.cpu import kernels
-from streammach.backends.cpu.decode import MEDIAN, MINIMUM, SUM, decode_one, decode_tile
+from streammach.backends.cpu.decode import decode_one, decode_tile
 from streammach.backends.cpu.lanes import LANES
+from streammach.backends.estimators import KINDS, estimates
+from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
 
-ADAM_DECAYS = (0.9, 0.99)
 OPTIMIZERS: dict[Optimizer, int] = {
     "adagrad": kernels.ADAGRAD,
     "adam": kernels.ADAM,
     "sgd": kernels.SGD,
 }
-KINDS: dict[Estimator, int] = {"mean": SUM, "logsum": SUM, "min": MINIMUM, "median": MEDIAN}
 PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
 GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
 FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
@@ -86,6 +86,7 @@ class CpuBackend:
         self.spec = spec
         self.dense = dense
         self.threads = threads
+        self.n_waves = 1
         self.wants_by_feature = not dense
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
         self._flat_codes = self.codes.reshape(-1)
@@ -139,19 +140,19 @@ class CpuBackend:
         }
         if optimizer is not None:
             lines["optimizer"] = sum(
-                4 * int(np.prod(shape)) for shape in _state_shapes(spec, optimizer).values()
+                4 * int(np.prod(shape)) for shape in state_shapes(spec, optimizer).values()
             )
             arrays = _buffer_shapes(spec, dense=dense, batch_size=batch_size)
             lines["residuals"] = sum(4 * int(np.prod(shape)) for shape in arrays.values())
         return lines
 
-    def prepare(self, training: TrainSpec) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         before, self._training = self._training, training
         if before is not None:
             self._weights[:] = 0
             self._bias[:] = 0
-        shapes = _state_shapes(self.spec, training.optimizer)
+        shapes = state_shapes(self.spec, training.optimizer)
         if {name: a.shape for name, a in self._state.items()} == shapes:
             for array in self._state.values():
                 array[:] = 0
@@ -164,8 +165,11 @@ class CpuBackend:
             self._buffers.clear()
             self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
 
+    def select(self, wave: int, done: int = 0) -> None:
+        """Do nothing: all models are here."""
+
     def step(self, batch: Batch, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and the R models, in nats."""
+        """Train on one batch; return the loss summed over its rows and models, in nats."""
         assert self._training is not None, "prepare() comes first"
         self._steps[0] += 1
         if self.dense:
@@ -232,7 +236,7 @@ class CpuBackend:
             stop = min(start + chunk, rows.n_rows)
             p = self.outputs(rows.part(start, stop), logarithms=estimator == "logsum")
             self._decode_all(p, KINDS[estimator], scores[start:stop], ids[start:stop])
-        return ids, self._estimates(scores, estimator)
+        return ids, estimates(scores, self.spec, estimator)
 
     def _decode_all(
         self, p: NDArray[np.float32], kind: int, scores: NDArray[np.float32], ids: NDArray[np.int64]
@@ -263,19 +267,16 @@ class CpuBackend:
         """Return weights and optimiser state, as they are held: what is written there counts."""
         return {"weights": self._weights, "bias": self._bias, "steps": self._steps, **self._state}
 
+    def restore(self) -> None:
+        """Do nothing: what is written into the arrays counts at once."""
+
+    def device_bytes(self) -> tuple[int, int]:
+        """Return zeros: there is no memory but the host's."""
+        return 0, 0
+
     def close(self) -> None:
         """Stop the threads."""
         self._executor.shutdown(wait=True)
-
-    def _estimates(self, scores: NDArray[np.float32], estimator: Estimator) -> NDArray[np.float32]:
-        """Return what the estimator says, from the sums over the repetitions that were ranked."""
-        if estimator in ("min", "median"):
-            return scores
-        means = scores / np.float32(self.spec.n_repetitions)
-        if estimator == "logsum" or self.spec.exact:
-            return means
-        b = np.float32(self.spec.n_buckets)
-        return b / (b - 1) * (means - 1 / b)
 
     def _run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
         """Do all pieces of work, on the threads if there are several of both."""
@@ -341,13 +342,10 @@ class CpuBackend:
     def _rule(self, rate: float) -> _Rule:
         """Return the numbers of the optimiser's next step."""
         assert self._training is not None
-        name, epsilon = self._training.optimizer, self._training.epsilon
-        if name == "adam":
-            steps = int(self._steps[0])
-            slow = (1 - ADAM_DECAYS[1] ** steps) ** 0.5
-            rate, epsilon = rate * slow / (1 - ADAM_DECAYS[0] ** steps), epsilon * slow
+        rate, epsilon = corrected(self._training, rate, int(self._steps[0]))
         decays = np.array(ADAM_DECAYS, np.float32)
-        return _Rule(OPTIMIZERS[name], np.float32(rate), np.float32(epsilon), decays)
+        number = OPTIMIZERS[self._training.optimizer]
+        return _Rule(number, np.float32(rate), np.float32(epsilon), decays)
 
     def _held_state(self, name: str) -> NDArray[np.float32]:
         """Return a table of the optimiser's state, or one that stands for it if it keeps none."""
@@ -397,16 +395,6 @@ class CpuBackend:
 
 
 _NONE = np.zeros((1, 1), np.float32)  # stands for a state that the optimiser does not keep
-
-
-def _state_shapes(spec: ModelSpec, optimizer: Optimizer) -> dict[str, tuple[int, ...]]:
-    d, columns, models = spec.n_features, spec.n_columns, spec.n_repetitions
-    if optimizer == "sgd":
-        return {}
-    if optimizer == "adagrad":
-        return {"first": (d, models), "bias_first": (1, models)}
-    tables = {"first": (d, columns), "second": (d, columns)}
-    return {**tables, "bias_first": (1, columns), "bias_second": (1, columns)}
 
 
 def _buffer_shapes(spec: ModelSpec, *, dense: bool, batch_size: int) -> dict[str, tuple[int, ...]]:

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from streammach.backends.cpu.lanes import LANES, lanes_within
+from streammach.backends.estimators import MINIMUM, SUM
 from streammach.jit import Array, Number, kernel
 from streammach.rows.words import trailing_zeros
 
-SUM, MINIMUM, MEDIAN = range(3)
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time
 FULL_UNIT, WORN_UNIT = 254.0, 160.0

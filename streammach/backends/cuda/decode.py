@@ -28,9 +28,9 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.launch import WARP, ClassSets
 from streammach.backends.cuda.median import median_lines
+from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 from streammach.jit import Array, Number
 
-SUM, MINIMUM, MEDIAN = range(3)
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)
 UPPER = int64(32)  # bits that the class takes

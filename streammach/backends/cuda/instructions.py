@@ -163,3 +163,5 @@ def power_of_two(n: Number) -> Any:
 exp = shared(rowmath.exp, whole=whole, power_of_two=power_of_two)
 residual = shared(rowmath.residual)
 adagrad_step = shared(rowmath.adagrad_step)
+adam_moment = shared(rowmath.adam_moment)
+adam_step = shared(rowmath.adam_step)

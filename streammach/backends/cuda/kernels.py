@@ -21,6 +21,8 @@ from numba import cuda
 
 from streammach.backends.cuda.instructions import (
     adagrad_step,
+    adam_moment,
+    adam_step,
     device,
     exp,
     get,
@@ -37,7 +39,7 @@ from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
 from streammach.jit import Array, Number
 
 RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
-ADAGRAD, SGD = range(2)
+ADAGRAD, ADAM, SGD = range(3)
 ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
 
@@ -72,7 +74,33 @@ def gathered(a: Array, i: Number) -> Any:
     return get(a, i), get(a, i + 1), get(a, i + 2), get(a, i + 3)
 
 
-def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[..., None]:
+@device
+def moments4(m: Any, g: Any, decay: Number) -> Any:
+    """Return Adam's running means of a chunk of four."""
+    return (
+        adam_moment(m[0], g[0], decay), adam_moment(m[1], g[1], decay),
+        adam_moment(m[2], g[2], decay), adam_moment(m[3], g[3], decay),
+    )  # fmt: skip
+
+
+@device
+def squares4(g: Any) -> Any:
+    """Return the squares of a chunk of four."""
+    return g[0] * g[0], g[1] * g[1], g[2] * g[2], g[3] * g[3]
+
+
+@device
+def adam4(w: Any, m: Any, v: Any, rate: Number, epsilon: Number) -> Any:
+    """Return a chunk of four weights after Adam's step."""
+    return (
+        w[0] - adam_step(m[0], v[0], rate, epsilon), w[1] - adam_step(m[1], v[1], rate, epsilon),
+        w[2] - adam_step(m[2], v[2], rate, epsilon), w[3] - adam_step(m[3], v[3], rate, epsilon),
+    )  # fmt: skip
+
+
+def forward_kernel(
+    shape: ColumnTiles, code_bits: int, output: int, *, dense: bool = False
+) -> Callable[..., None]:
     """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
 
     Rows run fastest, so that all of them read one slab of columns and its hot rows stay in cache.
@@ -85,6 +113,8 @@ def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[
         Bits of a bucket in the packed codes.
     output : int
         RESIDUALS, PROBABILITIES or LOGARITHMS.
+    dense : bool
+        Whether the logits are in `z` already, from a matrix product.
     """
     B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
@@ -109,10 +139,12 @@ def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[
     ) -> None:
         """Write ``bias + x W`` and its softmax for one row and tile: residual or probabilities.
 
+        Arrays that a variant does not read may be anything.
+
         Parameters
         ----------
         indptr, features, values : int32 (n + 1,), int32 (m,), float32 (m,)
-            The rows, in fours (:func:`streammach.backends.cuda.layout.rows_in_fours`).
+            The rows, in fours (:class:`streammach.backends.cuda.slot.Slot`); not read when dense.
         labels, importance : int32 (n,), float32 (n,)
             Classes and weights of the rows.
         codes : uint32 (R * code_words,)
@@ -125,7 +157,7 @@ def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[
             Label smoothing.
         z : float32 (n * stride,)
             Receives the derivative of each row's loss times its weight, or the probabilities or
-            their logarithms.
+            their logarithms; holds the logits when dense.
         losses : float32 (n * R,)
             Receives ``-ln p`` of the true bucket times the row's weight (RESIDUALS only).
         """
@@ -136,15 +168,18 @@ def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[
         first = tile * chunks_per_tile
         n_chunks = min(chunks_per_tile, chunks_per_row - first)
         mine = first + min(t, n_chunks - 1)  # idle threads repeat a chunk that is there
-        sums = get4_constant(weights, (bias_row * chunks_per_row + mine) * CHUNK)
-        stop = int64(get(indptr, row + 1))
-        for j in range(int64(get(indptr, row)), stop, 4):  # four loads are under way at once
-            f, x = get4_constant(features, j), get4_constant(values, j)
-            w0 = get4_constant(weights, (int64(f[0]) * chunks_per_row + mine) * CHUNK)
-            w1 = get4_constant(weights, (int64(f[1]) * chunks_per_row + mine) * CHUNK)
-            w2 = get4_constant(weights, (int64(f[2]) * chunks_per_row + mine) * CHUNK)
-            w3 = get4_constant(weights, (int64(f[3]) * chunks_per_row + mine) * CHUNK)
-            sums = add4(add4(add4(add4(sums, x[0], w0), x[1], w1), x[2], w2), x[3], w3)
+        if dense:
+            sums = get4(z, row * stride + mine * CHUNK)
+        else:
+            sums = get4_constant(weights, (bias_row * chunks_per_row + mine) * CHUNK)
+            stop = int64(get(indptr, row + 1))
+            for j in range(int64(get(indptr, row)), stop, 4):  # four loads are under way at once
+                f, x = get4_constant(features, j), get4_constant(values, j)
+                w0 = get4_constant(weights, (int64(f[0]) * chunks_per_row + mine) * CHUNK)
+                w1 = get4_constant(weights, (int64(f[1]) * chunks_per_row + mine) * CHUNK)
+                w2 = get4_constant(weights, (int64(f[2]) * chunks_per_row + mine) * CHUNK)
+                w3 = get4_constant(weights, (int64(f[3]) * chunks_per_row + mine) * CHUNK)
+                sums = add4(add4(add4(add4(sums, x[0], w0), x[1], w1), x[2], w2), x[3], w3)
         if t < n_chunks:
             spread(shared, t * CHUNK, sums)
         cuda.syncthreads()
@@ -195,19 +230,25 @@ def forward_kernel(shape: ColumnTiles, code_bits: int, output: int) -> Callable[
     return forward
 
 
-def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
+def backward_kernel(
+    shape: ColumnTiles, optimizer: int, decays: tuple[float, float] = (0.9, 0.99)
+) -> Callable[..., None]:
     """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks.
 
     It runs twice: over the items of the batch, with the residuals as source, and over the partial
-    sums of features that had several items, with those sums as source.
+    sums of features that had several items, with those sums as source. Dense rows need it once:
+    their source is the gradient itself, an item a row of it.
 
     Parameters
     ----------
     shape : ColumnTiles
         Models, columns and tiles.
     optimizer : int
-        ADAGRAD or SGD.
+        ADAGRAD, ADAM or SGD.
+    decays : tuple of float
+        Adam's decays.
     """
+    first_decay, second_decay = np.float32(decays[0]), np.float32(decays[1])
     B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
@@ -229,6 +270,7 @@ def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
         epsilon: Number,
         partial: Array,
         accumulated: Array,
+        second: Array,
         weights: Array,
     ) -> None:
         """Sum the gradient of each item; update the table's row, or put the sum aside.
@@ -236,7 +278,7 @@ def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
         Parameters
         ----------
         begin, end, features, slots : int32 (m,)
-            The items (:class:`streammach.backends.cuda.layout.Items`).
+            The items (:class:`streammach.backends.cuda.items.Items`).
         n_items : int32 (1,)
             Their number, read on the device: the host never waits for it.
         rows, values : int32 (nnz,), float32 (nnz,)
@@ -247,8 +289,10 @@ def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
             The optimiser's numbers.
         partial : float32 (slots * stride,)
             Receives the sums of items that are a part of their feature.
-        accumulated : float32 ((d + 1) * R,)
-            Adagrad's sums of squares; changed. Not used by SGD.
+        accumulated : float32 ((d + 1) * R,) or ((d + 1) * stride,)
+            Adagrad's sums of squares, or Adam's first moments; changed. Not used by SGD.
+        second : float32 ((d + 1) * stride,)
+            Adam's second moments; changed. Used by Adam alone.
         weights : float32 ((d + 1) * stride,)
             The table; changed.
         """
@@ -265,6 +309,10 @@ def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
             f, slot = int64(get(features, item)), int64(get(slots, item))
             j, stop = int64(get(begin, item)), int64(get(end, item))
             w = get4(weights, f * stride + mine)  # on their way while the gradient is summed
+            m = v = (ZERO, ZERO, ZERO, ZERO)
+            if optimizer == ADAM:
+                m = get4(accumulated, f * stride + mine)
+                v = get4(second, f * stride + mine)
             before = ZERO
             if optimizer == ADAGRAD and keeper:
                 before = get(accumulated, f * R + tile * per_tile + t)
@@ -284,6 +332,13 @@ def backward_kernel(shape: ColumnTiles, optimizer: int) -> Callable[..., None]:
             if slot >= 0:  # the same for the whole block
                 if t < n_chunks:
                     put4(partial, slot * stride + mine, g)
+            elif optimizer == ADAM:
+                m = moments4(m, g, first_decay)
+                v = moments4(v, squares4(g), second_decay)
+                if t < n_chunks:
+                    put4(accumulated, f * stride + mine, m)
+                    put4(second, f * stride + mine, v)
+                    put4(weights, f * stride + mine, adam4(w, m, v, rate, epsilon))
             else:
                 k = (rate, rate, rate, rate)
                 if optimizer == ADAGRAD:

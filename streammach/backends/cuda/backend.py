@@ -1,0 +1,412 @@
+"""The CUDA backend: what lies where, and what runs when.
+
+The device holds one group of repetitions: all of them where they fit. Host arrays of the whole
+model are where checkpoints and models come from, and where the groups rest that are not on the
+device. A step is: rows to the device, forward pass, sorting, backward pass, losses back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach import hashing
+from streammach.backends.cuda.group import ModelGroup, Rule, group_edges, widest
+from streammach.backends.cuda.group import footprint as group_footprint
+from streammach.backends.cuda.memory import UNIT, DeviceArray, buffer_bytes, open_memory
+from streammach.backends.cuda.probe import RESERVED_BYTES
+from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.steps import (
+    QUERY_NNZ,
+    DenseSteps,
+    Queries,
+    SparseSteps,
+    Steps,
+    query_rows,
+)
+from streammach.backends.cuda.topk import Decoder
+from streammach.backends.estimators import KINDS, estimates
+from streammach.backends.optimizers import corrected, state_shapes
+from streammach.errors import BudgetError
+from streammach.machine import size_text
+from streammach.rows.batch import Batch
+from streammach.rows.block import RowBlock
+from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+
+WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
+
+
+class CudaBackend:
+    """Trains and applies R softmax models with Numba's CUDA kernels, CuPy and cuBLAS.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        The model.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    weights : dict, optional
+        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
+        are, or int8 weights and ``scale`` float32 (d,); zeros otherwise.
+    device_bytes : int
+        Most bytes of the device's memory.
+    waves : int
+        Groups that the repetitions are trained in, one after another; 0 for the fewest that fit a
+        backend that only predicts.
+
+    Raises
+    ------
+    BudgetError
+        If the model does not fit, in no number of groups.
+    DeviceError
+        If its shape cannot be launched.
+    """
+
+    wants_by_feature = False  # entries are sorted on the device
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        dense: bool,
+        weights: dict[str, NDArray[Any]] | None = None,
+        device_bytes: int,
+        waves: int = 0,
+    ) -> None:
+        self.spec, self.dense = spec, dense
+        waves = waves or _fewest_waves(spec, dense, device_bytes)
+        self._edges = group_edges(spec, waves)
+        self.n_waves = len(self._edges)
+        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self._scale = None if weights is None else weights.get("scale")
+        self._steps = np.zeros(1, np.int64)
+        self._wave_steps = 0
+        if weights is None:
+            weights = {
+                "weights": np.zeros((spec.n_features, spec.n_columns), np.float32),
+                "bias": np.zeros(spec.n_columns, np.float32),
+            }
+        self._host = {name: weights[name] for name in ("weights", "bias")}
+        self._ahead = False  # whether the device holds newer numbers than the host
+        self._training: TrainSpec | None = None
+        self._trains: Steps | None = None
+        self._room = (0, 0)
+        self._predicts: _Prediction | None = None
+        self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
+        self._most = widest(spec, self.n_waves)
+        with self._memory.use():
+            self._group = ModelGroup(self._memory, spec, self.codes, self._most)
+            self._group.take(*self._edges[0])
+            self._group.read(self._host)
+
+    @staticmethod
+    def footprint(
+        spec: ModelSpec,
+        *,
+        optimizer: Optimizer | None,
+        dense: bool,
+        batch_size: int,
+        batch_nnz: int,
+        waves: int,
+    ) -> dict[str, int]:
+        """Return the bytes of host memory of such a backend, by name.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            The model.
+        optimizer : str or None
+            The optimiser; None for a backend that only predicts.
+        dense : bool
+            Whether rows are expanded.
+        batch_size, batch_nnz : int
+            Most rows and values of a batch.
+        waves : int
+            Groups that the repetitions are trained in.
+        """
+        models = widest(spec, waves)
+        rows = query_rows(spec, models, dense=dense)
+        lines = {
+            "weights": 4 * (spec.n_features + 1) * spec.n_columns,
+            "tables": spec.n_classes * spec.n_repetitions
+            * hashing.code_type(spec.n_buckets).itemsize,
+            "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if waves > 1 else 0),
+            "transfers": ModelGroup.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
+        }  # fmt: skip
+        if optimizer is not None:
+            shapes = state_shapes(spec, optimizer).values()
+            lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
+            lines["transfers"] += Slot.footprint(batch_size, batch_nnz) + 4 * batch_size * models
+        return lines
+
+    @staticmethod
+    def device_footprint(
+        spec: ModelSpec,
+        *,
+        optimizer: Optimizer | None,
+        dense: bool,
+        batch_size: int,
+        batch_nnz: int,
+        waves: int,
+    ) -> dict[str, int]:
+        """Return the bytes of device memory of such a backend, by name; see :meth:`footprint`.
+
+        Raises
+        ------
+        DeviceError
+            If the model's shape cannot be launched.
+        """
+        models = widest(spec, waves)
+        lines = {
+            "context": RESERVED_BYTES,
+            **group_footprint(spec, models, optimizer),
+            "queries": Queries.footprint(spec, models, dense=dense) + UNIT,
+            "decode": Decoder.footprint(spec),
+        }
+        if waves > 1:
+            lines["outputs of all waves"] = buffer_bytes(_joint_size(spec), np.float32)
+        if optimizer is not None:
+            kind = DenseSteps if dense else SparseSteps
+            lines |= kind.footprint(spec, models, batch_size, batch_nnz)
+        return lines
+
+    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
+        """Make ready to train from zero weights; buffers of an earlier call are used again."""
+        self._training = training
+        shapes = state_shapes(self.spec, training.optimizer)
+        kept = {name: self._host[name] for name in ("weights", "bias")}
+        state = {n: a for n, a in self._host.items() if n in shapes and a.shape == shapes[n]}
+        if state.keys() != shapes.keys():
+            state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        self._host = {**kept, **state}
+        if self.n_waves > 1:
+            for array in self._host.values():
+                array[:] = 0
+        self._steps[0] = self._wave_steps = 0
+        with self._memory.use():
+            self._group.keep_state(training.optimizer)
+            self._group.take(*self._edges[0])
+            self._group.zero()
+            self._ahead = True
+            if self._room != (training.batch_size, batch_nnz):
+                self._trains = None  # its buffers go before new ones come
+                kind = DenseSteps if self.dense else SparseSteps
+                self._trains = kind(
+                    self._memory, self.spec, self._most, training.batch_size, batch_nnz
+                )
+                self._room = (training.batch_size, batch_nnz)
+            self._open_prediction()  # it must fit when an epoch has been trained
+
+    def select(self, wave: int, done: int = 0) -> None:
+        """Turn to a wave of an epoch; `done` of its batches were trained before.
+
+        Parameters
+        ----------
+        wave : int
+            Number of the wave, from 0.
+        done : int
+            Batches of this wave that a checkpoint holds already.
+        """
+        if wave and not done:
+            self._steps[0] -= self._wave_steps  # every wave takes the steps of the first
+        self._wave_steps = done
+        with self._memory.use():
+            self._turn_to(wave)
+
+    def step(self, batch: Batch, rate: float) -> float:
+        """Train on one batch; return the loss summed over its rows and the models, in nats."""
+        training = self._training
+        assert training is not None, "prepare() comes first"
+        assert self._trains is not None
+        self._steps[0] += 1
+        self._wave_steps += 1
+        numbers = corrected(training, rate, int(self._steps[0]))
+        rule = Rule(*(np.float32(x) for x in numbers))
+        with self._memory.use():
+            self._ahead = True
+            return self._trains.step(self._group, batch, training.label_smoothing, rule)
+
+    def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
+        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
+        out = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        rows = self._scaled(rows)
+        with self._memory.use():
+            queries = self._open_prediction().queries
+            for wave, (first, last) in enumerate(self._edges):
+                self._turn_to(wave)
+                columns = slice(first * self.spec.n_buckets, last * self.spec.n_buckets)
+                stride = self._group.shape.stride
+                for start, stop in queries.parts(rows):
+                    part = rows.part(start, stop)
+                    z = queries.run(self._group, part, logarithms=logarithms)
+                    found = np.empty((stop - start, stride), np.float32)
+                    self._memory.fetch(found.reshape(-1), z)
+                    out[start:stop, columns] = found[:, : columns.stop - columns.start]
+        return out
+
+    def topk(
+        self, rows: RowBlock, k: int, estimator: Estimator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the k best classes of each row and their scores, best first.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            n rows with transformed float32 values.
+        k : int
+            How many; all K classes if there are fewer.
+        estimator : str
+            ``mean``, ``min``, ``median`` or ``logsum``, as on the CPU.
+
+        Returns
+        -------
+        ids : int64 (n, min(k, K))
+            Class ids, best first.
+        scores : float32 (n, min(k, K))
+            What the estimator gives for them.
+        """
+        k = min(k, self.spec.n_classes)
+        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        with self._memory.use():
+            find = self._topk_of_one_group if self.n_waves == 1 else self._topk_of_waves
+            find(rows, self._open_prediction(), estimator, scores, ids)
+        return ids, estimates(scores, self.spec, estimator)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return weights and optimiser state on the host, as they are now.
+
+        The same arrays at every call; what is written there counts after :meth:`restore`.
+        """
+        if self._ahead:
+            with self._memory.use():
+                self._group.write(self._host)
+            self._ahead = False
+        return {**self._host, "steps": self._steps}
+
+    def restore(self) -> None:
+        """Take over what was written into the arrays that :meth:`arrays` returned."""
+        with self._memory.use():
+            self._group.read(self._host)
+        self._ahead = False
+
+    def device_bytes(self) -> tuple[int, int]:
+        """Return the most bytes of device memory that buffers took, and what they may take."""
+        return self._memory.taken() + RESERVED_BYTES, self._memory.limit + RESERVED_BYTES
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._trains = self._predicts = None
+        del self._group
+
+    def _turn_to(self, wave: int) -> None:
+        """Bring a group to the device, and the one that is there to rest."""
+        first, last = self._edges[wave]
+        if self._group.first == first:
+            return
+        if self._ahead:
+            self._group.write(self._host)
+        self._group.take(first, last)
+        self._group.read(self._host)
+        self._ahead = False
+
+    def _scaled(self, rows: RowBlock) -> RowBlock:
+        """Return rows whose values carry the scale of int8 weights."""
+        if self._scale is None:
+            return rows
+        values = rows.values * self._scale[rows.features]
+        return RowBlock(rows.indptr, rows.features, values, rows.labels)
+
+    def _open_prediction(self) -> _Prediction:
+        if self._predicts is None:
+            memory, spec = self._memory, self.spec
+            self._predicts = _Prediction(
+                Queries(memory, spec, self._most, dense=self.dense),
+                Decoder(memory, spec, self.codes),
+                memory.empty(_joint_size(spec), np.float32) if self.n_waves > 1 else None,
+            )
+        return self._predicts
+
+    def _topk_of_one_group(
+        self,
+        rows: RowBlock,
+        by: _Prediction,
+        estimator: Estimator,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        rows = self._scaled(rows)
+        for start, stop in by.queries.parts(rows):
+            part = rows.part(start, stop)
+            z = by.queries.run(self._group, part, logarithms=estimator == "logsum")
+            by.decoder.best(z, KINDS[estimator], scores[start:stop], ids[start:stop])
+
+    def _topk_of_waves(
+        self,
+        rows: RowBlock,
+        by: _Prediction,
+        estimator: Estimator,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        """Join the groups' outputs on the host and send them back: they fit the device in parts."""
+        spec, memory, joint = self.spec, self._memory, by.joint
+        assert joint is not None
+        stride = _joint_stride(spec)
+        step = _joint_size(spec) // stride
+        most = max(1, WAVES_BYTES // (4 * spec.n_columns))
+        for a in range(0, rows.n_rows, most):
+            b = min(a + most, rows.n_rows)
+            p = self.outputs(rows.part(a, b), logarithms=estimator == "logsum")
+            for start in range(a, b, step):
+                stop = min(start + step, b)
+                padded = np.zeros((stop - start, stride), np.float32)
+                padded[:, : spec.n_columns] = p[start - a : stop - a]
+                memory.send(joint, padded.reshape(-1))
+                memory.wait()
+                by.decoder.best(joint, KINDS[estimator], scores[start:stop], ids[start:stop])
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """What predicting needs on the device; `joint` takes all waves' outputs."""
+
+    queries: Queries
+    decoder: Decoder
+    joint: DeviceArray | None
+
+
+def _joint_stride(spec: ModelSpec) -> int:
+    return -(-spec.n_columns // 4) * 4
+
+
+def _joint_size(spec: ModelSpec) -> int:
+    """Return the elements of the buffer that all groups' outputs are sent back through."""
+    stride = _joint_stride(spec)
+    return stride * max(1, min(4096, (16 << 20) // (4 * stride)))
+
+
+def _fewest_waves(spec: ModelSpec, dense: bool, device_bytes: int) -> int:
+    """Return in how few groups a model fits for predicting.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit in any number.
+    """
+    needed = 0
+    for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
+        lines = CudaBackend.device_footprint(
+            spec, optimizer=None, dense=dense, batch_size=0, batch_nnz=0, waves=waves
+        )
+        needed = sum(lines.values())
+        if needed <= device_bytes:
+            return waves
+    raise BudgetError(
+        f"the model needs {size_text(needed)} of device memory, {size_text(device_bytes)} may be "
+        "used",
+        path="--device cuda",
+        hint="Use --device cpu.",
+    )

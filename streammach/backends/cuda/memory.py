@@ -1,0 +1,287 @@
+"""Device memory: buffers within a hard limit, copies, and the array operations beside kernels.
+
+:class:`Memory` is that of Numba's simulator, where device memory is the process's own and NumPy
+stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies and streams. Numba
+allocates nothing: arrays are wrapped once, since a CuPy array as an argument of a kernel is wrapped
+again, and its stream waited for, at every launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.cuda.launch import rounded_up
+from streammach.errors import BudgetError
+from streammach.machine import size_text
+
+UNIT = 512  # bytes: CuPy's pool hands out multiples of it
+
+
+class DeviceArray:
+    """A flat array in device memory, as its two users want it.
+
+    Attributes
+    ----------
+    values : array (n,)
+        For copies and array operations: CuPy's, or NumPy's in the simulator.
+    kernel : array (n,)
+        For launches: Numba's.
+    """
+
+    __slots__ = ("__weakref__", "kernel", "values")
+
+    def __init__(self, values: Any, kernel: Any) -> None:
+        self.values, self.kernel = values, kernel
+
+
+def buffer_bytes(count: int, dtype: Any) -> int:
+    """Return the bytes that a buffer of so many elements takes of a device's memory."""
+    return rounded_up(max(count, 1) * np.dtype(dtype).itemsize, UNIT)
+
+
+class Memory:
+    """The memory of a simulated device.
+
+    Parameters
+    ----------
+    limit : int
+        Most bytes of all buffers together.
+
+    Attributes
+    ----------
+    held, peak : int
+        Bytes of the buffers that are there, and the most there ever were.
+    capability : tuple of int
+        The device's compute capability.
+    multiprocessors : int
+        How many parts of the device run blocks side by side.
+    """
+
+    class_sets = (2, 32)  # fours of classes of a set, threads of a block, of the scan of classes
+    _most_threads, _most_blocks = 32, 2  # of kernels that do with any number: simulated ones cost
+
+    xp: Any = np
+    stream: Any = 0
+    capability = (9, 0)
+    multiprocessors = 1
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = self.peak = 0
+
+    def empty(self, count: int, dtype: Any) -> DeviceArray:
+        """Return a buffer of at least one element, whose content is anything.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit the limit.
+        """
+        n_bytes = buffer_bytes(count, dtype)
+        if self.held + n_bytes > self.limit:
+            raise self.too_small(n_bytes)
+        array = self._wrapped(self.xp.empty(max(count, 1), dtype))
+        self.held += n_bytes
+        self.peak = max(self.peak, self.held)
+        weakref.finalize(array, self._given_back, n_bytes).atexit = False
+        return array
+
+    def zeros(self, count: int, dtype: Any) -> DeviceArray:
+        """Return a buffer of zeros."""
+        array = self.empty(count, dtype)
+        array.values.fill(0)
+        return array
+
+    def view(self, array: DeviceArray, at: int, count: int) -> DeviceArray:
+        """Return elements of a buffer as one of their own, which keeps no memory."""
+        return self._wrapped(array.values[at : at + count])
+
+    def sent(self, source: NDArray[Any]) -> DeviceArray:
+        """Return a new buffer with the elements of a host array."""
+        flat = np.ascontiguousarray(source).reshape(-1)
+        array = self.empty(len(flat), flat.dtype)
+        self.send(array, flat)
+        self.wait()
+        return array
+
+    def too_small(self, wanted: int) -> BudgetError:
+        """Return the error of a buffer that does not fit."""
+        room = self.room()
+        return BudgetError(
+            f"the device's memory is full: {size_text(self.held)} of {size_text(self.limit)} held, "
+            f"{size_text(wanted)} more wanted",
+            path="--device cuda",
+            hint=f"Use --memory {room // 10**6}MB or less, or a smaller --batch-size; the last "
+            "checkpoint is kept.",
+        )
+
+    def grid(self, n: int, threads: int, resident: int) -> tuple[int, int]:
+        """Return blocks and threads for a kernel that strides over `n` elements.
+
+        Parameters
+        ----------
+        n : int
+            Elements.
+        threads : int
+            Threads of a block.
+        resident : int
+            Blocks that a multiprocessor should have.
+        """
+        threads = min(threads, self._most_threads)
+        return max(1, min(-(-n // threads), self.blocks(resident))), threads
+
+    def blocks(self, resident: int) -> int:
+        """Return how many blocks fill the device with so many on each multiprocessor."""
+        return min(resident * self.multiprocessors, self._most_blocks)
+
+    def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
+        """Run a kernel behind what was asked for before."""
+        plain = [a.kernel if isinstance(a, DeviceArray) else a for a in arguments]
+        kernel[grid, threads, self.stream](*plain)
+
+    def order(self, keys: Any, out: DeviceArray) -> None:
+        """Write the stable order of `keys` integer (m,), values of a buffer, to int32 (>= m,)."""
+        out.values[: len(keys)] = self.xp.argsort(keys, kind="stable")
+
+    def running_sum(self, x: Any, out: Any) -> None:
+        """Write the sums of all elements up to each one: int32 (m,) to int32 (m,)."""
+        self.xp.cumsum(x, dtype=np.int32, out=out)
+
+    def product(self, a: Any, b: Any, out: Any) -> None:
+        """Write the matrix product of float32 (n, m) and (m, p) to (n, p)."""
+        self.xp.matmul(a, b, out=out)
+
+    def send(self, target: DeviceArray, source: NDArray[Any], at: int = 0) -> None:
+        """Copy a flat host array to the device, behind what was asked for before.
+
+        The source must stay as it is until :meth:`wait`.
+        """
+        target.values[at : at + len(source)] = source
+
+    def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
+        """Copy elements from `at` on into a flat host array; they are there on return."""
+        target[:] = source.values[at : at + len(target)]
+
+    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array that the device copies from without help."""
+        return np.empty(max(count, 1), dtype)
+
+    def wait(self) -> None:
+        """Return when everything that was asked for is done."""
+
+    def room(self) -> int:
+        """Return the bytes that buffers may take now, those that are there included."""
+        return self.limit
+
+    def taken(self) -> int:
+        """Return the most bytes that were taken at once."""
+        return self.peak
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Make the device and its pool those of this thread."""
+        yield
+
+    def _wrapped(self, values: Any) -> DeviceArray:
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+        return DeviceArray(values, FakeCUDAArray(values))
+
+    def _given_back(self, n_bytes: int) -> None:
+        self.held -= n_bytes
+
+
+class CudaMemory(Memory):
+    """The memory of a GPU: one CuPy pool with a hard limit, one stream.
+
+    Parameters
+    ----------
+    limit : int
+        Most bytes that the pool may hold.
+    """
+
+    class_sets = (16, 256)
+    _most_threads, _most_blocks = 1024, 1 << 16
+
+    def __init__(self, limit: int) -> None:
+        import cupy
+        from numba import cuda
+
+        super().__init__(limit)
+        self.xp, self._cuda = cupy, cuda
+        self._device = cupy.cuda.Device(0)
+        self._pool = cupy.cuda.MemoryPool()
+        with self._device:
+            self._pool.set_limit(size=limit)
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = cuda.external_stream(self._stream.ptr)
+        digits = self._device.compute_capability  # "90", "120"
+        self.capability = (int(digits[:-1]), int(digits[-1]))
+        self.multiprocessors = self._device.attributes["MultiProcessorCount"]
+
+    def send(self, target: DeviceArray, source: NDArray[Any], at: int = 0) -> None:
+        """Copy a flat host array to the device, behind what was asked for before."""
+        target.values[at : at + len(source)].set(source, stream=self._stream)
+
+    def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
+        """Copy elements from `at` on into a flat host array; they are there on return."""
+        source.values[at : at + len(target)].get(stream=self._stream, out=target)
+        self.wait()
+
+    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a page-locked host array: its own allocation, of exactly its size."""
+        n_bytes = max(count, 1) * np.dtype(dtype).itemsize
+        with self._device:  # CuPy's pool of such memory would round up to a power of two
+            memory = self.xp.cuda.PinnedMemory(n_bytes)
+        return np.frombuffer(self.xp.cuda.PinnedMemoryPointer(memory, 0), dtype, max(count, 1))
+
+    def wait(self) -> None:
+        """Return when everything that was asked for is done."""
+        self._stream.synchronize()
+
+    def room(self) -> int:
+        """Return the bytes that buffers may take now, those that are there included."""
+        with self._device:
+            free, _ = self.xp.cuda.runtime.memGetInfo()
+        return min(self.limit, int(free) + int(self._pool.total_bytes()))
+
+    def taken(self) -> int:
+        """Return the bytes that the pool has: it keeps what it once took."""
+        return max(self.peak, int(self._pool.total_bytes()))
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Make the device, its pool and its stream those of this thread.
+
+        Raises
+        ------
+        BudgetError
+            If memory that the limit allows is taken by others.
+        """
+        try:
+            with self._device, self.xp.cuda.using_allocator(self._pool.malloc), self._stream:
+                yield
+        except self.xp.cuda.memory.OutOfMemoryError as error:
+            raise self.too_small(getattr(error, "_size", 0)) from None
+
+    def _wrapped(self, values: Any) -> DeviceArray:
+        return DeviceArray(values, self._cuda.as_cuda_array(values, sync=False))
+
+
+def open_memory(limit: int) -> Memory:
+    """Return the memory of the present device: a GPU's, or that of Numba's simulator.
+
+    Parameters
+    ----------
+    limit : int
+        Most bytes of all buffers together.
+    """
+    from streammach.backends.cuda.instructions import SIMULATED
+
+    return Memory(limit) if SIMULATED else CudaMemory(limit)

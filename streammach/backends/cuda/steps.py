@@ -1,0 +1,317 @@
+"""The training step and the forward pass of one group, for sparse rows and for dense ones."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numba import cuda
+
+from streammach.backends.cuda import kernels
+from streammach.backends.cuda.group import ModelGroup, Rule
+from streammach.backends.cuda.instructions import compiled, get, int64, put
+from streammach.backends.cuda.items import RESIDENT, SEGMENT, THREADS, Items, Sorter, most_slots
+from streammach.backends.cuda.launch import launch_shape
+from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.slot import Slot
+from streammach.jit import Array, Number
+from streammach.rows.batch import Batch
+from streammach.rows.block import RowBlock
+from streammach.spec import ModelSpec
+
+QUERY_BYTES = 16 << 20  # of outputs that are computed at once
+QUERY_NNZ = 1 << 20
+
+
+class Steps(Protocol):
+    """Trains a group on batches."""
+
+    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+        """Train on one batch; return the loss summed over its rows and the group's models."""
+        ...
+
+
+def _stride(spec: ModelSpec, models: int) -> int:
+    return launch_shape(spec.n_buckets, models).stride
+
+
+def _residual_sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
+    return {
+        "z": (n_rows * _stride(spec, models), np.float32),
+        "losses": (n_rows * models, np.float32),
+    }
+
+
+def _total_loss(losses: DeviceArray, count: int, memory: Memory, room: Any) -> float:
+    """Bring losses to the host, which waits for the step, and add them up there."""
+    memory.fetch(room[:count], losses)
+    return float(room[:count].sum(dtype=np.float64))
+
+
+class SparseSteps:
+    """Steps on sparse rows.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The model.
+    models : int
+        Most models of a group.
+    n_rows, nnz : int
+        Most rows and values of a batch.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+        self._memory = memory
+        sizes = self._sizes(spec, models, n_rows, nnz)
+        self._held = {name: memory.empty(*size) for name, size in sizes.items()}
+        self._slot = Slot(memory, n_rows, nnz)
+        self._sorter = Sorter(memory, n_rows, nnz, spec.n_features)
+        self._losses = memory.page_locked(n_rows * models, np.float32)
+
+    @staticmethod
+    def _sizes(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+        slots = most_slots(n_rows + nnz, SEGMENT)
+        partial = (slots * _stride(spec, models), np.float32)
+        return {**_residual_sizes(spec, models, n_rows), "partial": partial}
+
+    @staticmethod
+    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+        """Return the bytes on the device, by name."""
+        sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
+        return {
+            "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
+            "batch": Slot.footprint(n_rows, nnz),
+            "batch by features": Sorter.footprint(n_rows, nnz),
+            "sorting": Sorter.working_bytes(n_rows, nnz),
+        }
+
+    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+        """Train on one batch; return the loss summed over its rows and the group's models."""
+        held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
+        entries = self._slot.fill(
+            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
+        )
+        group.forward(self._slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"])
+        self._sorter.sort(self._slot, n, nnz, entries)
+        group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
+        return _total_loss(held["losses"], n * group.n_models, self._memory, self._losses)
+
+
+def expand(
+    features: Array, values: Array, rows: Array, n_entries: Number, width: Number, x: Array
+) -> None:
+    """Write entries into dense rows of zeros; those that only fill up a row are left out.
+
+    Parameters
+    ----------
+    features, values, rows : int32 (m,), float32 (m,), int32 (m,)
+        The entries as a slot holds them.
+    n_entries, width : int
+        How many count; columns of a dense row.
+    x : float32 (n * width,)
+        The dense rows.
+    """
+    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
+    for p in range(start, n_entries, step):
+        row = int64(get(rows, p))
+        if row >= 0:
+            put(x, row * width + int64(get(features, p)), get(values, p))
+
+
+@lru_cache
+def _expand() -> Any:
+    return compiled(expand, (THREADS, 4))
+
+
+class Products:
+    """Logits of dense rows: ``[x, 1] W`` with the bias as the table's last row.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The model.
+    n_rows : int
+        Most rows at once.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec, n_rows: int) -> None:
+        self._memory, self._width = memory, spec.n_features + 1
+        self.x = memory.empty(n_rows * self._width, np.float32)
+
+    @staticmethod
+    def footprint(spec: ModelSpec, n_rows: int) -> int:
+        """Return the bytes on the device."""
+        return buffer_bytes(n_rows * (spec.n_features + 1), np.float32)
+
+    def expanded(self, slot: Slot, n_rows: int, n_entries: int) -> Any:
+        """Return a slot's rows as dense ones with a last column of ones: float32 (n, d + 1)."""
+        memory, width = self._memory, self._width
+        x = self.x.values[: n_rows * width].reshape(n_rows, width)
+        x[:] = 0
+        x[:, -1] = 1
+        if n_entries:
+            blocks, threads = memory.grid(n_entries, THREADS, RESIDENT)
+            memory.launch(
+                _expand(), blocks, threads, slot["features"], slot["values"], slot["rows"],
+                np.int64(n_entries), np.int64(width), self.x,
+            )  # fmt: skip
+        return x
+
+    def logits(self, group: ModelGroup, x: Any, z: DeviceArray) -> Any:
+        """Write the logits of dense rows to `z`; return them as float32 (n, stride)."""
+        stride = group.shape.stride
+        out = z.values[: len(x) * stride].reshape(len(x), stride)
+        table = group.weights.values[: self._width * stride].reshape(self._width, stride)
+        self._memory.product(x, table, out)
+        return out
+
+
+class DenseSteps:
+    """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The model.
+    models : int
+        Most models of a group.
+    n_rows, nnz : int
+        Most rows and values of a batch.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+        self._memory, self._rows = memory, spec.n_features + 1
+        sizes = self._sizes(spec, models, n_rows)
+        self._held = {name: memory.empty(*size) for name, size in sizes.items()}
+        self._slot = Slot(memory, n_rows, nnz)
+        self._products = Products(memory, spec, n_rows)
+        self._losses = memory.page_locked(n_rows * models, np.float32)
+        numbers = np.arange(self._rows + 1, dtype=np.int32)
+        self._numbers = memory.sent(numbers[:-1])
+        self._items = Items(
+            self._numbers, memory.sent(numbers[1:]), self._numbers,
+            memory.sent(np.full(self._rows, -1, np.int32)),
+            memory.sent(np.array([self._rows], np.int32)),
+        )  # fmt: skip
+        self._ones = memory.sent(np.ones(self._rows, np.float32))
+
+    @staticmethod
+    def _sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
+        gradient = ((spec.n_features + 1) * _stride(spec, models), np.float32)
+        return {**_residual_sizes(spec, models, n_rows), "gradient": gradient}
+
+    @staticmethod
+    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+        """Return the bytes on the device, by name."""
+        sizes = DenseSteps._sizes(spec, models, n_rows)
+        row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
+        return {
+            "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
+            "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
+            "batch": Slot.footprint(n_rows, nnz) + Products.footprint(spec, n_rows),
+        }
+
+    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+        """Train on one batch; return the loss summed over its rows and the group's models."""
+        held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
+        entries = self._slot.fill(
+            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
+        )
+        x = self._products.expanded(self._slot, n, entries)
+        z = self._products.logits(group, x, held["z"])
+        group.forward(
+            self._slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"], dense=True
+        )
+        gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
+        memory.product(x.T, z, gradient)
+        group.update(
+            self._items, self._numbers, self._ones, held["gradient"], held["gradient"], rule,
+            self._rows,
+        )  # fmt: skip
+        return _total_loss(held["losses"], n * group.n_models, memory, self._losses)
+
+
+def query_rows(spec: ModelSpec, models: int, *, dense: bool) -> int:
+    """Return how many rows are predicted at once."""
+    width = max(_stride(spec, models), spec.n_features + 1 if dense else 0)
+    return max(1, min(4096, QUERY_BYTES // (4 * width)))
+
+
+class Queries:
+    """The forward pass of rows without labels.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The model.
+    models : int
+        Most models of a group.
+    dense : bool
+        Whether rows go through matrix products.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec, models: int, *, dense: bool) -> None:
+        self._memory = memory
+        self.most_rows = query_rows(spec, models, dense=dense)
+        self._slot = Slot(memory, self.most_rows, QUERY_NNZ)
+        self.z = memory.empty(self.most_rows * _stride(spec, models), np.float32)
+        self._products = Products(memory, spec, self.most_rows) if dense else None
+
+    @staticmethod
+    def footprint(spec: ModelSpec, models: int, *, dense: bool) -> int:
+        """Return the bytes on the device."""
+        n_rows = query_rows(spec, models, dense=dense)
+        z = buffer_bytes(n_rows * _stride(spec, models), np.float32)
+        x = Products.footprint(spec, n_rows) if dense else 0
+        return Slot.footprint(n_rows, QUERY_NNZ) + z + x
+
+    def parts(self, rows: RowBlock) -> list[tuple[int, int]]:
+        """Return which rows go through the device together: at least one at a time."""
+        parts, start = [], 0
+        while start < rows.n_rows:
+            room = rows.indptr[start] + self._slot.nnz
+            stop = int(np.searchsorted(rows.indptr, room, side="right")) - 1
+            stop = max(start + 1, min(stop, start + self.most_rows, rows.n_rows))
+            parts.append((start, stop))
+            start = stop
+        return parts
+
+    def run(self, group: ModelGroup, rows: RowBlock, *, logarithms: bool) -> DeviceArray:
+        """Return the probabilities of a part of rows, or their logarithms.
+
+        Parameters
+        ----------
+        group : ModelGroup
+            The models.
+        rows : RowBlock
+            No more than :meth:`parts` says.
+        logarithms : bool
+            Whether logarithms are wanted.
+
+        Returns
+        -------
+        DeviceArray
+            float32 (n * stride,), until the next call.
+        """
+        if rows.nnz > self._slot.nnz:  # one row longer than any seen so far
+            self._slot = Slot(self._memory, self.most_rows, rows.nnz)
+        values = rows.values.astype(np.float32, copy=False)
+        entries = self._slot.fill(rows.indptr, rows.features, values)
+        if self._products is not None:
+            x = self._products.expanded(self._slot, rows.n_rows, entries)
+            self._products.logits(group, x, self.z)
+        output = kernels.LOGARITHMS if logarithms else kernels.PROBABILITIES
+        group.forward(
+            self._slot, rows.n_rows, output, 0.0, self.z, self.z, dense=self._products is not None
+        )
+        return self.z

@@ -1,0 +1,65 @@
+"""Plans for a GPU: its own budget and ledger, waves, shapes that cannot be launched."""
+
+import pytest
+
+from streammach.backends.cuda import probe
+from streammach.errors import BudgetError, DeviceError
+from streammach.machine import MemoryLimit
+from streammach.planning import limits
+from streammach.planning.choose import plan
+from tests.planning.test_choose import facts
+
+
+@pytest.fixture(autouse=True)
+def card(monkeypatch):
+    """A GPU with 12 GB free, in a machine with plenty of memory."""
+    monkeypatch.setattr(probe, "simulated", lambda: False)
+    monkeypatch.setattr(probe, "find_card", lambda: probe.Card("Card", 12 * 10**9))
+    monkeypatch.setattr(limits, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
+
+
+def on_device(found):
+    return {line.name: line.n_bytes for line in found.ledger if line.where == "device"}
+
+
+def test_the_budget_is_the_gpus(monkeypatch):
+    found = plan(facts(), memory="4GB", counts="off")
+    assert (found.device, found.device_reason) == ("cuda", "Card")
+    assert found.device_allowed_bytes == 4 * 10**9
+    assert found.device_projected_bytes <= 4 * 10**9
+    assert found.allowed_bytes == 10**12
+    lines = on_device(found)
+    assert sum(lines.values()) == found.device_projected_bytes
+    assert lines["weights"] >= 4 * found.model.n_features * found.model.n_columns
+    assert lines["context"] == probe.RESERVED_BYTES
+    assert found.batch_size > plan(facts(), device="cpu", memory="4GB").batch_size
+
+
+def test_a_budget_above_what_is_free_is_refused():
+    with pytest.raises(BudgetError, match=r"12 GB may be used \(free on the GPU\)"):
+        plan(facts(), memory="13GB")
+
+
+def test_what_does_not_fit_at_once_is_trained_in_waves():
+    shape = {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
+    roomy = plan(facts(n_features=400_000), **shape)
+    tight = plan(facts(n_features=400_000), memory="1700MB", **shape)
+    assert (roomy.waves, tight.model.n_repetitions) == (1, 64)
+    assert tight.waves > 1
+    assert tight.device_projected_bytes <= 1_700_000_000
+    assert tight.model == roomy.model
+    assert "waves of repetitions" in tight.device_text
+
+
+def test_what_fits_in_no_number_of_waves_is_refused_with_the_gpus_terms():
+    with pytest.raises(BudgetError, match=r"needs .*: .*\(--memory\)"):
+        plan(facts(n_features=400_000), memory="700MB", n_buckets=64, n_repetitions=32)
+
+
+def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
+    wide = facts(n_classes=6000, n_features=300)
+    with pytest.raises(DeviceError, match="more than a block's"):
+        plan(wide, exact=True)
+    chosen = plan(wide)
+    assert chosen.n_buckets <= 4096
+    assert not chosen.model.exact

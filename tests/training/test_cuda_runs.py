@@ -1,0 +1,145 @@
+"""Whole runs on a GPU, or on the few rows that Numba's simulator can train on."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.backends.base import choose_device
+from streammach.backends.cuda import probe
+from streammach.cli.main import main
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, DeviceError, Interrupted
+from streammach.model.model import Model
+from streammach.prediction.predictor import Predictor
+from tests.builders import TinyData, block_of
+from tests.training.test_training import StopAfter, model_bytes
+
+try:
+    choose_device("cuda")
+except DeviceError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
+MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, "threads": 1}
+
+
+def store(tmp_path_factory, n_noise):
+    """A store of rows whose classes can be told apart."""
+    made = TinyData(tmp_path_factory.mktemp("cuda"), np.random.default_rng(1))
+    return made.store(n_rows=90, n_classes=9, n_noise=n_noise)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return store(tmp_path_factory, 60)
+
+
+@pytest.fixture(scope="module")
+def plan(data):
+    return sm.plan(data, device="cuda", **MODEL)
+
+
+def fit(data, out, plan, *, resume=False, **options):
+    return sm.Trainer(plan, **{**FIXED, **options}).fit(data, out, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def run(data, plan, tmp_path_factory):
+    return fit(data, tmp_path_factory.mktemp("runs") / "cuda", plan)
+
+
+@pytest.fixture(scope="module")
+def rows(data):
+    with Dataset.open(data) as opened:
+        return block_of(np.random.default_rng(2), 20, opened.facts.n_features, 9)
+
+
+def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
+    on_cpu = fit(data, tmp_path / "cpu", sm.plan(data, device="cpu", **MODEL))
+    found, expected = run.model.weights, on_cpu.model.weights
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        assert ours["p_at_1"] == pytest.approx(theirs["p_at_1"])
+    assert (run.plan.device, run.plan.dense) == ("cuda", False)
+    assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
+    assert on_cpu.result.device_peak_bytes == 0
+
+
+def test_a_model_of_one_device_is_served_on_the_other(run, rows, tmp_path):
+    run.model.save(tmp_path / "copy")
+    for folder in (run.path / "model", tmp_path / "copy"):
+        found = []
+        for device in ("cuda", "cpu"):
+            with Predictor(Model.load(folder), device=device, threads=1) as predictor:
+                found.append(predictor.topk(rows, 5))
+        assert found[0][0].tolist() == found[1][0].tolist()
+        np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("waves", [1, 3])
+def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
+    waves, data, plan, run, tmp_path, monkeypatch
+):
+    in_waves = replace(plan, waves=waves)
+    steps = 3 + 5 * (waves - 1)  # within the first wave, or within the second
+    stop = StopAfter(steps, monkeypatch)
+    with pytest.raises(Interrupted, match=f"saved step {steps}"):
+        fit(data, tmp_path / "run", in_waves, callbacks=[stop])
+    monkeypatch.undo()
+    resumed = fit(data, tmp_path / "run", in_waves, resume=True)
+    assert model_bytes(resumed) == model_bytes(run)
+    assert [h["loss"] for h in resumed.result.history] == pytest.approx(
+        [h["loss"] for h in run.result.history], rel=1e-6
+    )
+
+
+def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path, monkeypatch):
+    """Waves of dense rows are matrix products of other shapes: the same to rounding."""
+    data = store(tmp_path_factory, 10)
+    whole = sm.plan(data, device="cuda", closed_form=False, **MODEL)
+    assert whole.dense
+    plan = replace(whole, waves=2)
+    undisturbed = fit(data, tmp_path / "whole", plan)
+    stop = StopAfter(8, monkeypatch)
+    with pytest.raises(Interrupted):
+        fit(data, tmp_path / "run", plan, callbacks=[stop])
+    monkeypatch.undo()
+    resumed = fit(data, tmp_path / "run", plan, resume=True)
+    assert model_bytes(resumed) == model_bytes(undisturbed)
+    together = fit(data, tmp_path / "together", whole).model.weights
+    assert np.abs(resumed.model.weights - together).max() <= 1e-4 * np.abs(together).max()
+
+
+def test_the_device_must_hold_what_was_planned(data, plan, run, tmp_path):
+    short = run.result.device_peak_bytes - 100_000
+    with pytest.raises(BudgetError, match=r"the device's memory is full: .* held") as refused:
+        fit(data, tmp_path / "run", replace(plan, device_allowed_bytes=short))
+    assert refused.value.exit_code == 6
+    assert "the last checkpoint is kept" in str(refused.value)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="the simulator's say")
+def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
+    shape = ["--buckets", "4", "--repetitions", "5"]
+    assert main(["plan", str(data), *shape]) == 0
+    assert "cpu, " in (text := capsys.readouterr().out)
+    assert "(CUDA is simulated)" in text
+    assert main(["plan", str(data), "--device", "cuda", *shape]) == 0
+    text = capsys.readouterr().out
+    assert "(Numba's simulator)" in text
+    assert "\nGPU      context" in text
+    assert main(["info", str(run.path)]) == 0
+    assert "GPU       projected" in capsys.readouterr().out
+
+
+def test_a_command_without_a_gpu_ends_with_exit_code_5(data, monkeypatch, capsys):
+    def none():
+        raise probe._refused("no GPU is visible", "Look.")
+
+    monkeypatch.setattr(probe, "find_card", none)
+    assert main(["plan", str(data), "--device", "cuda"]) == 5
+    assert "no usable GPU: no GPU is visible: --device cuda. Look." in capsys.readouterr().err

@@ -122,7 +122,9 @@ def test_fit_converts_and_trains(tiny, train_text, capsys):
     code, _, err = run(capsys, "fit", held, *options, "--resume")
     assert code == 4
     assert "it was made from other files" in one_line(err)
-    code, _, err = run(capsys, "fit", train_text, "--out", tiny.folder / "none", "--memory", "900TB")
+    code, _, err = run(
+        capsys, "fit", train_text, "--out", tiny.folder / "none", "--memory", "900TB"
+    )
     assert (code, (tiny.folder / "none").exists()) == (6, False)
 
 

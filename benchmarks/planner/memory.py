@@ -21,20 +21,22 @@ from benchmarks.machine_facts import facts, parser, report
 from streammach.data.store.dataset import Dataset
 from streammach.data.synthetic import SHAPES, SyntheticRows
 from streammach.data.synthetic_files import write_rows
+from streammach.errors import BudgetError
 from streammach.machine import parse_size
+from streammach.planning.choose import plan
 
 STORES = {
     # name: (kind, rows, classes, features)
     "short": ("odp", 20_000, 2_000, 5_000),
-    "wide": ("odp", 30_000, 20_000, 300_000),
-    "many classes": ("odp", 60_000, 300_000, 100_000),
-    "long": ("odp", 150_000, 50_000, 100_000),
-    "dense": ("imagenet", 6_000, 500, 600),
-    "dense, many classes": ("imagenet", 8_000, 6_000, 300),
+    "wide": ("odp", 12_000, 8_000, 300_000),
+    "many classes": ("odp", 16_000, 300_000, 100_000),
+    "long": ("odp", 40_000, 20_000, 100_000),
+    "dense": ("imagenet", 2_000, 1_500, 6_144),
+    "dense, more classes": ("imagenet", 12_000, 12_000, 1_500),
 }
-BUDGETS = ("700MB", "1GB", "1.5GB", "2GB", "3GB", "4GB")
+BUDGETS = ("700MB", "1GB", "1.5GB", "2GB", "2.5GB")
 TABLE = (0.2, 0.8)  # share of the budget that weights take, where B and R are given
-REFUSED = 6
+NAMES = {"buckets": "n_buckets", "repetitions": "n_repetitions"}  # of the function's arguments
 MOST_COLUMNS = 8192
 
 
@@ -51,24 +53,33 @@ def make_stores(folder):
 
 
 def draw(rng, stores):
-    """Return the options of a random run."""
+    """Return a store, the options of a random plan for it, and further ones of its training."""
     store = rng.choice(stores)
     memory, buckets = rng.choice(BUDGETS), rng.choice([16, 32, 48, 64, 128, 256, 512])
-    options = ["--memory", memory]
+    options = {"memory": memory, "threads": rng.choice([1, 2])}
     if rng.random() < 0.6:
         with Dataset.open(store) as data:
             columns = rng.uniform(*TABLE) * parse_size(memory) / (4 * data.n_features)
-        repetitions = max(4, int(min(columns, MOST_COLUMNS) / buckets))
-        options += ["--buckets", str(buckets), "--repetitions", str(repetitions)]
+        options["buckets"] = buckets
+        options["repetitions"] = max(4, int(min(columns, MOST_COLUMNS) / buckets))
     if rng.random() < 0.3:
-        options += ["--batch-size", str(rng.choice([32, 200, 1024, 4096]))]
+        options["batch-size"] = rng.choice([200, 1024, 4096])
     if rng.random() < 0.3:
-        options += ["--optimizer", rng.choice(["adagrad", "adam", "sgd"])]
+        options["optimizer"] = rng.choice(["adagrad", "adam", "sgd"])
     if rng.random() < 0.4:
-        options += ["--counts", "off"]
-    if rng.random() < 0.6:
-        options += ["--learning-rate", "0.5", "--transform", "binary"]
-    return store, [*options, "--threads", str(rng.choice([1, 2]))]
+        options["counts"] = "off"
+    given = rng.random() < 0.8
+    return store, options, ["--learning-rate", "0.5", "--transform", "binary"] if given else []
+
+
+def refused(store, options):
+    """Whether there is no such plan."""
+    named = {NAMES.get(name, name.replace("-", "_")): value for name, value in options.items()}
+    try:
+        plan(store, **named)
+    except BudgetError:
+        return True
+    return False
 
 
 def run_one(store, options, out):
@@ -109,15 +120,16 @@ def main():
     given.folder.mkdir(parents=True, exist_ok=True)
     stores = [*make_stores(given.folder), *given.stores]
     rng = random.Random(given.seed)
-    runs, refused, failed = [], 0, []
+    runs, n_refused, failed = [], 0, []
     while len(runs) < given.runs:
-        store, options = draw(rng, stores)
-        found = run_one(store, options, given.folder / "run") | {
-            "store": store.stem, "options": " ".join(options)
-        }  # fmt: skip
-        if found["rc"] == REFUSED:
-            refused += 1
+        store, options, others = draw(rng, stores)
+        if refused(store, options):
+            n_refused += 1
             continue
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        found = run_one(store, [*words, *others], given.folder / "run") | {
+            "store": store.stem, "options": " ".join([*words, *others])
+        }  # fmt: skip
         if found["rc"]:
             failed.append(found)
             print(f"FAILED {found}", flush=True)
@@ -127,7 +139,7 @@ def main():
     ratios = sorted(run["peak"] / run["projected"] for run in runs)
     over = sum(run["peak"] > run["allowed"] for run in runs)
     summary = {
-        "runs": len(runs), "refused": refused, "failed": len(failed), "over_budget": over,
+        "runs": len(runs), "refused": n_refused, "failed": len(failed), "over_budget": over,
         "min": ratios[0], "median": statistics.median(ratios), "max": ratios[-1],
     }  # fmt: skip
     print(json.dumps(summary))

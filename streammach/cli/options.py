@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,13 @@ format_option = click.option(
 )
 
 
+def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Add options, which the help text lists in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def source_options(command: F) -> F:
     """Add the options that say where rows and labels are in a source."""
     options = [
@@ -49,9 +56,7 @@ def source_options(command: F) -> F:
         click.option("--first-label", is_flag=True,
                      help="Take the first of several labels of a svmlight or XMC row."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def shape_options(command: F) -> F:
@@ -100,9 +105,7 @@ def shape_options(command: F) -> F:
             "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def training_options(command: F) -> F:
@@ -118,9 +121,7 @@ def training_options(command: F) -> F:
         click.option("--hold-out-by", metavar="NAMESPACE",
                      help="Hold out rows that share a feature of this namespace."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def run_options(command: F) -> F:
@@ -132,9 +133,7 @@ def run_options(command: F) -> F:
                      help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def bad_row_options(command: F) -> F:
@@ -145,9 +144,7 @@ def bad_row_options(command: F) -> F:
         click.option("--max-bad", type=int, metavar="N",
                      help="Most rows that may be skipped.  [default: any number]"),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def epilog(example: str) -> str:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 LIBRARIES = ("numpy", "numba", "zarr", "numcodecs", "scipy")
@@ -20,16 +20,27 @@ def facts(*more_libraries):
         processor = names[0].partition(":")[2].strip() if names else processor
     except OSError:
         pass
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    try:
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+    except OSError:
+        commit = ""
     return {
         "processor": processor,
         "cores": len(os.sched_getaffinity(0)),
         "python": sys.version.split()[0],
-        "libraries": {name: version(name) for name in (*LIBRARIES, *more_libraries)},
+        "libraries": {name: installed(name) for name in (*LIBRARIES, *more_libraries)},
         "commit": commit,
     }
+
+
+def installed(name):
+    """The version of a library; None where it is not there."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def parser(description):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DeviceError, clean
+from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
@@ -171,6 +171,43 @@ def open_backend(
             spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves
         )
     raise DeviceError(f"'{clean(device)}' is no device; known are {', '.join(DEVICES)}")
+
+
+def open_to_predict(
+    wanted: str,
+    spec: ModelSpec,
+    *,
+    dense: bool,
+    threads: int,
+    weights: dict[str, NDArray[Any]],
+) -> Backend:
+    """Return a backend for a trained model.
+
+    Parameters
+    ----------
+    wanted : str
+        A device, or ``auto``: a GPU if there is one that holds the model, else the CPU.
+    spec : ModelSpec
+        The model.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    threads : int
+        Threads that compute on the CPU.
+    weights : dict
+        ``weights``, ``bias`` and perhaps ``scale``; see :func:`open_backend`.
+
+    Raises
+    ------
+    DeviceError, BudgetError
+        If the device that was asked for cannot be used for this model.
+    """
+    device = choose_device(wanted)[0]
+    try:
+        return open_backend(device, spec, dense=dense, threads=threads, weights=weights)
+    except (DeviceError, BudgetError):
+        if wanted != "auto":
+            raise
+        return open_backend("cpu", spec, dense=dense, threads=threads, weights=weights)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from streammach import hashing
 from streammach.backends.base import choose_device
 from streammach.data.store.dataset import Dataset
-from streammach.errors import UsageError, clean
+from streammach.errors import DeviceError, UsageError, clean
 from streammach.machine import cores, parse_seconds, size_text
 from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
@@ -113,7 +113,14 @@ def plan(
     seconds = None if time is None else parse_seconds(time)
     if seconds is not None and chosen != "cpu":
         raise UsageError("how long a training takes on a GPU is not known yet: --time")
-    weighed = candidates(facts, asked, allowed, speed)
+    try:
+        weighed = candidates(facts, asked, allowed, speed)
+    except DeviceError as error:  # its shape cannot be launched
+        if device != "auto":
+            raise
+        chosen, why_device = "cpu", error.message
+        asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
+        weighed = candidates(facts, asked, allowed, speed)
     found = _best(weighed, goal, seconds)
     if found is None:
         raise refused(facts, asked, weighed, allowed, seconds, speed)

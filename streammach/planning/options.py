@@ -157,16 +157,8 @@ def _weighed(
     speed: float,
 ) -> Candidate:
     """Return a model with the first way to run it that fits, else the one that lacks least."""
-    lacking = None
-    for sizes in ways:
-        lines = ledger(facts, model, sizes)
-        excess = limits.excess(lines)
-        if lacking is None or excess < lacking[0]:
-            lacking = excess, sizes, lines
-        if not excess:
-            break
-    assert lacking is not None
-    excess, sizes, lines = lacking
+    sizes, lines = _way(facts, model, ways, limits)
+    excess = limits.excess(lines)
     loss = beside.loss
     if not model.exact:
         kind: Kind = "counts" if beside.max_pairs else "hashed"
@@ -178,6 +170,21 @@ def _weighed(
         cost(facts, model, sizes, speed).seconds, not excess, False,
     )  # fmt: skip
     return Candidate(option, model, sizes, lines, beside.why)
+
+
+def _way(
+    facts: DataFacts, model: ModelSpec, ways: list[Sizes], limits: Limits
+) -> tuple[Sizes, tuple[Line, ...]]:
+    """Return the first way to run a model that fits, and its ledger; if none does, the last.
+
+    The last way needs the least of a device, and of the host where there is none.
+    """
+    last = ledger(facts, model, ways[-1])
+    over_device = bytes_in(last, "device") > limits.device
+    if over_device or (limits.excess(last) and not limits.device):
+        return ways[-1], last
+    tried = ((sizes, ledger(facts, model, sizes)) for sizes in ways)
+    return next(((s, lines) for s, lines in tried if not limits.excess(lines)), (ways[-1], last))
 
 
 def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.base import choose_device, open_backend
+from streammach.backends.base import open_to_predict
 from streammach.counts.scores import CountScorer, CountWeights
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import cores
@@ -56,7 +56,7 @@ class Predictor:
         ``mean``, ``min``, ``median`` or ``logsum`` of the hashed models, or ``blend``: counts and
         hashed models together; the one stored with the model otherwise.
     device : str
-        ``auto`` or ``cpu``.
+        ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
         Threads that compute; all cores otherwise.
 
@@ -66,6 +66,8 @@ class Predictor:
         If there is no such estimator, or the model has no counts to blend.
     DeviceError
         If the device cannot be used.
+    BudgetError
+        If the model does not fit the memory of a device that was asked for.
     """
 
     def __init__(
@@ -89,8 +91,8 @@ class Predictor:
         if model.counts is not None:
             weights = CountWeights(**model.counts, hashed=model.hashed_weight)
             self._scorer = CountScorer(weights, threads or cores())
-        self._backend = open_backend(
-            choose_device(device)[0],
+        self._backend = open_to_predict(
+            device,
             model.spec,
             dense=model.dense,
             threads=threads or cores(),

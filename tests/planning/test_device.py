@@ -59,7 +59,11 @@ def test_what_fits_in_no_number_of_waves_is_refused_with_the_gpus_terms():
 def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
     wide = facts(n_classes=6000, n_features=300)
     with pytest.raises(DeviceError, match="more than a block's"):
-        plan(wide, exact=True)
+        plan(wide, exact=True, device="cuda")
+    on_cpu = plan(wide, exact=True)
+    assert (on_cpu.device, on_cpu.n_buckets) == ("cpu", 6000)
+    assert "more than a block's" in on_cpu.device_text
     chosen = plan(wide)
+    assert chosen.device == "cuda"
     assert chosen.n_buckets <= 4096
     assert not chosen.model.exact

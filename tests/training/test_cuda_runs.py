@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.backends.base import choose_device
+from streammach.backends.base import (
+    Workload,
+    choose_device,
+    footprint,
+    open_backend,
+    open_to_predict,
+)
+from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import probe
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
-from tests.builders import TinyData, block_of
+from tests.builders import TinyData, block_of, spec_of
 from tests.training.test_training import StopAfter, model_bytes
 
 try:
@@ -112,6 +119,74 @@ def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path
     assert model_bytes(resumed) == model_bytes(undisturbed)
     together = fit(data, tmp_path / "together", whole).model.weights
     assert np.abs(resumed.model.weights - together).max() <= 1e-4 * np.abs(together).max()
+
+
+def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypatch):
+    on_cpu = sm.plan(data, device="cpu", **MODEL)
+    for name, first, then in (("there", plan, on_cpu), ("back", on_cpu, plan)):
+        stop = StopAfter(4, monkeypatch)
+        with pytest.raises(Interrupted):
+            fit(data, tmp_path / name, first, callbacks=[stop])
+        monkeypatch.undo()
+        resumed = fit(data, tmp_path / name, then, resume=True).model.weights
+        expected = run.model.weights
+        assert np.abs(resumed - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_what_stands_beside_the_weights_is_the_cpus(dense, tmp_path_factory, tmp_path):
+    """A closed form on exact weights of dense rows, counts beside sparse ones."""
+    data = store(tmp_path_factory, 10 if dense else 60)
+    model = {"threads": 1} if dense else {**MODEL, "counts": "on"}
+    options = {"epochs": 1, "transform": "raw" if dense else "binary", "learning_rate": 0.1}
+    runs = []
+    for device in ("cuda", "cpu"):
+        plan = sm.plan(data, device=device, **model)
+        assert (plan.closed_form, plan.max_pairs > 0) == (dense, not dense)
+        runs.append(fit(data, tmp_path / device, plan, **options))
+    found, expected = (run.model.weights for run in runs)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert runs[0].result.reasons[0] == runs[1].result.reasons[0]
+    assert runs[0].result.estimator == runs[1].result.estimator
+
+
+def test_a_model_larger_than_the_device_is_applied_in_groups():
+    rng, spec = np.random.default_rng(3), spec_of(30, 200_000, 8, 8)
+    weights = {
+        "weights": rng.normal(size=(spec.n_features, spec.n_columns)).astype(np.float32),
+        "bias": rng.normal(size=spec.n_columns).astype(np.float32),
+    }
+    rows, found = block_of(rng, 5, spec.n_features, 30), []
+    room = footprint("cuda", spec, Workload(None, False, 0, 0, 1, 3))[1]
+    for device_bytes in (0, sum(room.values())):
+        backend = open_backend(
+            "cuda", spec, dense=False, threads=1, weights=weights, device_bytes=device_bytes
+        )
+        ids, scores = backend.topk(rows, 4, "mean")
+        found.append((ids.tobytes(), scores.tobytes()))
+        waves, (taken, allowed) = backend.n_waves, backend.device_bytes()
+        backend.close()
+    assert found[0] == found[1]
+    assert waves > 1
+    assert taken <= allowed == sum(room.values())
+    with pytest.raises(BudgetError, match="of device memory, 610 MB may be used"):
+        open_backend(
+            "cuda", spec, dense=False, threads=1, weights=weights, device_bytes=610_000_000
+        )
+
+
+def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeypatch):
+    small = probe.Card("Card", 610_000_000)
+    monkeypatch.setattr(probe, "find_card", lambda: small)
+    monkeypatch.setattr(probe, "simulated", lambda: False)
+    spec = spec_of(30, 9, 8, 8)
+    weights = {"weights": np.ones((9, 64), np.float32), "bias": np.ones(64, np.float32)}
+    options = {"dense": False, "threads": 1, "weights": weights}
+    with pytest.raises(BudgetError):
+        open_to_predict("cuda", spec, **options)
+    backend = open_to_predict("auto", spec, **options)
+    assert isinstance(backend, CpuBackend)
+    backend.close()
 
 
 def test_the_device_must_hold_what_was_planned(data, plan, run, tmp_path):

@@ -300,6 +300,7 @@ class CudaBackend:
         """Give the device's memory back."""
         self._trains = self._predicts = None
         del self._group
+        self._memory.close()
 
     def _turn_to(self, wave: int) -> None:
         """Bring a group to the device, and the one that is there to rest."""

@@ -22,6 +22,7 @@ from streammach.backends.cuda.slot import Slot
 from streammach.jit import Array, Number
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
+SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
 LAST_KEY = np.int32((1 << 31) - 1)  # sorts entries that only fill up rows behind all others
 THREADS, RESIDENT = 256, 8  # of a block; blocks that a multiprocessor has at once
 
@@ -247,7 +248,7 @@ class Sorter:
     @staticmethod
     def working_bytes(n_rows: int, nnz: int) -> int:
         """Return the bytes that sorting takes for a moment: keys, 64-bit order, and its scratch."""
-        return 40 * (nnz + 3 * n_rows)
+        return SCRATCH_BYTES + 40 * (nnz + 3 * n_rows)
 
     def sort(self, slot: Slot, n_rows: int, nnz: int, n_entries: int) -> None:
         """Bring the rows of a slot into the order of their features, and cut them.

@@ -183,6 +183,9 @@ class Memory:
         """Return the most bytes that were taken at once."""
         return self.peak
 
+    def close(self) -> None:
+        """Give back what no buffer needs any more."""
+
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
         """Make the device and its pool those of this thread."""
@@ -254,6 +257,12 @@ class CudaMemory(Memory):
     def taken(self) -> int:
         """Return the bytes that the pool has: it keeps what it once took."""
         return max(self.peak, int(self._pool.total_bytes()))
+
+    def close(self) -> None:
+        """Give back what no buffer needs any more."""
+        self.wait()
+        with self._device:
+            self._pool.free_all_blocks()
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:

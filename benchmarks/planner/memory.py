@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.machine_facts import facts, parser, report
+from benchmarks.machine_facts import facts, parser
 from streammach.data.store.dataset import Dataset
 from streammach.data.synthetic import SHAPES, SyntheticRows
 from streammach.data.synthetic_files import write_rows
@@ -28,16 +28,16 @@ from streammach.planning.choose import plan
 STORES = {
     # name: (kind, rows, classes, features)
     "short": ("odp", 20_000, 2_000, 5_000),
-    "wide": ("odp", 12_000, 8_000, 300_000),
-    "many classes": ("odp", 16_000, 300_000, 100_000),
-    "long": ("odp", 40_000, 20_000, 100_000),
-    "dense": ("imagenet", 2_000, 1_500, 6_144),
-    "dense, more classes": ("imagenet", 12_000, 12_000, 1_500),
+    "wide": ("odp", 6_000, 5_000, 300_000),
+    "many classes": ("odp", 10_000, 100_000, 150_000),
+    "long": ("odp", 20_000, 10_000, 120_000),
+    "dense": ("imagenet", 1_500, 1_000, 6_144),
+    "dense, more classes": ("imagenet", 4_000, 4_000, 3_000),
 }
 BUDGETS = ("700MB", "1GB", "1.5GB", "2GB", "2.5GB")
 TABLE = (0.2, 0.8)  # share of the budget that weights take, where B and R are given
 NAMES = {"buckets": "n_buckets", "repetitions": "n_repetitions"}  # of the function's arguments
-MOST_COLUMNS = 8192
+MOST_COLUMNS = 4096
 
 
 def make_stores(folder):
@@ -136,15 +136,22 @@ def main():
             continue
         runs.append(found)
         print(line(found), flush=True)
+        summary = summed_up(runs, n_refused, len(failed))
+        if given.json:
+            document = {"machine": facts(), "summary": summary, "runs": runs, "failed": failed}
+            Path(given.json).write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(summary))
+    return int(summary["over_budget"] > 0 or bool(failed) or summary["max"] > 1)
+
+
+def summed_up(runs, n_refused, n_failed):
+    """Return how many runs there were, how many went over, and the ratios' range."""
     ratios = sorted(run["peak"] / run["projected"] for run in runs)
-    over = sum(run["peak"] > run["allowed"] for run in runs)
-    summary = {
-        "runs": len(runs), "refused": n_refused, "failed": len(failed), "over_budget": over,
+    return {
+        "runs": len(runs), "refused": n_refused, "failed": n_failed,
+        "over_budget": sum(run["peak"] > run["allowed"] for run in runs),
         "min": ratios[0], "median": statistics.median(ratios), "max": ratios[-1],
     }  # fmt: skip
-    print(json.dumps(summary))
-    report({"machine": facts(), "summary": summary, "runs": runs, "failed": failed}, given.json)
-    return int(over > 0 or bool(failed) or ratios[-1] > 1)
 
 
 def line(run):

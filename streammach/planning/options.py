@@ -194,7 +194,7 @@ def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_VALIDATION_ROWS, int(facts.n_rows * VALIDATION_SHARE))
     mean = facts.nnz / facts.n_rows
-    for batch in [asked.batch_size] if asked.batch_size else batches:
+    for batch in [min(asked.batch_size, facts.n_rows)] if asked.batch_size else batches:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
             for waves in range(1, MAX_WAVES[asked.device] + 1):

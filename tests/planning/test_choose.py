@@ -272,6 +272,7 @@ def test_small_data_get_small_batches(n):
     found = plan(small, memory="500MB")
     assert 16 <= found.batch_size <= 256
     assert found.batch_nnz >= small.max_row_nnz
+    assert plan(small, memory="500MB", batch_size=4000).batch_size == n
 
 
 @pytest.mark.parametrize(

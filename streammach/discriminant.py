@@ -17,13 +17,18 @@ from streammach.rows.block import RowBlock
 MAX_FEATURES = 8192  # the covariance has d x d entries
 PIECE_BYTES = 32_000_000  # of rows that are worked on at once
 SOLVED = 1024  # classes whose weights are solved for at once
+ROUNDED = 1e-6  # of the mean square of all values: more than what rounding of sums leaves
 RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
-def footprint(n_features: int) -> int:
-    """Return the bytes of a discriminant and of its use, beside its sums and weights."""
+def footprint(n_features: int, n_rows: int) -> int:
+    """Return the bytes of a discriminant of so many rows and of its use.
+
+    Its sums and weights are not among them.
+    """
     square = n_features * n_features
-    return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * PIECE_BYTES
+    piece = min(PIECE_BYTES, 4 * n_features * n_rows)
+    return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * piece
 
 
 class Discriminant:
@@ -92,7 +97,9 @@ class Discriminant:
             within -= scaled.T @ scaled
         within /= max(self._rows.sum() - np.count_nonzero(self._rows), 1)
         spread = np.trace(within) / len(within)
-        within[np.diag_indices_from(within)] += RIDGE * spread + np.finfo(np.float32).tiny
+        size = np.trace(self._squares) / (max(self._rows.sum(), 1) * len(within))
+        ridge = max(RIDGE * spread, ROUNDED * size)  # the second where hardly a feature varies
+        within[np.diag_indices_from(within)] += ridge + np.finfo(np.float32).tiny
         return within
 
 

@@ -81,7 +81,6 @@ class Writer:
     def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
         self.path = path
         self.size = keep
-        self.crc = google_crc32c.Checksum()
         self._temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             self._handle: int | None = os.open(
@@ -94,16 +93,14 @@ class Writer:
 
     def write(self, data: Buffer) -> None:
         """Append bytes; all of them are written or DiskError is raised."""
-        view = memoryview(data).cast("B")
         try:
-            for start in range(0, len(view), PIECE):
-                piece = view[start : start + PIECE]
-                self.crc.update(bytes(piece))
-                while len(piece):
-                    piece = piece[os.write(self._open_handle(), piece) :]
+            for piece in in_pieces(data):
+                rest = piece
+                while len(rest):
+                    rest = rest[os.write(self._open_handle(), rest) :]
+                self.size += len(piece)
         except OSError as error:
             raise disk_error(error, self.path) from error
-        self.size += len(view)
 
     def sync(self) -> None:
         """Make what was written durable, under the temporary name."""
@@ -447,6 +444,13 @@ def sha256(pieces: Iterable[Buffer]) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+def in_pieces(data: Buffer) -> Iterator[memoryview]:
+    """Yield bytes in pieces of bounded size, without copying them."""
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), PIECE):
+        yield view[start : start + PIECE]
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:

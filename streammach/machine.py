@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from streammach.errors import UsageError, clean
+from streammach.errors import BudgetError, UsageError, clean
 
 UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", 1):
@@ -144,6 +144,26 @@ def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
         if soft != resource.RLIM_INFINITY:
             limits.append(MemoryLimit(soft, name))
     return min(limits, key=lambda limit: limit.n_bytes)
+
+
+def within(limit: MemoryLimit, asked: str | int | float) -> int:
+    """Return the bytes asked for with ``--memory``.
+
+    Raises
+    ------
+    UsageError
+        If that is no size.
+    BudgetError
+        If it is more than the limit.
+    """
+    n_bytes = parse_size(asked)
+    if n_bytes > limit.n_bytes:
+        raise BudgetError(
+            f"{size_text(n_bytes)} asked, {size_text(limit.n_bytes)} may be used ({limit.source})",
+            path="--memory",
+            hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
+        )
+    return n_bytes
 
 
 def cores() -> int:

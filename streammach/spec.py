@@ -17,6 +17,7 @@ Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = Literal["adagrad", "adam", "sgd"]
 Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
+Objective = Literal["accuracy", "smallest", "fastest"]
 T = TypeVar("T")
 MAX_DEPTH = 32
 CONTEXT = "context"  # the ledger's line for what a device's libraries take: no buffer of ours
@@ -46,6 +47,8 @@ class DataFacts:
         Whether rows have importance weights.
     names_bytes : int
         Bytes of all label and feature names with their offsets.
+    row_postings : int
+        About how many pairs the features of a row have together, on average.
     """
 
     path: str
@@ -61,6 +64,7 @@ class DataFacts:
     value_bytes: int
     weighted: bool
     names_bytes: int
+    row_postings: int = 0
 
     @property
     def density(self) -> float:
@@ -141,6 +145,55 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Option:
+    """A model that was weighed for a budget.
+
+    Attributes
+    ----------
+    n_buckets, n_repetitions : int
+        B and R.
+    max_pairs : int
+        Counted pairs that there is room for; 0 without counts.
+    closed_form : bool
+        Whether a closed form stands beside exact weights.
+    batch_size : int
+        Rows of a batch at most.
+    projected_bytes, model_bytes : int
+        Memory of its training, and of the trained model on disk.
+    loss, loss_error : float
+        Points of the mean of P@1 and P@5 (0 to 100) that it is expected to stay below the best
+        model for the same data, and how far that was off on the data sets measured.
+    seconds : float
+        Expected time of its training.
+    fits : bool
+        Whether it keeps within the budget and the time limit.
+    chosen : bool
+        Whether it is the plan.
+    """
+
+    n_buckets: int
+    n_repetitions: int
+    max_pairs: int
+    closed_form: bool
+    batch_size: int
+    projected_bytes: int
+    model_bytes: int
+    loss: float
+    loss_error: float
+    seconds: float
+    fits: bool
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What another budget would bring: its bytes, and the model that is chosen for it, if any."""
+
+    allowed_bytes: int
+    best: Option | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What fits a budget and was chosen: model, batch, residence, and every byte of it.
 
@@ -186,6 +239,14 @@ class Plan:
         Who set it.
     waves : int
         Groups that the repetitions are trained in, one after another.
+    objective : str
+        ``accuracy``, ``smallest`` or ``fastest``.
+    expected : Option or None
+        What is expected of the plan.
+    options : tuple of Option
+        What it was chosen from: the best ones and what is instructive beside them.
+    budgets : tuple of Budget
+        What smaller and larger budgets would bring.
     """
 
     facts: DataFacts
@@ -209,6 +270,10 @@ class Plan:
     device_allowed_bytes: int = 0
     device_limit_source: str = ""
     waves: int = 1
+    objective: Objective = "accuracy"
+    expected: Option | None = None
+    options: tuple[Option, ...] = ()
+    budgets: tuple[Budget, ...] = ()
 
     @property
     def n_buckets(self) -> int:

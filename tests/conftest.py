@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from streammach.planning import speed
 from tests import turns
 from tests.builders import TinyData
 
@@ -32,6 +33,14 @@ def rng(request):
 def tiny(tmp_path, rng):
     """A builder of small stores in the test's folder."""
     return TinyData(tmp_path, rng)
+
+
+@pytest.fixture(autouse=True)
+def speed_of_the_reference(monkeypatch, tmp_path_factory):
+    """Plans do not depend on what this machine's cache holds, and no test writes to it."""
+    folder = tmp_path_factory.getbasetemp() / "speed"
+    monkeypatch.setattr("streammach.planning.speed._path", lambda: folder / "speed.json")
+    monkeypatch.setattr("streammach.planning.speed.measure", lambda: speed.REFERENCE)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -54,6 +54,17 @@ def test_a_feature_that_never_varies_is_no_obstacle():
     assert ((x @ weights + bias).argmax(axis=1) == [0, 0, 1, 1]).all()
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.3, 1e4])
+def test_features_that_never_vary_within_a_class_are_no_obstacle(value):
+    x = np.full((6, 2), value, np.float32)
+    x[:, 1] = [0, 0, 0, value, value, value]
+    sums = Discriminant(np.zeros((2, 2), np.float32))
+    sums.add(dense_block(x, [0, 0, 0, 1, 1, 1]))
+    weights = np.empty((2, 2), np.float32)
+    assert np.isfinite(sums.solve(0.0, weights)).all()
+    assert np.isfinite(weights).all()
+
+
 def test_rows_come_in_small_parts():
     x = np.arange(1, 41, dtype=np.float32).reshape(20, 2)
     block = dense_block(x)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
     epilog,
     format_option,
@@ -20,6 +21,8 @@ from streammach.cli.options import (
 from streammach.cli.output import Progress, say, say_json, short_path
 from streammach.errors import StoreError
 
+STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
+
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
 @click.argument(
@@ -30,10 +33,7 @@ from streammach.errors import StoreError
 @source_options
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
-@click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
-              show_default=True, help="What to do with a row that cannot be read.")  # fmt: skip
-@click.option("--max-bad", type=int, metavar="N",
-              help="Most rows that may be skipped.  [default: any number]")  # fmt: skip
+@bad_row_options
 @click.option("--memory", metavar="SIZE",
               help="Memory to work in, such as 1GB.  [default: half of what is free]")  # fmt: skip
 @threads_option
@@ -76,7 +76,7 @@ def convert(
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
-    with Progress(progress, {"read": "bytes", "write": "rows"}) as shown:
+    with Progress(progress, STAGES) as shown:
         done = run(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
             first_label=first_label, like=like, on_bad_row=on_bad_row, max_bad=max_bad,

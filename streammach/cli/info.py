@@ -13,6 +13,7 @@ from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
     from streammach.model.model import Model
+    from streammach.spec import Plan
     from streammach.training.run import Result
 
 
@@ -101,7 +102,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
         *_device_lines(result),
-        ("time", f"{time_text(result.seconds)}"),
+        ("time", _time(plan, result.seconds)),
         ("accuracy", validation),
     ]  # fmt: skip
     return {
@@ -118,9 +119,20 @@ def _run_document(path: Path) -> dict[str, Any]:
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
         "device_peak_bytes": result.device_peak_bytes,
-        "seconds": result.seconds, "reasons": [text for name, text in lines if name == "why"],
+        "seconds": result.seconds,
+        "expected_seconds": None if plan.expected is None else plan.expected.seconds,
+        "reasons": [text for name, text in lines if name == "why"],
         "lines": lines,
     }  # fmt: skip
+
+
+def _time(plan: Plan, seconds: float) -> str:
+    """Return what a training took beside what was expected of one with everything searched."""
+    text = f"measured {time_text(seconds)}"
+    if plan.expected is None:
+        return text
+    ratio = seconds / plan.expected.seconds
+    return f"expected {time_text(plan.expected.seconds)}  {text} ({ratio:.2f})"
 
 
 def _model_document(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,13 @@ format_option = click.option(
 )
 
 
+def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Add options, which the help text lists in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def source_options(command: F) -> F:
     """Add the options that say where rows and labels are in a source."""
     options = [
@@ -49,9 +56,7 @@ def source_options(command: F) -> F:
         click.option("--first-label", is_flag=True,
                      help="Take the first of several labels of a svmlight or XMC row."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def shape_options(command: F) -> F:
@@ -81,15 +86,65 @@ def shape_options(command: F) -> F:
             is_flag=True,
             help="Leave exact weights of dense rows as they were trained.",
         ),
+        click.option(
+            "--time",
+            metavar="TIME",
+            help="Most time that the training may be expected to take, such as 2h.",
+        ),
+        click.option(
+            "--objective",
+            type=click.Choice(["accuracy", "smallest", "fastest"]),
+            default="accuracy",
+            show_default=True,
+            help="What is best: the least expected loss of accuracy, or within a point of it the "
+            "smallest model or the shortest training.",
+        ),
         device_option,
         threads_option,
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
+
+
+def training_options(command: F) -> F:
+    """Add the options that say how models are trained."""
+    options = [
+        click.option("--epochs", type=int, metavar="E",
+                     help="Passes over the rows.  [default: 5; dense 12]"),
+        click.option("--learning-rate", type=float, metavar="X",
+                     help="Rate at the start.  [default: searched]"),
+        click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
+                     default="auto", show_default=True, help="What is done to a row's values."),
+        click.option("--validation", metavar="STORE", help="Store of held-out rows."),
+        click.option("--hold-out-by", metavar="NAMESPACE",
+                     help="Hold out rows that share a feature of this namespace."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def run_options(command: F) -> F:
+    """Add the options of a single run: the model's shape, and how it is trained."""
+    options = [
+        shape_options,
+        training_options,
+        click.option("--label-smoothing", type=float, metavar="X",
+                     help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
+        click.option("--resume", is_flag=True, help="Go on with an interrupted run."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def bad_row_options(command: F) -> F:
+    """Add the options that say what becomes of rows that cannot be read."""
+    options = [
+        click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error",
+                     show_default=True, help="What to do with a row that cannot be read."),
+        click.option("--max-bad", type=int, metavar="N",
+                     help="Most rows that may be skipped.  [default: any number]"),
+    ]  # fmt: skip
+    return _with(command, options)
 
 
 def epilog(example: str) -> str:

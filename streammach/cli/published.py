@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from streammach.cli.data import STAGES
 from streammach.cli.data import convert as convert_command
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
 from streammach.cli.output import Progress, say, say_json, short_path
@@ -76,15 +77,10 @@ def command_of(published: Published, script: str) -> click.Command:
             train or source_in(published, folder, published.train_file),
             test or source_in(published, folder, published.test_file),
         )
-        with Progress(progress, "bytes") as shown:
-
-            def on_progress(stage: str, n: int, total: int) -> None:
-                if stage == "read":
-                    shown(stage, n, total)
-
+        with Progress(progress, STAGES) as shown:
             done = convert_published(
                 published, sources, out or folder, sample=sample, options=options,
-                progress=on_progress,
+                progress=shown,
             )  # fmt: skip
         if as_json:
             say_json({"train": dataclasses.asdict(done[0]), "test": dataclasses.asdict(done[1])})

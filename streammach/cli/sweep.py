@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from streammach.cli.models import Watcher
 from streammach.cli.options import (
     debug_option,
     epilog,
     json_option,
     progress_option,
     threads_option,
+    training_options,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, table, tell
+from streammach.cli.training import Watcher
 from streammach.errors import UsageError
 from streammach.machine import size_text, time_text
 
@@ -47,21 +48,10 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @click.option("--on", "test", metavar="TEST", type=click.Path(path_type=Path),
               help="Measure and compare the points on these rows.  "
                    "[default: held-out rows]")  # fmt: skip
-@click.option(
-    "--epochs", type=int, metavar="E", help="Passes over the rows.  [default: 5; dense 12]"
-)
-@click.option(
-    "--learning-rate", type=float, metavar="X", help="Rate at the start.  [default: searched]"
-)
-@click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
-              default="auto", show_default=True,
-              help="What is done to a row's values.")  # fmt: skip
+@training_options
 @click.option("--counts", type=click.Choice(["auto", "on", "off"]), default="auto",
               show_default=True,
               help="Counts of (feature, class) pairs beside the hashed models.")  # fmt: skip
-@click.option("--validation", metavar="STORE", help="Store of held-out rows.")
-@click.option("--hold-out-by", metavar="NAMESPACE",
-              help="Hold out rows that share a feature of this namespace.")  # fmt: skip
 @threads_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
 @progress_option

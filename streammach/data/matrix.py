@@ -326,6 +326,10 @@ class MatrixReader:
             RowBlock(indptr, ids, values, classes, weights, places), bad, unknown_values=unknown
         )
 
+    def found_bad(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
+        """Return a row, by its number, as a bad one."""
+        return BadRow(reason, "", place, None)
+
     def _check_labels(self, labels: Labels | None, n_rows: int) -> None:
         if labels is None and self._label_needed:
             hint = "Name a file with --labels, or where they are with --y-path."

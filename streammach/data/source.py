@@ -62,6 +62,10 @@ class RowReader(Protocol):
         """Return the rows of a piece."""
         ...
 
+    def found_bad(self, piece: Any, place: int, reason: str) -> BadRow:
+        """Return a row of a piece, by its place in the source, as one that is bad."""
+        ...
+
 
 class Source(ABC, Generic[P]):
     """Something that yields rows in a fixed order.

@@ -134,6 +134,12 @@ class TextReader:
         block = _taken(piece.slot.text, piece.base, out)
         return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]))
 
+    def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
+        """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
+        before = piece.slot.text[piece.start : place - piece.base]
+        line = piece.n_lines_before + int(np.count_nonzero(before == NEWLINE)) + 1
+        return BadRow(reason, "", line, 1)
+
     def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
         """Read all rows of a piece into `out`; return the bad ones."""
         bad: list[BadRow] = []

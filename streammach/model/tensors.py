@@ -8,15 +8,17 @@ reads the result.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.files import PIECE, Writer, crc32c, disk_error, file_pieces
+from streammach.files import PIECE, Writer, crc32c, disk_error, file_pieces, in_pieces
 from streammach.spec import from_json
 
 DTYPES = {
@@ -62,12 +64,21 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
     DiskError
         If it cannot be written.
     """
+    crc = google_crc32c.Checksum()
     with Writer(path) as out:
-        out.write(header_bytes(arrays))
-        for array in arrays.values():
-            out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for part in _parts(arrays):
+            for piece in in_pieces(part):
+                out.write(piece)
+                crc.update(bytes(piece))
         out.commit()
-        return TensorFile(out.size, int.from_bytes(out.crc.digest(), "big"))
+        return TensorFile(out.size, int.from_bytes(crc.digest(), "big"))
+
+
+def _parts(arrays: dict[str, NDArray[Any]]) -> Iterator[bytes | memoryview]:
+    """Yield the header and the bytes of each array."""
+    yield header_bytes(arrays)
+    for array in arrays.values():
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:

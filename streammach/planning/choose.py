@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from streammach import discriminant, hashing
-from streammach.backends.base import choose_device, device_limit
-from streammach.counts.footprint import MAX_CLASSES, pair_room
+from streammach import hashing
+from streammach.backends.base import choose_device
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DeviceError, UsageError, clean
-from streammach.machine import cores, memory_limit, parse_size, size_text
-from streammach.planning.ledger import Sizes, ledger
-from streammach.spec import DataFacts, ModelSpec, Optimizer, Plan
+from streammach.errors import DeviceError, UsageError, clean
+from streammach.machine import cores, parse_seconds, size_text
+from streammach.planning.limits import Limits, limits
+from streammach.planning.options import Asked, Candidate, candidates
+from streammach.planning.refusal import refused, shape_of
+from streammach.planning.speed import known_speed
+from streammach.spec import Budget, DataFacts, ModelSpec, Objective, Optimizer, Option, Plan
 
-DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
-DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
-# By dense: measured to be fast, accuracy does not depend on it.
-BATCH = {"cpu": {False: 1024, True: 256}, "cuda": {False: 4096, True: 256}}
-MAX_WAVES = {"cpu": 1, "cuda": 8}
-MIN_BATCH = 16
-BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
-POOL_BLOCKS = (8, 4, 2, 1)
-BATCH_SPREAD = 1.5  # room of a batch, in mean rows
-MAX_VALIDATION_ROWS = 10_000
-MAX_VALIDATION_NNZ = 4_000_000
-VALIDATION_SHARE = 0.05
-MIN_REPETITIONS = 16
-MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
-PARTS, MIN_PAIRS = (2, 4, 8), 100_000  # of the pairs, where not all fit
-BESIDE_COUNTS = 1024  # columns beside counts
-BUCKETS = (256, 128, 64, 32, 16, 8)  # with 16 repetitions and more, the first that fits
-FEW_BUCKETS = (32, 16, 8)  # with fewer repetitions, where nothing else fits
+TIE = 0.1  # points; options nearer than this to the best one are as good
+WORTH = 1.0  # points that the smallest and the fastest plan may lose
+FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
+SHOWN = 9
+OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
 
 
 def plan(
@@ -46,18 +35,18 @@ def plan(
     optimizer: str = "auto",
     counts: str = "auto",
     closed_form: bool = True,
+    time: str | float | None = None,
+    objective: str = "accuracy",
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    With a budget: counts beside the hashed models, for sparse rows and if at least an eighth of
-    them fits; a closed form beside exact weights, for dense rows and if it fits; then a bucket for
-    every class if that fits; else the number of columns B*R that fits, at most 1,024 beside counts
-    and 4,096 without, as the largest B that leaves 16 repetitions and tells all classes
-    apart with probability 0.999. With `n_buckets` and `n_repetitions` that model, if the budget
-    allows it.
+    Weighed are a bucket for every class, and B of 8 to 256 with R up to 4,096 columns B*R that
+    tell all classes apart with probability 0.999; with counts of all pairs beside them, of a half,
+    a quarter or an eighth, or without (sparse rows); exact weights with a closed form or without
+    (dense rows). With `n_buckets` and `n_repetitions` that model is taken, if the budget allows it.
 
     Parameters
     ----------
@@ -80,6 +69,12 @@ def plan(
         not fit; ``off``.
     closed_form : bool
         Room for a closed form beside exact weights of dense rows, if it fits.
+    time : str or float, optional
+        Most time that the training is expected to take, such as ``2h``, or seconds.
+    objective : str
+        ``accuracy``: the least expected loss, and of options that differ by less than 0.1 points
+        the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
+        those expected within 1 point of the best that fits.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
@@ -103,110 +98,43 @@ def plan(
     """
     facts = _facts(data)
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
+    goal = next((o for o in OBJECTIVES if o == objective), None)
+    if goal is None:
+        raise UsageError(f"'{clean(objective)}' is not one of {', '.join(OBJECTIVES)}: --objective")
     chosen, why_device = choose_device(device)
-    limits = _limits(chosen, memory)
-    sizes = list(_sizes(facts, batch_size, optimizer, chosen, threads))
-    asked = exact or n_buckets is not None
-    best: Plan | None = None
-    refused: DeviceError | None = None
-    for max_pairs, closed, why in _beside(facts, sizes[0], counts, closed_form=closed_form):
-        most = BESIDE_COUNTS if max_pairs else MAX_COLUMNS
-        for buckets, repetitions, reason in _shapes(facts, n_buckets, n_repetitions, exact, most):
-            if closed and buckets < facts.n_classes:
-                continue
-            model = _model(facts, buckets, repetitions, None)
-
-            def made(
-                size: Sizes, model: ModelSpec = model, why: tuple[str, str] = (reason, why)
-            ) -> Plan:
-                return Plan(
-                    facts, model, size.batch_size, size.batch_nnz, size.optimizer, size.dense,
-                    size.pool_blocks, size.validation_rows, size.validation_nnz,
-                    size.max_pairs, size.closed_form, size.device, size.threads,
-                    limits.host, limits.host_source, ledger(facts, model, size), why, why_device,
-                    limits.device, limits.device_source, size.waves,
-                )  # fmt: skip
-
-            ways = [replace(size, max_pairs=max_pairs, closed_form=closed) for size in sizes]
-            try:
-                found = _first_that_fits(made, ways)
-            except DeviceError as error:
-                refused = error
-                continue
-            if not _excess(found):
-                return _with_hashes(found, seed)
-            if best is None or _excess(found) < _excess(best):
-                best = found
-    if best is None:
-        assert refused is not None
+    allowed = limits(chosen, memory)
+    known: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
+    wanted = next((name for name in known if name == optimizer), None)
+    asked = Asked(
+        n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
+        chosen, threads or cores(),
+    )  # fmt: skip
+    speed = known_speed()
+    seconds = None if time is None else parse_seconds(time)
+    if seconds is not None and chosen != "cpu":
+        raise UsageError("how long a training takes on a GPU is not known yet: --time")
+    try:
+        weighed = candidates(facts, asked, allowed, speed)
+    except DeviceError as error:  # its shape cannot be launched
         if device != "auto":
-            raise refused
-        on_cpu = plan(
-            facts, memory=memory, n_buckets=n_buckets, n_repetitions=n_repetitions, exact=exact,
-            batch_size=batch_size, optimizer=optimizer, counts=counts, closed_form=closed_form,
-            device="cpu", threads=threads, seed=seed,
-        )  # fmt: skip
-        return replace(on_cpu, device_reason=refused.message)
-    full = best.projected_bytes > best.allowed_bytes
-    allowed = best.allowed_bytes if full else best.device_allowed_bytes
-    source = best.limit_source if full else best.device_limit_source
-    raise BudgetError(
-        _refusal(best, "host" if full else "device", asked=asked),
-        path=f"{size_text(allowed)} ({source})",
-        hint=NOTHING_DONE,
-    )
-
-
-def _first_that_fits(made: Callable[[Sizes], Plan], ways: list[Sizes]) -> Plan:
-    """Return the first plan that fits; if none does, one that is as small as can be.
-
-    The last way needs the least of a device, and of the host where there is none.
-    """
-    smallest = made(ways[-1])
-    over_device = smallest.device_projected_bytes > smallest.device_allowed_bytes
-    if over_device or (_excess(smallest) and not smallest.device_allowed_bytes):
-        return smallest
-    plans = (made(size) for size in ways)
-    return next((plan for plan in plans if not _excess(plan)), smallest)
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """Bytes of host memory and of the device's own, and who says so."""
-
-    host: int
-    host_source: str
-    device: int
-    device_source: str
-
-
-def _limits(device: str, memory: str | int | None) -> _Limits:
-    """Return what may be used: the budget is that of the memory where the model is trained."""
-    limit = memory_limit()
-    host, source = limit.n_bytes, limit.source
-    own = device_limit(device)
-    if memory is None:
-        return _Limits(host, source, own, "free on the GPU" if own else "")
-    asked = parse_size(memory)
-    most, whose = (own, "free on the GPU") if own else (host, source)
-    if asked > most:
-        raise BudgetError(
-            f"{size_text(asked)} asked, {size_text(most)} may be used ({whose})",
-            path="--memory",
-            hint=f"Use --memory {most // 10**7 / 100}GB or less.",
-        )
-    if own:
-        return _Limits(host, source, asked, "--memory")
-    return _Limits(asked, "--memory", 0, "")
-
-
-def _excess(found: Plan) -> int:
-    """Return by how many bytes a plan is too large."""
-    host = found.projected_bytes - found.allowed_bytes
-    return max(host, 0) + max(found.device_projected_bytes - found.device_allowed_bytes, 0)
-
-
-NOTHING_DONE = "Nothing was allocated; allow more memory or ask for a smaller model."
+            raise
+        chosen, why_device = "cpu", error.message
+        asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
+        weighed = candidates(facts, asked, allowed, speed)
+    found = _best(weighed, goal, seconds)
+    if found is None:
+        raise refused(facts, asked, weighed, allowed, seconds, speed)
+    made = Plan(
+        facts, found.model, found.sizes.batch_size, found.sizes.batch_nnz, found.sizes.optimizer,
+        found.sizes.dense, found.sizes.pool_blocks, found.sizes.validation_rows,
+        found.sizes.validation_nnz, found.sizes.max_pairs, found.sizes.closed_form,
+        chosen, found.sizes.threads, allowed.host, allowed.host_source, found.lines,
+        (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
+        allowed.device_source, found.sizes.waves, goal, replace(found.option, chosen=True),
+        _shown(found, weighed),
+        () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed),
+    )  # fmt: skip
+    return _with_hashes(made, seed)
 
 
 def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:
@@ -249,119 +177,111 @@ def _check_options(
         raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
 
 
-def _sizes(
-    facts: DataFacts, batch_size: int | None, optimizer: str, device: str, threads: int | None
-) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: more waves, smaller pools, smaller batches."""
-    dense = facts.density >= DENSE_SHARE
-    auto: Optimizer = "adam" if dense else "adagrad"
-    chosen: Optimizer = next((o for o in ("adagrad", "adam", "sgd") if o == optimizer), auto)
-    usual = max(MIN_BATCH, min(BATCH[device][dense], facts.n_rows // BATCHES_PER_EPOCH))
-    batches = (
-        [batch_size] if batch_size else [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
-    )
-    rows = min(MAX_VALIDATION_ROWS, int(facts.n_rows * VALIDATION_SHARE))
-    mean = facts.nnz / facts.n_rows
-    for batch in batches:
-        nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
-        for pool in POOL_BLOCKS:
-            for waves in range(1, MAX_WAVES[device] + 1):
-                yield Sizes(
-                    batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                    min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False, chosen, dense,
-                    device, threads or cores(), waves,
-                )  # fmt: skip
+def _best(
+    weighed: Sequence[Candidate], objective: Objective, seconds: float | None
+) -> Candidate | None:
+    """Return the candidate to take, None if none fits."""
+    fitting = [c for c in weighed if c.option.fits and (seconds or 1e18) >= c.option.seconds]
+    if not fitting:
+        return None
+    least = min(c.option.loss for c in fitting)
+    slack = TIE if objective == "accuracy" else WORTH
+    good = [c.option for c in fitting if c.option.loss <= least + slack]
+    order = {
+        "accuracy": lambda o: (o.seconds, o.model_bytes),
+        "fastest": lambda o: (o.seconds, o.model_bytes),
+        "smallest": lambda o: (o.model_bytes, o.seconds),
+    }[objective]
+    chosen = min(good, key=order)
+    return next(c for c in fitting if c.option is chosen)
 
 
-def _beside(
-    facts: DataFacts, size: Sizes, counts: str, *, closed_form: bool
-) -> Iterator[tuple[int, bool, str]]:
-    """Yield (room for pairs, closed form or not, reason) in the order of preference."""
-    impossible = "rows are dense" if size.dense else ""
-    if facts.n_classes >= MAX_CLASSES:
-        impossible = "there are too many classes"
-    if impossible and counts == "on":
-        raise UsageError(f"{impossible}: --counts on")
-    wide = facts.n_features > discriminant.MAX_FEATURES
-    if closed_form and size.dense and size.optimizer == "adam" and not wide:
-        yield 0, True, "room for a closed form beside exact weights"
-    if counts == "off" or impossible:
-        yield 0, False, f"no counts: {impossible}" if impossible else "no counts, as asked"
-        return
-    room = pair_room(facts)
-    yield room, False, f"room to count {room:,} pairs of a feature and a class"
-    for part in PARTS:
-        some = room // part
-        if some >= MIN_PAIRS:
-            yield some, False, f"room to count {some:,} of {room:,} pairs of a feature and a class"
-    if counts == "auto":
-        yield 0, False, f"no counts: {room:,} pairs of a feature and a class do not fit"
-
-
-def _shapes(
-    facts: DataFacts, n_buckets: int | None, n_repetitions: int | None, exact: bool, most: int
-) -> Iterator[tuple[int, int, str]]:
-    """Yield (B, R, reason) in the order of preference, with at most so many columns."""
-    classes = facts.n_classes
-    if exact:
-        yield classes, 1, "a bucket for every class, as asked"
-        return
-    if n_buckets is not None and n_repetitions is not None:
-        if n_buckets >= classes:
-            yield (
-                classes,
-                1,
-                f"{n_buckets:,} buckets are enough for one to each of {classes:,} classes",
-            )
-        else:
-            yield n_buckets, n_repetitions, "buckets and repetitions as asked"
-        return
-    yield classes, 1, "a bucket for every class fits"
-    for buckets in (n for n in BUCKETS if n < classes):
-        enough = max(hashing.repetitions_for(classes, buckets, DELTA), MIN_REPETITIONS)
-        for repetitions in range(most // buckets, enough - 1, -1):
-            yield buckets, repetitions, _why(buckets, repetitions, most)
-    for buckets in (n for n in FEW_BUCKETS if n < classes):
-        enough = hashing.repetitions_for(classes, buckets, DELTA)
-        for repetitions in range(MIN_REPETITIONS - 1, enough - 1, -1):
-            yield buckets, repetitions, _why(buckets, repetitions, most)
-
-
-def _why(buckets: int, repetitions: int, most: int) -> str:
-    if (repetitions + 1) * buckets > most:
-        return (
-            f"the most buckets that leave {MIN_REPETITIONS} repetitions within {most:,} "
-            "columns: more brought little on the data sets measured"
+def _why(
+    facts: DataFacts,
+    found: Candidate,
+    weighed: Sequence[Candidate],
+    asked: Asked,
+    objective: Objective,
+) -> tuple[str, ...]:
+    """Return why this shape, in sentences."""
+    model, option = found.model, found.option
+    if asked.shaped:
+        if not model.exact:
+            return ("buckets and repetitions as asked",)
+        if asked.n_buckets is None:
+            return ("a bucket for every class, as asked",)
+        many = f"{asked.n_buckets:,} buckets are enough for one to each of {model.n_classes:,}"
+        return (f"{many} classes",)
+    if model.exact:
+        return ("a bucket for every class fits",)
+    aim = {
+        "accuracy": f"the fastest within {TIE:g} points of the best that fits",
+        "smallest": f"the smallest model within {WORTH:g} point of the best that fits",
+        "fastest": f"the fastest within {WORTH:g} point of the best that fits",
+    }[objective]
+    loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f}) of P@1 and P@5"
+    text = f"{shape_of(option, facts)} is {aim}; {loss} are lost against a model without limit"
+    wider = [
+        c.option for c in weighed
+        if not c.option.fits and c.option.max_pairs == option.max_pairs
+        and c.option.loss < option.loss - TIE
+    ]  # fmt: skip
+    if wider:
+        least = min(wider, key=lambda o: o.projected_bytes)
+        text += (
+            f"; {shape_of(least, facts)} would gain {option.loss - least.loss:.1f} and needs "
+            f"{size_text(least.projected_bytes)}"
         )
-    return f"the most repetitions of {buckets} buckets that fit"
+    return (text,)
 
 
-def _model(facts: DataFacts, n_buckets: int, n_repetitions: int, seed: int | None) -> ModelSpec:
-    """Return a model of this shape; without a seed its hashes stand for any."""
-    if seed is None:
-        a = b = (1,) * n_repetitions if n_buckets < facts.n_classes else ()
-    else:
-        a, b = hashing.draw(seed, facts.n_classes, n_buckets, n_repetitions)
-    return ModelSpec(facts.n_classes, facts.n_features, n_buckets, n_repetitions, a, b)
+def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:
+    """Return the options worth showing, the best first: of each B and kind its best, and others."""
+    best: dict[tuple[int, bool, bool, bool], Option] = {}
+    for candidate in weighed:
+        option = candidate.option
+        key = (option.n_buckets, option.max_pairs > 0, option.closed_form, option.fits)
+        before = best.get(key)
+        if before is None or (option.loss, option.seconds) < (before.loss, before.seconds):
+            best[key] = option
+    others = [
+        o for o in best.values() if o is not found.option and (o.fits or not found.model.exact)
+    ]
+    others.sort(key=lambda o: (not o.fits, o.loss, o.projected_bytes))
+    chosen = replace(found.option, chosen=True)
+    fitting = [o for o in others if o.fits][: SHOWN - 2]
+    return (chosen, *fitting, *[o for o in others if not o.fits][: SHOWN - 1 - len(fitting)])
+
+
+def _budgets(
+    facts: DataFacts,
+    asked: Asked,
+    allowed: Limits,
+    objective: Objective,
+    seconds: float | None,
+    speed: float,
+) -> tuple[Budget, ...]:
+    """Return what smaller and larger budgets would bring."""
+    found = []
+    for factor in FACTORS:
+        other = allowed.times(factor)
+        best = _best(candidates(facts, asked, other, speed), objective, seconds)
+        found.append(Budget(other.budget, None if best is None else best.option))
+    return tuple(found)
 
 
 def _with_hashes(found: Plan, seed: int) -> Plan:
-    model = _model(found.facts, found.n_buckets, found.n_repetitions, seed)
-    reasons = [*found.reasons, f"{found.optimizer} for {'dense' if found.dense else 'sparse'} rows"]
+    model, reasons = found.model, list(found.reasons)
+    reasons.append(f"{found.optimizer} for {'dense' if found.dense else 'sparse'} rows")
     if not model.exact:
-        table = hashing.codes(model.hash_a, model.hash_b, model.n_classes, model.n_buckets)
         shape = (model.n_classes, model.n_buckets, model.n_repetitions)
+        a, b = hashing.draw(seed, *shape)
+        model = ModelSpec(
+            model.n_classes, model.n_features, model.n_buckets, model.n_repetitions, a, b
+        )
+        table = hashing.codes(a, b, model.n_classes, model.n_buckets)
         reasons.append(
             f"classes not told apart: {hashing.count_collisions(table):,} pairs "
             f"(bound on the expected number {hashing.collision_bound(*shape):.1g})"
         )
     return replace(found, model=model, reasons=tuple(reasons))
-
-
-def _refusal(best: Plan, where: str, *, asked: bool) -> str:
-    """Return what the smallest plan needs, or the one of the shape that was asked for."""
-    lines = [line for line in best.ledger if line.where == where]
-    terms = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
-    shape = "exact" if best.model.exact else f"{best.n_buckets} x {best.n_repetitions}"
-    what = f"{shape} does not fit: it" if asked else f"no plan fits: the smallest ({shape})"
-    return f"{what} needs {size_text(sum(line.n_bytes for line in lines))}: {terms}"

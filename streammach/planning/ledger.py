@@ -96,7 +96,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
             facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
             threads=sizes.threads,
         ),
-        **({"closed form": discriminant.footprint(facts.n_features)} if sizes.closed_form else {}),
+        **_closed_form(facts, sizes),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
     }  # fmt: skip
@@ -110,3 +110,14 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )
+
+
+def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
+    if not sizes.closed_form:
+        return {}
+    return {"closed form": discriminant.footprint(facts.n_features, facts.n_rows)}
+
+
+def bytes_in(lines: tuple[Line, ...], where: str) -> int:
+    """Return the bytes of a ledger in ``host`` or ``device`` memory or on ``disk``."""
+    return sum(line.n_bytes for line in lines if line.where == where)

@@ -41,11 +41,8 @@ def finished(
     ids, values = new[keep], block.values[keep].astype(np.float32)
     longest = int(np.diff(indptr).max(initial=0))
     lengths = np.empty(block.n_rows, np.int64)
-    identity = np.arange(int(ids.max(initial=0)) + 1, dtype=np.int32)
-    finish_rows(
-        indptr, ids, values, identity, np.empty(longest, np.int64), np.empty(longest, np.float32),
-        lengths, np.zeros(2, np.int64),
-    )  # fmt: skip
+    order, spare = np.empty(longest, np.int64), np.empty(longest, np.float32)
+    finish_rows(indptr, ids, values, order, spare, lengths)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     if ends[-1] < len(ids):  # some rows have shrunk
         whole = np.arange(len(ids)) - np.repeat(indptr[:-1], np.diff(indptr))
@@ -59,51 +56,40 @@ def finished(
 
 @kernel()
 def finish_rows(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    rank: Array,
-    order: Array,
-    spare: Array,
-    lengths: Array,
-    facts: Array,
+    indptr: Array, features: Array, values: Array, order: Array, spare: Array, lengths: Array
 ) -> None:
-    """Renumber and sort each row by its new ids and add up values of the same feature, in place.
+    """Sort each row by its ids and add up values of the same feature, in place.
 
     Parameters
     ----------
     indptr : int64 (n + 1,)
         Row pointers.
     features : int32 (nnz,)
-        Old ids; replaced. A row that shrinks leaves a gap behind it.
+        Ids. A row that shrinks leaves a gap behind it.
     values : float32 (nnz,)
-        Values; replaced.
-    rank : int32 (d,)
-        New id of each old one.
+        Values.
     order, spare : int64 and float32 (longest row,)
         Scratch.
     lengths : int64 (n,)
         Receives the length of each row.
-    facts : int64 (2,)
-        Counts values that are no integer of 0 or more, and values above 255.
     """
     for i in range(lengths.shape[0]):
         a, size = indptr[i], indptr[i + 1] - indptr[i]
         if size <= SHORT_ROW:
             for p in range(a, a + size):
-                feature, value, q = rank[features[p]], values[p], p
+                feature, value, q = features[p], values[p], p
                 while q > a and features[q - 1] > feature:
                     features[q], values[q] = features[q - 1], values[q - 1]
                     q -= 1
                 features[q], values[q] = feature, value
         else:
             for k in range(size):
-                order[k] = (np.int64(rank[features[a + k]]) << 32) | k
+                order[k] = (np.int64(features[a + k]) << 32) | k
                 spare[k] = values[a + k]
             order[:size].sort()
             for k in range(size):
                 features[a + k] = order[k] >> 32
-                values[a + k] = spare[order[k] & 0xFFFFFFFF]
+                values[a + k] = spare[order[k] & LOW32]
         kept = 0
         for p in range(a, a + size):
             if kept > 0 and features[a + kept - 1] == features[p]:
@@ -111,9 +97,6 @@ def finish_rows(
             else:
                 features[a + kept], values[a + kept] = features[p], values[p]
                 kept += 1
-        for p in range(a, a + kept):
-            facts[0] += not (values[p] >= 0 and values[p] == np.floor(values[p]))
-            facts[1] += values[p] > 255
         lengths[i] = kept
 
 

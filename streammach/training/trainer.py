@@ -19,6 +19,7 @@ from streammach.errors import DiskError, Interrupted, MismatchError, UsageError,
 from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.planning.schedule import EPOCHS
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
@@ -31,7 +32,6 @@ from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial
 
-EPOCHS = {False: 5, True: 12}  # by dense
 SMOOTHING = {False: 0.1, True: 0.0}
 CHECKPOINT_MINUTES = 10.0
 FAILED_SAVES = 3  # in a row, before a run gives up

@@ -12,6 +12,7 @@ import numpy as np
 from streammach.backends.base import Backend
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
+from streammach.planning.schedule import screen, trial
 from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
@@ -21,12 +22,6 @@ from streammach.training.holdout import HeldOut
 from streammach.training.loop import open_reader, train_epoch
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
-SCREEN_ROWS, SCREEN_SHARE, SCREEN_EPOCHS = 60_000, 0.3, 2  # for the transform: its effect is large
-TRIAL_ROWS, TRIAL_SHARE = (
-    30_000,
-    0.25,
-)  # to choose the rate: a quarter of the rows, at least so many
-EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all rows would
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
@@ -167,12 +162,12 @@ class Search:
             names.remove("binary")
         if len(names) == 1:
             return names[0], f"transform {names[0]}: the only one that makes a difference"
-        rows = min(max(int(self._dataset.n_rows * SCREEN_SHARE), 1), SCREEN_ROWS)
+        rows, epochs = screen(self._dataset.n_rows)
         tried = [
             self._try(
                 self._with(spec, n, rate and rate / typical_value(self._held.rows, n)),
                 rows,
-                SCREEN_EPOCHS,
+                epochs,
             )
             for n in names
         ]
@@ -187,9 +182,7 @@ class Search:
         Of rates that the held-out rows cannot tell apart the smallest is taken: the training
         itself is longer than a trial, and a longer one wants a smaller rate.
         """
-        all_rows = self._dataset.n_rows
-        rows = min(all_rows, max(TRIAL_ROWS, int(all_rows * TRIAL_SHARE)))
-        epochs = round(1 + (spec.epochs - 1) * (rows / all_rows) ** EPOCHS_POWER)
+        rows, epochs = trial(self._dataset.n_rows, spec.epochs)
 
         def at(rate: float) -> Trial:
             return self._try(replace(spec, learning_rate=rate), rows, epochs)

@@ -109,6 +109,14 @@ def cut_at(monkeypatch, owner, name, number):
     return calls
 
 
+def cut_off(monkeypatch, number, source, out, **options):
+    """Start a conversion that ends when it puts rows aside for the time with this number."""
+    with monkeypatch.context() as patch:
+        cut_at(patch, intake, "write_run", number)
+        with pytest.raises(Cut):
+            convert(source, out, **options)
+
+
 CUTS = [
     (intake, "write_run", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
     (build.StoreWriter, "saved", 3), (build.StoreWriter, "append_rows", 4),
@@ -272,10 +280,7 @@ def test_another_source_or_option_starts_anew(tiny, room, monkeypatch):
     room(12_000)
 
     def cut(**options):
-        with monkeypatch.context() as patch:
-            cut_at(patch, intake, "write_run", 3)
-            with pytest.raises(Cut):
-                convert(source, tiny.folder / "out", **options)
+        cut_off(monkeypatch, 3, source, tiny.folder / "out", **options)
 
     cut()
     assert not convert(source, tiny.folder / "out", seed=1).resumed
@@ -291,10 +296,7 @@ def test_a_damaged_run_is_read_again(damage, tiny, room, monkeypatch):
     source = tiny.text("r.vw", tiny.lines(900, 20))
     wanted = convert(source, tiny.folder / "whole").digest
     room(12_000)
-    with monkeypatch.context() as patch:
-        cut_at(patch, intake, "write_run", 4)
-        with pytest.raises(Cut):
-            convert(source, tiny.folder / "out")
+    cut_off(monkeypatch, 4, source, tiny.folder / "out")
     victim = tiny.folder / ".out.partial/runs/run-000001"
     content = bytearray(victim.read_bytes())
     if damage == "flip":
@@ -307,10 +309,7 @@ def test_a_row_damaged_in_a_run_is_never_written(tiny, room, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     source = tiny.text("r.vw", tiny.lines(900, 20))
     room(12_000)
-    with monkeypatch.context() as patch:
-        cut_at(patch, intake, "write_run", 4)
-        with pytest.raises(Cut):
-            convert(source, tiny.folder / "out")
+    cut_off(monkeypatch, 4, source, tiny.folder / "out")
     victim = tiny.folder / ".out.partial/runs/run-000001"
     content = bytearray(victim.read_bytes())
     content[40] ^= 4
@@ -357,13 +356,27 @@ def test_too_many_bad_rows_are_refused(tiny):
         convert(source, tiny.folder / "out", max_bad=2, force=True)
 
 
-def test_sums_that_are_not_finite_make_a_row_bad(tiny):
-    source = tiny.text("r.vw", ["a |w x:3e38 y x:3e38", "b |w x:1 y:2"])
-    with pytest.raises(DataError, match="add up to more than float32 holds"):
-        convert(source, tiny.folder / "out")
-    done = convert(source, tiny.folder / "out", on_bad_row="skip")
-    assert done.n_rows == 1
-    assert list(done.skipped) == ["the values of a feature add up to more than float32 holds"]
+@pytest.mark.parametrize("piece_bytes", [1 << 20, 64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_that_are_not_finite_make_a_row_bad(piece_bytes, threads, tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", piece_bytes)
+    lines = ["b |w x:1 y:2", *["", "a |w x"] * 9, "a |w x:3e38 y x:3e38", "b", "b |w x:1 y:2"]
+    source = tiny.text("r.vw", lines)
+    with pytest.raises(DataError, match=r"add up to more than float32 holds.*line 20 byte 1"):
+        convert(source, tiny.folder / "out", threads=threads)
+    done = convert(source, tiny.folder / "out", on_bad_row="skip", threads=threads)
+    assert (done.n_rows, len(done.skipped)) == (11, 2)
+    listed = (tiny.folder / "out.rejects.tsv").read_text().splitlines()
+    assert [line.split("\t")[1] for line in listed[1:]] == ["20", "21"]
+
+
+def test_sums_of_a_matrix_that_are_not_finite_name_the_row(tiny):
+    np.savez(
+        tiny.folder / "m.npz", format=b"csr", shape=(3, 2), data=np.float32([1, 3e38, 3e38, 1]),
+        indices=[0, 1, 1, 0], indptr=[0, 1, 3, 4], labels=np.arange(3),
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\).*more than float32 holds"):
+        convert(tiny.folder / "m.npz", tiny.folder / "out")
 
 
 def test_the_first_bad_row_is_named_whoever_reads_it(tiny, monkeypatch):

@@ -1,14 +1,18 @@
 """Plans: what fits is chosen, what does not is refused, every byte is named."""
 
 import itertools
+import re
 
 import pytest
 
 from streammach.counts.footprint import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text, time_text
-from streammach.planning.choose import plan
+from streammach.planning import speed
+from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.ledger import CODE_BYTES
+from streammach.planning.limits import Limits
+from streammach.planning.options import Asked, candidates
 from streammach.spec import DataFacts, Plan, from_json, to_json
 
 MACHINE = MemoryLimit(16 * 10**9, "test")
@@ -17,7 +21,7 @@ MACHINE = MemoryLimit(16 * 10**9, "test")
 @pytest.fixture(autouse=True)
 def machine_of_16_gb(monkeypatch):
     """The tests do not depend on the memory of the machine that runs them."""
-    monkeypatch.setattr("streammach.planning.choose.memory_limit", lambda: MACHINE)
+    monkeypatch.setattr("streammach.planning.limits.memory_limit", lambda: MACHINE)
 
 
 def facts(**changes):
@@ -36,24 +40,103 @@ def test_classes_get_buckets_of_their_own_where_that_fits():
     assert (found.n_buckets, found.n_repetitions) == (1000, 1)
 
 
+@pytest.mark.parametrize("objective", ["accuracy", "smallest", "fastest"])
 @pytest.mark.parametrize("counts", ["auto", "off"])
-def test_otherwise_the_budget_is_used(counts):
+def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
     for memory in ("700MB", "1GB", "2GB"):
-        found = plan(facts(), memory=memory, counts=counts)
+        found = plan(facts(), memory=memory, counts=counts, objective=objective)
         assert not found.model.exact
-        assert found.n_repetitions >= 9
         assert found.projected_bytes <= parse_size(memory)
-        shape = {"n_buckets": found.n_buckets, "n_repetitions": found.n_repetitions + 4}
-        wider = plan(facts(), **shape, counts="on" if found.max_pairs else "off")
-        most = 1024 if found.max_pairs else 4096
-        assert wider.projected_bytes > parse_size(memory) or wider.model.n_columns > 0.75 * most
+        asked = Asked(None, None, False, None, None, counts, True, "cpu", found.threads)
+        allowed = Limits(parse_size(memory), "test", 0, "")
+        all_of_them = [c.option for c in candidates(facts(), asked, allowed, 1.0)]
+        fitting = [o for o in all_of_them if o.fits]
+        least = min(o.loss for o in fitting)
+        good = [o for o in fitting if o.loss <= least + (TIE if objective == "accuracy" else WORTH)]
+        assert found.expected.loss in {o.loss for o in good}
+        what = "model_bytes" if objective == "smallest" else "seconds"
+        assert getattr(found.expected, what) == min(getattr(o, what) for o in good)
+
+
+def test_smaller_aims_give_smaller_plans():
+    found = {
+        aim: plan(facts(), memory="2GB", objective=aim).expected
+        for aim in ("accuracy", "smallest", "fastest")
+    }
+    assert found["smallest"].model_bytes < found["accuracy"].model_bytes
+    assert found["fastest"].seconds < found["accuracy"].seconds
+    assert found["accuracy"].loss < min(found["smallest"].loss, found["fastest"].loss)
+    with pytest.raises(UsageError, match="not one of accuracy, smallest, fastest: --objective"):
+        plan(facts(), objective="best")
+
+
+def test_a_time_limit_is_kept_or_refused():
+    free = plan(facts(), memory="2GB").expected.seconds
+    hurried = plan(facts(), memory="2GB", time=free * 0.8)
+    assert hurried.expected.seconds <= free * 0.8
+    with pytest.raises(BudgetError, match=r"no plan takes 3 s or less: the fastest, .*--time"):
+        plan(facts(), memory="2GB", time="3s")
+    with pytest.raises(UsageError, match="is not a time"):
+        plan(facts(), memory="2GB", time="soon")
+
+
+def test_a_faster_machine_shortens_times_and_changes_nothing_else(monkeypatch):
+    before = plan(facts(), memory="1GB")
+    monkeypatch.setattr("streammach.planning.choose.known_speed", lambda: 4.0)
+    after = plan(facts(), memory="1GB")
+    assert after.expected.seconds < before.expected.seconds / 2
+    assert (after.model, after.ledger) == (before.model, before.ledger)
 
 
 @pytest.mark.parametrize("counts", ["on", "off"])
-def test_more_memory_never_gives_fewer_columns(counts):
-    budgets = [m * 10**8 for m in (9, 10, 13, 17, 25)]
-    columns = [plan(facts(), memory=m, counts=counts).model.n_columns for m in budgets]
-    assert columns == sorted(columns)
+def test_more_memory_never_loses_more(counts):
+    budgets = [m * 10**8 for m in (9, 10, 13, 17, 25, 60)]
+    found = [plan(facts(), memory=m, counts=counts).expected.loss for m in budgets]
+    assert all(after <= before + TIE for before, after in itertools.pairwise(found))
+
+
+def test_options_and_budgets_are_shown():
+    found = plan(facts(), memory="2GB")
+    assert [o.chosen for o in found.options] == [True] + [False] * (len(found.options) - 1)
+    assert found.options[0] == found.expected
+    assert found.expected.projected_bytes == found.projected_bytes
+    assert any(not o.fits and o.projected_bytes > 2 * 10**9 for o in found.options)
+    assert len({(o.n_buckets, o.n_repetitions, o.max_pairs) for o in found.options}) > 4
+    sizes = [b.allowed_bytes for b in found.budgets]
+    assert sizes == [5 * 10**8, 10**9, 4 * 10**9, 8 * 10**9]
+    for budget in found.budgets:
+        alone = plan(facts(), memory=budget.allowed_bytes)
+        assert budget.best.n_buckets == alone.n_buckets
+        assert budget.best.n_repetitions == alone.n_repetitions
+
+
+def test_a_shape_too_large_comes_with_others_that_fit():
+    with pytest.raises(BudgetError) as refused:
+        plan(facts(), n_buckets=64, n_repetitions=500, memory="1GB")
+    assert "64 x 500 does not fit: it needs" in str(refused.value)
+    named = re.findall(r"(\d+) x (\d+) \(([^)]*)\)", refused.value.hint)
+    assert len(named) >= 1
+    for buckets, repetitions, size in named:
+        shape = {"n_buckets": int(buckets), "n_repetitions": int(repetitions)}
+        found = plan(facts(), **shape, memory="1GB")
+        assert size_text(found.projected_bytes) == size
+
+
+def test_speed_is_measured_once_and_kept(tmp_path, monkeypatch):
+    times = iter([speed.REFERENCE / 2])
+    monkeypatch.setattr(speed, "_path", lambda: tmp_path / "cache" / "speed.json")
+    monkeypatch.setattr(speed, "measure", lambda: next(times))
+    assert speed.known_speed() == 1.0
+    assert speed.speed() == speed.speed() == speed.known_speed() == pytest.approx(2.0)
+    (tmp_path / "cache" / "speed.json").write_text("{")
+    assert speed.known_speed() == 1.0
+    monkeypatch.setattr(speed, "_machine", lambda: "another")
+    assert speed.known_speed() == 1.0
+
+
+def test_speed_is_of_this_machine(monkeypatch):
+    monkeypatch.undo()
+    assert 1e-12 < speed.measure() < 1e-7
 
 
 def test_counts_take_room_where_they_fit():
@@ -189,6 +272,7 @@ def test_small_data_get_small_batches(n):
     found = plan(small, memory="500MB")
     assert 16 <= found.batch_size <= 256
     assert found.batch_nnz >= small.max_row_nnz
+    assert plan(small, memory="500MB", batch_size=4000).batch_size == n
 
 
 @pytest.mark.parametrize(

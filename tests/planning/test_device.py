@@ -5,7 +5,7 @@ import pytest
 from streammach.backends.cuda import probe
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import MemoryLimit
-from streammach.planning import choose
+from streammach.planning import limits
 from streammach.planning.choose import plan
 from tests.planning.test_choose import facts
 
@@ -15,7 +15,7 @@ def card(monkeypatch):
     """A GPU with 12 GB free, in a machine with plenty of memory."""
     monkeypatch.setattr(probe, "simulated", lambda: False)
     monkeypatch.setattr(probe, "find_card", lambda: probe.Card("Card", 12 * 10**9))
-    monkeypatch.setattr(choose, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
+    monkeypatch.setattr(limits, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
 
 
 def on_device(found):

@@ -15,6 +15,7 @@ from streammach.rows.block import RowBlock, Values
 from streammach.rows.order import keys
 
 Counts = NDArray[np.int64]
+MAX_BYTE = 255
 FEATURE_BYTES = 4
 ROW_BYTES = 8 + 1 + 4 + 4 + 4 + 8  # what is held
 ORDER_BYTES = 8 + 8 + 8  # a key and two orders, while rows are brought into theirs
@@ -120,6 +121,11 @@ class RowBuffer:
         """Return the key that decides where each row goes: uint64 (rows,)."""
         n = self.n_rows
         return keys(seed, self.files[:n], self.places[:n])
+
+
+def fit_bytes(integers: bool, largest: float) -> bool:
+    """Return whether values fit uint8: all are integers of 0 or more, and this is the largest."""
+    return integers and largest <= MAX_BYTE
 
 
 @dataclass(frozen=True)

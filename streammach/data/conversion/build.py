@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.conversion.buffer import Ids, RowBuffer
+from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.intake import Intake
 from streammach.data.conversion.job import Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
@@ -141,7 +141,7 @@ class Build:
             shuffle.load(self._job.written)
         else:
             check_free(self._job.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        whole = tally.integers and tally.largest <= 255
+        whole = fit_bytes(tally.integers, tally.largest)
         writer = StoreWriter(
             self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted, pool=pool,
             state=shuffle.written.arrays or None,

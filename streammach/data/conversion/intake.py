@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.bad_rows import BadRow, BadRows
-from streammach.data.conversion.buffer import Ids, RowBuffer, counted
+from streammach.data.bad_rows import BadRows
+from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
 from streammach.data.source import AnyPiece, Part, RowReader, Source
@@ -27,7 +27,6 @@ from streammach.rows.shared import LocalNames, SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
 
 AHEAD = 3  # pieces that are read or parsed, for each thread
-MAX_BYTE = 255
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
 UNLIMITED = 1 << 62
@@ -71,12 +70,14 @@ class PieceReader:
         )  # fmt: skip
         self._names.share(block.labels)
         if facts[1]:
-            part.bad += _leave_out_infinite(part)
+            places = _leave_out_infinite(part)
+            part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
+            part.bad.sort(key=lambda row: row.line)
         return Read(piece, part, self._group, duplicates, not facts[0], float(largest))
 
 
-def _leave_out_infinite(part: Part) -> list[BadRow]:
-    """Take rows with sums that are not finite out of a part; return them."""
+def _leave_out_infinite(part: Part) -> list[int]:
+    """Take rows with sums that are not finite out of a part; return their places."""
     block = part.block
     owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     bad = np.zeros(block.n_rows, bool)
@@ -89,7 +90,8 @@ def _leave_out_infinite(part: Part) -> list[BadRow]:
         indptr, block.features[kept], block.values[kept], block.labels[keep], block.weights[keep],
         block.places[keep],
     )  # fmt: skip
-    return [BadRow(TOO_LARGE, "", int(place), None) for place in block.places[bad]]
+    places: list[int] = block.places[bad].tolist()
+    return places
 
 
 class Intake:
@@ -180,9 +182,9 @@ class Intake:
             self.runs.append(run_of(path, state))
             self.tally = state.tally
             number += 1
-        for path in self._folder.glob("run-*"):
-            if path not in {run.path for run in self.runs}:
-                remove_file(path)
+        kept = {run.path for run in self.runs}
+        for path in set(self._folder.glob("run-*")) - kept:
+            remove_file(path)
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
         tally = self.tally
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
@@ -279,7 +281,7 @@ class Intake:
     def _take(self, source: Source[Any], number: int, done: Read) -> None:
         """Add the rows of a piece; those in memory are put aside first where it must be."""
         tally, block = self.tally, done.part.block
-        if not self.rows.wide and not (done.integers and done.largest <= MAX_BYTE):
+        if not self.rows.wide and not fit_bytes(done.integers, done.largest):
             self.rows.widen()
         room = min(self._room(self._other_bytes()), self._most)
         if self.rows.used + self.rows.bytes_of(block.n_rows, block.nnz) > min(

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import psutil
 
-from streammach.errors import BudgetError, DiskError, clean
+from streammach.errors import BudgetError
 from streammach.files import (
+    disk_error,
     make_folder,
     read_small,
     remove_file,
@@ -18,7 +19,7 @@ from streammach.files import (
     remove_temporaries,
     write_atomic,
 )
-from streammach.machine import memory_limit, parse_size, size_text
+from streammach.machine import memory_limit, size_text, within
 
 WORK_BYTES = 128 << 20  # of pieces on their way, and of what calls leave behind
 THREAD_BYTES = 32 << 20  # of a thread's pieces
@@ -52,13 +53,8 @@ class Memory:
             If there is less than that, or if it is too little for anything.
         """
         limit = memory_limit()
-        n_bytes = int(limit.n_bytes * DEFAULT_SHARE) if asked is None else parse_size(asked)
+        n_bytes = int(limit.n_bytes * DEFAULT_SHARE) if asked is None else within(limit, asked)
         fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
-        if n_bytes > limit.n_bytes:
-            raise BudgetError(
-                f"{size_text(n_bytes)} asked, {size_text(limit.n_bytes)} may be used "
-                f"({limit.source}): --memory"
-            )
         if n_bytes < fixed + LEAST_ROOM:
             raise BudgetError(
                 f"{size_text(n_bytes)} are too little, {size_text(fixed + LEAST_ROOM)} are needed: "
@@ -165,5 +161,5 @@ def file_facts(path: Path) -> dict[str, Any]:
     try:
         facts = path.stat()
     except OSError as error:
-        raise DiskError(error.strerror or str(error), path=clean(path, 300)) from error
+        raise disk_error(error, path) from error
     return {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import msgspec
 import numpy as np
 from numcodecs import Blosc, blosc
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
 from streammach.data.conversion.threads import in_order
-from streammach.data.store.arrays import CRC_OF_SEALED, sealed
+from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError, clean
 from streammach.files import Writer, disk_error
 
@@ -190,7 +189,7 @@ class Run:
                 self._decode(data[at : at + int(line[SIZE])], line, rows)
 
     def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
-        if google_crc32c.value(bytes(body)) != CRC_OF_SEALED:
+        if not is_sealed(bytes(body)):
             raise _damaged(self.path)
         where, values = rows.more(int(line[ROWS]), int(line[VALUES]))
         meta = np.empty((len(META), int(line[ROWS])), np.int32)
@@ -229,11 +228,11 @@ def read_run(path: Path) -> State:
     except OSError as error:
         raise disk_error(error, path) from error
     footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
-    if google_crc32c.value(footer) != CRC_OF_SEALED:
+    if not is_sealed(footer):
         raise _damaged(path)
     start, length = FOOTER.unpack(footer[:-4])
     document = _read(path, start, length)
-    if google_crc32c.value(document) != CRC_OF_SEALED:
+    if not is_sealed(document):
         raise _damaged(path)
     return msgspec.msgpack.decode(document[:-4], type=State)
 

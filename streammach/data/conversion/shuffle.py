@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.runs import Run, partitions
 from streammach.data.conversion.threads import in_order
-from streammach.data.store.arrays import CRC_OF_SEALED, OpenArray, sealed
+from streammach.data.store.arrays import OpenArray, is_sealed, sealed
 from streammach.data.store.writer import StoreWriter
-from streammach.files import crc32c, read_small, write_atomic
+from streammach.files import read_small, write_atomic
 from streammach.rows.block import RowBlock
 from streammach.rows.distinct import PairSketch
 from streammach.rows.finish import take_rows
@@ -104,7 +104,7 @@ class Shuffle:
         if not path.is_file():
             return
         document = read_small(path, MAX_STATE)
-        if crc32c([document]) == CRC_OF_SEALED:
+        if is_sealed(document):
             self.written = msgspec.msgpack.decode(document[:-4], type=Written)
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 

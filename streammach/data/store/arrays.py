@@ -64,6 +64,11 @@ def sealed(body: bytes) -> bytes:
     return body + struct.pack("<I", google_crc32c.value(body))
 
 
+def is_sealed(data: bytes) -> bool:
+    """Return whether bytes end with the crc32c of those before."""
+    return bool(google_crc32c.value(data) == CRC_OF_SEALED)
+
+
 class OpenArray(msgspec.Struct, frozen=True):
     """An array that is being written, as of a moment when all of it was durable.
 
@@ -326,7 +331,7 @@ class ArrayReader:
             body = os.pread(handle, size, offset)
         except OSError as error:
             raise disk_error(error, name) from error
-        if len(body) != size or google_crc32c.value(body) != CRC_OF_SEALED:
+        if len(body) != size or not is_sealed(body):
             raise StoreError(
                 f"damaged: the checksum of chunk {chunk % SHARD_CHUNKS} is wrong",
                 path=clean(name, 300),
@@ -346,7 +351,7 @@ class ArrayReader:
         except OSError as error:
             raise disk_error(error, name) from error
         tail = int.from_bytes(table[-4:], "little")
-        whole = len(table) == INDEX_BYTES and google_crc32c.value(table) == CRC_OF_SEALED
+        whole = len(table) == INDEX_BYTES and is_sealed(table)
         what = ""
         if facts is None or not whole or size != facts.size or tail != facts.tail:
             what = "it is cut short or is not the file of the manifest"

@@ -143,7 +143,18 @@ class Dataset:
             self.value_type.itemsize,
             self.weighted,
             names,
+            self._row_postings,
         )
+
+    @property
+    def _row_postings(self) -> int:
+        """About how many pairs the features of a row have together.
+
+        A feature's classes are at most its rows and K; the same share of that for all of them.
+        """
+        rows = self.feature_counts.astype(np.float64)
+        most = np.minimum(rows, self.n_classes)
+        return int(most @ rows / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
 
     @property
     def value_type(self) -> np.dtype[np.generic]:

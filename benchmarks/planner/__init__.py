@@ -1,0 +1,5 @@
+"""Whether plans keep their word: memory, accuracy, time."""
+
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results"

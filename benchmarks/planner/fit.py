@@ -1,0 +1,67 @@
+"""The constants of planning/accuracy.py: what being small costs, fitted to measured grids.
+
+    python -m benchmarks.planner.fit [benchmarks/results/planner_grid.json]
+
+The file holds P@1 and P@5 by data set, kind (hashed alone, or beside counts), B and R. For each
+kind one curve is fitted to the means of both, all data sets together, each with a best of its own:
+
+    mean = best(data) - columns (256 / (B R))^power - repetitions / R^2 - buckets / B
+
+in points, by least squares with all four at least 0. The error is the root mean square of what is
+left over.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from benchmarks.planner import RESULTS
+
+
+def loss(constants, b, r):
+    """Points lost at B and R."""
+    columns, power, repetitions, buckets = constants
+    return columns * (256 / (b * r)) ** power + repetitions / r**2 + buckets / b
+
+
+def fitted(rows):
+    """Return the four constants, the best of each data set, and what is left over."""
+    names = sorted({row["data"] for row in rows})
+    which = np.array([names.index(row["data"]) for row in rows])
+    b, r = (np.array([row[name] for row in rows], float) for name in ("buckets", "repetitions"))
+    reached = 50 * np.array([row["p_at_1"] + row["p_at_5"] for row in rows])
+    counts = np.bincount(which)
+
+    def rest(x):
+        return (reached - (x[4:][which] - loss(x[:4], b, r))) / np.sqrt(counts[which])
+
+    start = np.concatenate(
+        [[1.0, 1.0, 5.0, 5.0], [reached[which == i].max() for i in range(len(names))]]
+    )
+    low = np.concatenate([[0.0, 0.3, 0.0, 0.0], np.zeros(len(names))])
+    high = np.concatenate([[50.0, 2.0, 200.0, 200.0], np.full(len(names), 100.0)])
+    found = least_squares(rest, start, bounds=(low, high))
+    left = rest(found.x) * np.sqrt(counts[which])
+    return found.x[:4], dict(zip(names, found.x[4:], strict=True)), left
+
+
+def main():
+    """Fit and print."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "planner_grid.json"
+    rows = json.loads(path.read_text())["points"]
+    for kind in ("hashed", "counts"):
+        some = [row for row in rows if row["kind"] == kind]
+        constants, best, left = fitted(some)
+        error = float(np.sqrt(np.mean(left**2)))
+        print(f'"{kind}": Fit({", ".join(f"{c:.2f}" for c in constants)}, {error:.2f}),')
+        for name, value in best.items():
+            mine = [x for x, row in zip(left, some, strict=True) if row["data"] == name]
+            print(f"    {name}: best {value:.1f}, {len(mine)} points, largest error "
+                  f"{max(abs(x) for x in mine):.1f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The command fit: from a file to a trained model."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streammach.cli.data import STAGES
+from streammach.cli.options import (
+    bad_row_options,
+    debug_option,
+    epilog,
+    format_option,
+    json_option,
+    progress_option,
+    run_options,
+    source_options,
+)
+from streammach.cli.output import Progress, say, say_json, short_path, tell
+from streammach.cli.training import run_document, say_run, trained
+from streammach.errors import MismatchError, clean
+
+STORE, HELD_OUT = "train.zarr", "validation.zarr"
+
+
+@click.command(epilog=epilog("streammach fit train.vw.gz --memory 12GB --out runs/odp"))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
+)
+@click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
+              help="Folder of the run; its store goes there, too.")  # fmt: skip
+@format_option
+@source_options
+@bad_row_options
+@run_options
+@progress_option
+@json_option
+@debug_option
+def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **options: Any) -> None:
+    """Convert files and train on them within a memory budget.
+
+    What convert and train do, one after the other: the store is RUN/train.zarr. A --validation that
+    is a file becomes a store as well. The same command goes on where a conversion was cut off, and
+    with --resume where the training was.
+    """
+    from streammach.files import make_folder  # loads on demand
+    from streammach.machine import memory_limit, parse_size, reset_peak, within
+
+    memory = options["memory"]
+    if memory is not None:
+        within(memory_limit(), parse_size(memory))
+    make_folder(out)
+    store = out / STORE
+    _store(list(sources), store, None, options, progress)
+    validation = options["validation"]
+    if validation is not None and Path(validation).is_file():
+        _store([Path(validation)], out / HELD_OUT, store, options, progress)
+        options["validation"] = str(out / HELD_OUT)
+    gc.collect()  # so that the peak is the training's own
+    reset_peak()
+    run = trained(store, out, options, progress)
+    if as_json:
+        say_json(run_document(run))
+        return
+    say_run(run)
+    say(f"next: streammach evaluate {short_path(out)} TEST")
+
+
+def _store(
+    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
+) -> None:
+    """Convert files, unless the store of these files is there already."""
+    from streammach.data.convert import convert  # compiled code loads on demand
+
+    if store.exists():
+        _check_source(store, sources)
+        tell(f"{short_path(store)} is there already")
+        return
+    labels = list(options["labels"]) if like is None else []
+    with Progress(progress, STAGES) as shown:
+        done = convert(
+            sources, store, format=options["form"], labels=labels, x_path=options["x_path"],
+            y_path=options["y_path"], first_label=options["first_label"], like=like,
+            on_bad_row=options["on_bad_row"], max_bad=options["max_bad"], memory=options["memory"],
+            threads=options["threads"], seed=options["seed"], progress=shown,
+        )  # fmt: skip
+    skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
+    tell(
+        f"{short_path(store)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
+        f"{done.n_features:,} features{skipped}"
+    )
+
+
+def _check_source(store: Path, sources: list[Path]) -> None:
+    """Refuse a store that was made from other files."""
+    from streammach.data.store.dataset import Dataset  # loads on demand
+
+    with Dataset.open(store) as dataset:
+        known = [(s["name"], s["bytes"]) for s in dataset.root.source]
+    found = [(p.name, p.stat().st_size) for p in sources if p.is_file()]
+    if known != found:
+        raise MismatchError(
+            "it was made from other files",
+            path=clean(store, 300),
+            hint="Use another --out, or remove it.",
+        )

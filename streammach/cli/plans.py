@@ -1,0 +1,214 @@
+"""How a plan is made from options, and how it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streammach.cli.options import debug_option, epilog, json_option, shape_options
+from streammach.cli.output import say, say_json
+from streammach.errors import clean
+from streammach.machine import parse_size, size_text, time_text
+
+if TYPE_CHECKING:
+    from streammach.spec import Budget, Option, Plan
+
+DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
+MAX_COLUMNS = 100
+HEADING = "      B    R  beside        batch   memory    model  lost        training"
+
+
+def made_plan(store: Path, options: dict[str, Any]) -> Plan:
+    """Return the plan for a store that the options of :func:`shape_options` ask for."""
+    from streammach.planning.choose import plan as choose  # compiled code loads on demand
+
+    memory = options["memory"]
+    if memory is None and options["buckets"] is None and not options["exact"]:
+        memory = DEFAULT_MEMORY
+    return choose(
+        store,
+        memory=parse_size(memory) if memory is not None else None,
+        n_buckets=options["buckets"],
+        n_repetitions=options["repetitions"],
+        exact=options["exact"],
+        batch_size=options["batch_size"],
+        optimizer=options["optimizer"],
+        counts=options["counts"],
+        closed_form=not options["no_closed_form"],
+        time=options["time"],
+        objective=options["objective"],
+        device=options["device"],
+        threads=options["threads"],
+        seed=options["seed"],
+    )
+
+
+def shape_text(plan: Plan) -> str:
+    """Return the model's shape for people."""
+    if plan.model.exact:
+        return f"exact ({plan.n_buckets:,} classes)"
+    return f"{plan.n_buckets} x {plan.n_repetitions}"
+
+
+def plan_lines(plan: Plan, following: str | None) -> list[str]:
+    """Return the report of a plan as lines.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    following : str or None
+        The command to go on with.
+    """
+    facts = plan.facts
+    rows = [
+        f"store    {clean(facts.path, 300)}",
+        f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
+        f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
+        *_wrapped("device", plan.device_text),
+        *(
+            f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
+            for i, (what, allowed, source) in enumerate(budgets(plan))
+        ),
+        HEADING,
+        *(_option_line(option, plan) for option in plan.options),
+        f"chosen   {shape_text(plan)} float32, {plan.optimizer}, batch {plan.batch_size:,}",
+        *(line for reason in plan.reasons for line in _wrapped("why", reason)),
+        *_ledger_lines(plan),
+    ]
+    if plan.budgets:
+        rows.append(
+            "budgets  " + "   ".join(_budget_text(b, facts.n_classes) for b in plan.budgets)
+        )
+    if following is not None:
+        rows.append(f"next     {following}")
+    return rows
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """Return a text behind its head as lines of at most 100 columns."""
+    return textwrap.wrap(
+        text, MAX_COLUMNS, initial_indent=f"{head:<9}", subsequent_indent=" " * 9,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def budgets(plan: Plan) -> list[tuple[str, int, str]]:
+    """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
+    found = [("", plan.allowed_bytes, plan.limit_source)]
+    if plan.device_allowed_bytes:
+        found.append(("of GPU memory ", plan.device_allowed_bytes, plan.device_limit_source))
+    return found
+
+
+def _option_line(option: Option, plan: Plan) -> str:
+    mark = ">" if option.chosen else " "
+    shape = f"{option.n_buckets:>6}{option.n_repetitions:>5}"
+    if option.n_buckets == plan.facts.n_classes:
+        shape = f"{'exact':>6}{'':>5}"
+    beside = _pairs(option.max_pairs) if option.max_pairs else "-"
+    if option.closed_form:
+        beside = "closed form"
+    loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
+    time = time_text(option.seconds) if plan.device == "cpu" else "not known"
+    if not option.fits:
+        time = "does not fit"
+    return (
+        f"{mark}{shape}  {beside:<11} {option.batch_size:>7,}{size_text(option.projected_bytes):>9}"
+        f"{size_text(option.model_bytes):>9}  {loss:<10}  {time}"
+    )
+
+
+def _pairs(n: int) -> str:
+    return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
+
+
+def _budget_text(budget: Budget, n_classes: int) -> str:
+    size = size_text(budget.allowed_bytes)
+    if budget.best is None:
+        return f"{size}: nothing fits"
+    best = budget.best
+    shape = "exact" if best.n_buckets == n_classes else f"{best.n_buckets} x {best.n_repetitions}"
+    return f"{size}: {shape}, {best.loss:.1f} lost"
+
+
+def _ledger_lines(plan: Plan) -> list[str]:
+    """Return the ledger of memory, of the device's own, and of disk."""
+    rows = _memory_lines(plan, "memory", "host", plan.allowed_bytes)
+    if plan.device_allowed_bytes:
+        rows += _memory_lines(plan, "GPU", "device", plan.device_allowed_bytes)
+    disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
+    return [*rows, f"disk     {size_text(plan.disk_bytes)} at most ({disk})"]
+
+
+def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
+    lines = [line for line in plan.ledger if line.where == where]
+    width = max(len(line.name) for line in lines)
+    total, rows = sum(line.n_bytes for line in lines), []
+    for i, line in enumerate(lines):
+        share = 100 * line.n_bytes / total
+        first = "" if i else head
+        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
+    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
+    return rows
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as one JSON-ready object."""
+    return {
+        "store": dataclasses.asdict(plan.facts),
+        "device": {
+            "name": plan.device,
+            "why": plan.device_reason,
+            "threads": plan.threads,
+            "limit_source": plan.limit_source,
+            "waves": plan.waves,
+            "allowed_bytes": plan.device_allowed_bytes,
+            "projected_bytes": plan.device_projected_bytes,
+        },
+        "allowed_bytes": plan.allowed_bytes,
+        "projected_bytes": plan.projected_bytes,
+        "disk_bytes": plan.disk_bytes,
+        "objective": plan.objective,
+        "chosen": {
+            "buckets": plan.n_buckets,
+            "repetitions": plan.n_repetitions,
+            "exact": plan.model.exact,
+            "batch_size": plan.batch_size,
+            "optimizer": plan.optimizer,
+            "dense": plan.dense,
+            "max_pairs": plan.max_pairs,
+            "closed_form": plan.closed_form,
+        },
+        "expected": None if plan.expected is None else dataclasses.asdict(plan.expected),
+        "options": [dataclasses.asdict(option) for option in plan.options],
+        "budgets": [dataclasses.asdict(budget) for budget in plan.budgets],
+        "ledger": [dataclasses.asdict(line) for line in plan.ledger],
+        "reasons": list(plan.reasons),
+    }
+
+
+@click.command(epilog=epilog("streammach plan train.zarr --memory 12GB"))
+@click.argument("store", type=click.Path(path_type=Path))
+@shape_options
+@json_option
+@debug_option
+def plan(store: Path, as_json: bool, **options: Any) -> None:
+    """Choose the model that fits a memory budget.
+
+    Every byte is accounted for. What is lost is expected, in points of the mean of P@1 and P@5,
+    against the best model of any size; so is the time of a training. Without --memory, --buckets or
+    --exact the budget is 2GB.
+    """
+    chosen = made_plan(store, options)
+    if as_json:
+        say_json(plan_document(chosen))
+        return
+    memory = f" --memory {options['memory']}" if options["memory"] else ""
+    command = f"streammach train {clean(store, 300)} --out RUN{memory}"
+    for line in plan_lines(chosen, command):
+        say(line)

@@ -1,0 +1,169 @@
+"""The command train."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    json_option,
+    progress_option,
+    run_options,
+)
+from streammach.cli.output import Progress, say, say_json, short_path, tell
+from streammach.cli.plans import budgets, made_plan, plan_document, shape_text
+from streammach.machine import size_text, time_text
+
+if TYPE_CHECKING:
+    from streammach.training.callbacks import State
+    from streammach.training.run import Run
+    from streammach.training.trials import Trial
+
+
+class Watcher:
+    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._headed = False
+
+    def on_search(self, trial: Trial) -> None:
+        """Tell what a trial reached."""
+        self._progress.close()
+        tell(
+            f"trial    {trial.transform:<6} rate {trial.learning_rate:<7.3g} {trial.rows:>9,} rows "
+            f"x {trial.epochs}  held-out P@1 {trial.measured.p_at_1:.3f}  "
+            f"P@5 {trial.measured.p_at_5:.3f}"
+        )
+
+    def on_beside(self, text: str) -> None:
+        """Tell what counting and fitting found."""
+        self._progress.close()
+        tell(f"beside   {text}")
+
+    def on_progress(self, state: State) -> None:
+        """Show where the epoch is."""
+        note = f"{state.rows_per_second:,.0f} rows/s  loss {state.loss:.3f}"
+        self._progress(f"epoch {state.epoch + 1}/{state.epochs}", state.row, state.n_rows, note)
+
+    def on_epoch_end(self, state: State) -> None:
+        """Add a line to the table of epochs."""
+        self._progress.close()
+        if not self._headed:
+            tell(" epoch    loss  val P@1  val P@5  best    rows/s  peak GB  waiting")
+            self._headed = True
+        entry = state.history[-1]
+        figures = [f"{entry[key]:.3f}" if key in entry else "-" for key in ("p_at_1", "p_at_5")]
+        best = "*" if state.best_epoch == state.epoch else ""
+        tell(
+            f"{state.epoch + 1:>6}{entry['loss']:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
+            f"{entry['rows_per_second']:>10,.0f}{entry['peak_bytes'] / 1e9:>9.2f}"
+            f"{entry['waited_share']:>9.1%}"
+        )
+
+
+@click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
+              help="Folder of the run.")  # fmt: skip
+@run_options
+@progress_option
+@json_option
+@debug_option
+def train(store: Path, out: Path, progress: str, as_json: bool, **options: Any) -> None:
+    """Train a model within a memory budget.
+
+    Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
+    estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
+    """
+    run = trained(store, out, options, progress)
+    if as_json:
+        say_json(run_document(run))
+        return
+    say_run(run)
+
+
+def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> Run:
+    """Plan and train by the options of :func:`run_options`; tell how it goes."""
+    from streammach.planning.speed import speed  # compiled code loads on demand
+    from streammach.training.callbacks import EarlyStopping
+    from streammach.training.trainer import Trainer
+
+    speed()
+    chosen = made_plan(store, options)
+    tell(
+        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} float32, "
+        f"{chosen.device_text}"
+    )
+    projected = (chosen.projected_bytes, chosen.device_projected_bytes)
+    for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
+        tell(
+            f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
+            f"{size_text(allowed)} allowed ({source})"
+        )
+    with Progress(progress, "rows") as shown:
+        trainer = Trainer(
+            chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
+            transform=options["transform"], label_smoothing=options["label_smoothing"],
+            seed=options["seed"], callbacks=[Watcher(shown), EarlyStopping()],
+        )  # fmt: skip
+        return trainer.fit(
+            store, out, validation=options["validation"], hold_out_by=options["hold_out_by"],
+            resume=options["resume"],
+        )  # fmt: skip
+
+
+def _best(run: Run) -> dict[str, Any]:
+    result = run.result
+    found: dict[str, Any] = result.validation.get(
+        result.estimator, result.history[result.best_epoch]
+    )
+    return found
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """Return a finished run as one JSON-ready object."""
+    result = run.result
+    return {
+        "run": str(run.path),
+        "plan": plan_document(run.plan),
+        "training": dataclasses.asdict(run.settings.training),
+        "held_out": run.settings.held_out,
+        "trials": run.settings.trials,
+        "history": result.history,
+        "best_epoch": result.best_epoch + 1,
+        "stopped": result.stopped,
+        "estimator": result.estimator,
+        "validation": result.validation,
+        "seconds": result.seconds,
+        "projected_bytes": result.projected_bytes,
+        "peak_bytes": result.peak_bytes,
+        "device_projected_bytes": result.device_projected_bytes,
+        "device_peak_bytes": result.device_peak_bytes,
+    }
+
+
+def say_run(run: Run) -> None:
+    """Say what a finished run chose and reached."""
+    result, best = run.result, _best(run)
+    for reason in (*run.settings.reasons, *result.reasons):
+        say(reason)
+    accuracy = (
+        f"held-out P@1 {best['p_at_1']:.3f}, P@5 {best['p_at_5']:.3f}; " if "p_at_1" in best else ""
+    )
+    say(
+        f"{short_path(run.path)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} "
+        f"kept{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
+        f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
+        + (
+            f", of the GPU's buffers {size_text(result.device_peak_bytes)} of "
+            f"{size_text(result.device_projected_bytes)}"
+            if result.device_peak_bytes
+            else ""
+        )
+    )

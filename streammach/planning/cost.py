@@ -1,0 +1,98 @@
+"""How long a training takes: its work by kind, times what a unit of work takes on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streammach.planning.ledger import Sizes
+from streammach.planning.schedule import EPOCHS, screen, trial
+from streammach.spec import DataFacts, ModelSpec
+
+# Seconds of one thread on the machine of docs/planner.md, for a unit of work.
+STEP = 0.87e-9  # a value and a column of a sparse training step
+VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
+DENSE, COLUMN = 0.032e-9, 14.7e-9  # a feature and a column, and a column, of a dense step
+SCORE = 0.15e-9  # a class and a repetition of a row whose best classes are found
+RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
+COUNT = 300e-9  # a value of a row that is counted
+FIT_ROW, FIT_POSTING = (
+    300e-6,
+    2e-9,
+)  # a held-out row, and a posting of one, while weights are fitted
+LEARN_ROW, POSTING = 90e-6, 0.75e-9  # a row, and a posting of one, that pairs are learnt from
+CLOSED = 6e-12  # a row, a feature, and a feature or eight columns of a closed form
+# The same, whatever the threads.
+START, TRIAL, FIT = 3.0, 0.3, 1.0  # opening; a trial; weights of counts for one way to group
+BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
+RATES, TRANSFORMS = 3.3, 3.0  # tried in a search, on average
+GROUPINGS = 3
+LEARN_WORK = 5e11  # postings that pairs are learnt from, at most
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a training, by part."""
+
+    search: float
+    epochs: float
+    finish: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return START + self.search + self.epochs + self.finish
+
+
+def cost(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) -> Cost:
+    """Return the expected time of a training with nothing given but its budget.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    model : ModelSpec
+        The model.
+    sizes : Sizes
+        How it is trained.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
+    """
+    step = _step(facts, model, sizes)
+    n, held, epochs = facts.n_rows, sizes.validation_rows, EPOCHS[sizes.dense]
+    decoded = model.n_classes * model.n_repetitions
+    measure = held * (step / 3 + SCORE * decoded)
+    tried = ((RATES, trial(n, epochs)), (TRANSFORMS, screen(n)))
+    search = sum(times * (rows * passes * step + measure) for times, (rows, passes) in tried)
+    finish = held * (step + RANK * decoded) + _beside(facts, model, sizes)
+    scale = 1 / (sizes.threads * speed)
+    written = 4.0 * model.n_features * model.n_columns * BYTE
+    groupings = GROUPINGS + 1 if sizes.max_pairs else 0
+    return Cost(
+        search * scale + (RATES + TRANSFORMS) * TRIAL,
+        epochs * ((n * step + measure) * scale + written),
+        finish * scale + 2 * written + groupings * FIT,
+    )
+
+
+def _step(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> float:
+    """Return the seconds of a row of a training step."""
+    if sizes.dense:
+        return model.n_columns * (facts.n_features * DENSE + COLUMN)
+    return facts.nnz / facts.n_rows * (model.n_columns * STEP + VALUE)
+
+
+def _beside(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> float:
+    """Return the seconds of what stands beside the hashed models."""
+    if sizes.closed_form:
+        wide = facts.n_features + 8 * model.n_columns
+        return facts.n_rows * facts.n_features * wide * CLOSED
+    if not sizes.max_pairs:
+        return 0.0
+    postings = facts.row_postings
+    learnt = min(facts.n_rows, LEARN_WORK / max(postings, 1))
+    fitted = (GROUPINGS + 1) * sizes.validation_rows
+    return (
+        facts.nnz * COUNT
+        + learnt * (LEARN_ROW + postings * POSTING)
+        + fitted * (FIT_ROW + postings * FIT_POSTING)
+    )

@@ -1,0 +1,90 @@
+"""What a plan that does not fit says: its bytes, its largest terms, and what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streammach.errors import BudgetError
+from streammach.machine import size_text, time_text
+from streammach.planning.ledger import bytes_in
+from streammach.planning.limits import Limits
+from streammach.planning.options import Asked, Candidate, candidates
+from streammach.spec import DataFacts, Option
+
+NOTHING_DONE = "Nothing was allocated"
+
+
+def shape_of(option: Option, facts: DataFacts) -> str:
+    """Return B and R for people."""
+    if option.n_buckets == facts.n_classes:
+        return "exact"
+    return f"{option.n_buckets} x {option.n_repetitions}"
+
+
+def refused(
+    facts: DataFacts,
+    asked: Asked,
+    weighed: Sequence[Candidate],
+    allowed: Limits,
+    seconds: float | None,
+    speed: float,
+) -> BudgetError:
+    """Return the error of a plan that does not fit.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    asked : Asked
+        What was fixed.
+    weighed : sequence of Candidate
+        What was weighed: B and R as asked for, or all.
+    allowed : Limits
+        What may be used.
+    seconds : float or None
+        The time limit.
+    speed : float
+        How many times as fast as the reference machine a thread is.
+
+    Returns
+    -------
+    BudgetError
+        What the smallest plan or the one asked for needs, its largest terms, and what would fit.
+    """
+    least = min(weighed, key=lambda c: allowed.excess(c.lines))
+    option = least.option
+    shape = shape_of(option, facts)
+    within_memory = [c.option for c in weighed if c.option.fits]
+    if within_memory and seconds is not None:
+        fast = min(within_memory, key=lambda o: o.seconds)
+        return BudgetError(
+            f"no plan takes {time_text(seconds)} or less: the fastest, "
+            f"{shape_of(fast, facts)}, is expected to take {time_text(fast.seconds)}",
+            path="--time",
+            hint=f"{NOTHING_DONE}; allow more time.",
+        )
+    where, n_bytes, source = allowed.broken(least.lines)
+    terms = [line for line in least.lines if line.where == where][:3]
+    named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
+    what = f"{shape} does not fit: it" if asked.shaped else f"no plan fits: the smallest ({shape})"
+    return BudgetError(
+        f"{what} needs {size_text(bytes_in(least.lines, where))}: {named}",
+        path=f"{size_text(n_bytes)} ({source})",
+        hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}.",
+    )
+
+
+def _nearest(facts: DataFacts, asked: Asked, allowed: Limits, speed: float) -> str:
+    """Return up to three plans that fit where B and R were asked for, or what else helps."""
+    if not asked.shaped:
+        return "allow more memory"
+    free = replace(asked, n_buckets=None, n_repetitions=None, exact=False)
+    fitting = [c.option for c in candidates(facts, free, allowed, speed) if c.option.fits]
+    if not fitting:
+        return "allow more memory"
+    same = [o for o in fitting if o.n_buckets == asked.n_buckets]
+    picked = [min(fitting, key=lambda o: o.loss)]
+    picked += [max(same, key=lambda o: (o.n_repetitions, o.max_pairs))] if same else []
+    texts = {f"{shape_of(o, facts)} ({size_text(o.projected_bytes)})": None for o in picked}
+    return f"these fit: {', '.join(texts)}"

@@ -1,0 +1,82 @@
+"""How fast this machine computes, beside the one whose times the planner's constants are.
+
+Measured once, in about a second, and kept in the user's cache folder: a forward pass over made-up
+sparse rows, which is what trainings spend most of their time on.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import platformdirs
+
+from streammach.errors import DiskError
+from streammach.files import make_folder, read_small, write_atomic
+
+REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
+FEATURES, COLUMNS, ROWS, ROW_VALUES = 20_000, 512, 512, 30
+TURNS = 7
+FILE = "speed.json"
+MAX_FILE = 4096
+
+
+class Speed(msgspec.Struct, frozen=True):
+    """What was measured: seconds for a value and a column, and on which machine."""
+
+    machine: str
+    seconds: float
+
+
+def known_speed() -> float:
+    """Return how many times as fast as the reference a thread is; 1 where it was not measured."""
+    try:
+        known = msgspec.json.decode(read_small(_path(), MAX_FILE), type=Speed)
+    except (DiskError, msgspec.MsgspecError):
+        return 1.0
+    usable = known.machine == _machine() and 1e-12 < known.seconds < 1e-6
+    return REFERENCE / known.seconds if usable else 1.0
+
+
+def speed() -> float:
+    """Return how many times as fast as the reference a thread is; measured at the first call."""
+    path = _path()
+    if not path.is_file():
+        measured = Speed(_machine(), measure())
+        try:
+            make_folder(path.parent)
+            write_atomic(path, msgspec.json.encode(measured))
+        except DiskError:
+            return REFERENCE / measured.seconds
+    return known_speed()
+
+
+def measure() -> float:
+    """Return the seconds of one thread for a value and a column of a forward pass."""
+    from streammach.backends.cpu.kernels import logits  # compiled code loads on demand
+
+    rng = np.random.default_rng(0)
+    indptr = np.arange(ROWS + 1, dtype=np.int64) * ROW_VALUES
+    features = (FEATURES * rng.random(ROWS * ROW_VALUES) ** 3).astype(np.int32)
+    weights = np.zeros((FEATURES, COLUMNS), np.float32)
+    weights[:] = 0.5
+    values, bias = np.ones(len(features), np.float32), np.zeros(COLUMNS, np.float32)
+    out = np.empty((ROWS, COLUMNS), np.float32)
+    took = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        logits(indptr, features, values, 0, ROWS, weights, bias, out)
+        took.append(time.perf_counter() - began)
+    return min(took) / (len(features) * COLUMNS)
+
+
+def _machine() -> str:
+    return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
+
+
+def _path() -> Path:
+    return Path(platformdirs.user_cache_dir("streammach")) / FILE

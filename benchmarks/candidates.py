@@ -4,8 +4,9 @@
 
 VALIDATION.zarr holds rows cut off the training rows (`streammach convert ... --like TRAIN.zarr`);
 no test set is read. Every line is a training without counts, as it is before held-out rows are
-learnt from; what changes is named. P@1 and P@5 of log-sum, and processor seconds. What is done
-after a training (`benchmarks.changes.AFTER`) is done to the weights of the first line.
+learnt from; what changes is named. P@1 and P@5 of log-sum, and processor seconds of the
+training; rate and transform are searched once, for the first line. What is done
+after a training (`benchmarks.changes.after`) is done to the weights of the first line.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from unittest import mock
 
 import streammach as sm
 from benchmarks import machine_facts
-from benchmarks.changes import AFTER, Averaged, Change, Decayed, Faded, dealt, from_counts
+from benchmarks.changes import Averaged, Change, Decayed, Faded, after, dealt, from_counts, jointly
 from streammach import hashing
 from streammach.backends.cpu import backend as cpu
 from streammach.data.store.dataset import Dataset
@@ -31,8 +32,28 @@ class Trained(Exception):
     """A training is over; carries what makes a model from it."""
 
 
+class InMemory:
+    """The checkpoint of the best epoch, in memory: files take their time."""
+
+    def __init__(self, folder, identity):
+        self.kept = {}
+
+    def newest(self, arrays):
+        """Return that there is none."""
+
+    def save(self, progress, arrays):
+        """Keep the best epoch."""
+        if progress.step == progress.best_step:
+            self.kept = {name: array.copy() for name, array in arrays.items()}
+
+    def read(self, step, arrays):
+        """Go back to it."""
+        for name, array in self.kept.items():
+            arrays[name][...] = array
+
+
 def run_one(given, dataset, options, patches, change, use):
-    """Train without counts; return what `use` makes of the trained weights."""
+    """Train without counts; return ``use(finish, seconds)`` of the trained weights."""
     plan_options = {
         "n_buckets": given.shape[0], "n_repetitions": given.shape[1], **options.pop("plan", {})
     }  # fmt: skip
@@ -41,13 +62,17 @@ def run_one(given, dataset, options, patches, change, use):
         plan, **{"transform": given.transform, "learning_rate": given.learning_rate,
                  "epochs": given.epochs, "callbacks": [], **options},
     )  # fmt: skip
+    began = 0.0
 
     def trained(self):
-        raise Trained(use(self))
+        change.end(self.backend.arrays())
+        raise Trained(use(self, time.process_time() - began))
 
     def steps(backend, reader, spec, epoch, start=0):
+        nonlocal began
         done = 0
         if epoch == 0:
+            began = time.process_time()
             change.begin(backend, reader)
         for step in real_epoch(backend, reader, spec, epoch, start):
             done += step.n_rows
@@ -58,6 +83,7 @@ def run_one(given, dataset, options, patches, change, use):
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         stack.enter_context(mock.patch.object(finish.Finish, "model", trained))
         stack.enter_context(mock.patch.object(trainer, "train_epoch", steps))
+        stack.enter_context(mock.patch.object(trainer, "Checkpoints", InMemory))
         for target, name, value in patches:
             stack.enter_context(mock.patch.object(target, name, value))
         try:
@@ -67,23 +93,21 @@ def run_one(given, dataset, options, patches, change, use):
     raise AssertionError("the training did not end")
 
 
-def figures(finish, rows, ranking=None):
-    """Return P@1 and P@5."""
+def figures(finish, rows, seconds, ranking=None):
+    """Return P@1, P@5 and the seconds."""
     ranking = ranking or by_hashes(finish.backend, "logsum", finish.training.transform)
     reached = measure(rows, ranking)
-    return [reached.p_at_1, reached.p_at_5]
+    return [reached.p_at_1, reached.p_at_5, seconds]
 
 
-def afterwards(finish, rows, began):
-    """Yield (name, figures and seconds) of a training as it is, and of what is done after it."""
+def afterwards(finish, rows, seconds):
+    """Yield (name, figures) of a training as it is, and of what is done after it."""
     trained = {name: array.copy() for name, array in finish.backend.arrays().items()}
-    seconds = time.process_time() - began
-    yield "defaults", [*figures(finish, rows), seconds]
-    for name, do in AFTER.items():
+    yield "defaults", figures(finish, rows, seconds)
+    for name, do in after(finish.plan.dense).items():
         began = time.process_time()
         ranking = do(finish)
-        more = time.process_time() - began
-        yield name, [*figures(finish, rows, ranking), seconds + more]
+        yield name, figures(finish, rows, seconds + time.process_time() - began, ranking)
         for array, before in trained.items():
             finish.backend.arrays()[array][...] = before
 
@@ -115,12 +139,28 @@ def candidates(given, plan, dataset):
     yield "weights averaged", {}, [], Averaged
     yield "weight decay", {}, [], Decayed
     yield "frequent classes dealt apart", {}, [(hashing, "codes", dealt(dataset))], Change
+    joint = [(cpu.CpuBackend, "_residuals", jointly)]
+    yield "joint loss from the first batch", {}, joint, Change
     if not plan.dense:  # counts are of features that a row has or has not
         for share in (0.1, 0.3, 1.0):
             yield f"start from counts x {share:g}", {}, [], from_counts(share)
     for factor in (4, 2, 0.5, 0.25):
         b, r = int(given.shape[0] * factor), int(given.shape[1] / factor)
         yield f"{b} x {r}", {"plan": {"n_buckets": b, "n_repetitions": r}}, [], Change
+
+
+def table(results):
+    """Return the figures of all data sets side by side as Markdown: P@1 / P@5, seconds."""
+    sets = [name for name in results if name != "machine"]
+    names = dict.fromkeys(n for name in sets for n in results[name] if n != "settings")
+    lines = ["| | " + " | ".join(sets) + " |", "|---" * (len(sets) + 1) + "|"]
+    for name in names:
+        cells = [results[s].get(name) for s in sets]
+        shown = [f"{100 * c[0]:.1f} / {100 * c[1]:.1f}" if c else "" for c in cells]
+        timed = [f", {c[2]:.0f} s" if c and len(c) > 2 else "" for c in cells]
+        row = [a + b for a, b in zip(shown, timed, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
 
 
 def options():
@@ -131,8 +171,8 @@ def options():
     parser.add_argument("--name", required=True)
     parser.add_argument("--shape", default="64x16", help="B x R (64x16)")
     parser.add_argument("--epochs", type=int, help="streammach's default otherwise")
-    parser.add_argument("--transform", default="binary")
-    parser.add_argument("--learning-rate", type=float, default=0.5)
+    parser.add_argument("--transform", default="auto")
+    parser.add_argument("--learning-rate", type=float, help="searched once otherwise")
     parser.add_argument("--hold-out-by")
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="CANDIDATE")
     parser.add_argument("--threads", type=int, default=2)
@@ -150,7 +190,7 @@ def main():
 
     def add(name, reached):
         found[name] = reached
-        print(f"{given.name}  {name:<38} " + "  ".join(f"{x:.4f}" for x in reached), flush=True)
+        print(f"{given.name}  {name}  {reached}", flush=True)
         if path is not None:
             results["machine"] = machine_facts.facts()
             path.write_text(json.dumps(results, indent=1) + "\n")
@@ -161,25 +201,28 @@ def main():
             data.labels.ids_of(other.labels),
         )  # fmt: skip
 
-        def all_after(done):
-            for name, reached in afterwards(done, rows, began):
+        def first(done, seconds):
+            spec = done.training
+            add("settings", {
+                "rows": data.n_rows, "validation_rows": rows.n_rows, "shape": given.shape,
+                "epochs": spec.epochs, "transform": spec.transform, "rate": spec.learning_rate,
+                "held_out": done.held.origin,
+            })  # fmt: skip
+            for name, reached in afterwards(done, rows, seconds):
                 add(name, reached)
 
         plan = sm.plan(data, threads=given.threads, counts="off")
-        if not {"defaults", *AFTER} <= set(found):
-            began = time.process_time()
-            run_one(given, data, {}, [], Change(data), all_after)
+        if not {"settings", "defaults", *after(plan.dense)} <= set(found):
+            run_one(given, data, {}, [], Change(data), first)
+        given.transform = found["settings"]["transform"]
+        given.learning_rate = found["settings"]["rate"]
         for name, changed, patches, change in candidates(given, plan, data):
-            if name in found or name in given.leave_out:
-                continue
-            began, doing = time.process_time(), change(data)
-
-            def reached(done, doing=doing):
-                doing.end(done.backend.arrays())
-                return figures(done, rows)
-
-            reached = run_one(given, data, changed, patches, doing, reached)
-            add(name, [*reached, time.process_time() - began])
+            if name not in found and name not in given.leave_out:
+                add(name, run_one(
+                    given, data, changed, patches, change(data),
+                    lambda done, seconds: figures(done, rows, seconds),
+                ))  # fmt: skip
+    print(table(results))
 
 
 if __name__ == "__main__":

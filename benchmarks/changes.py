@@ -1,6 +1,6 @@
 """What benchmarks.candidates changes: between batches, before the first, after the last.
 
-A `Change` goes along with a training of its own. The functions of `AFTER` change the weights of a
+A `Change` goes along with a training of its own. The functions of `after` change the weights of a
 finished training, or how they are ranked, so one training serves them all.
 """
 
@@ -277,11 +277,14 @@ def weighed(finish):
     return rank
 
 
-AFTER = {
-    "rare features shrunk": rare_shrunk,
-    "bfloat16 weights": bfloat16,
-    "int8 weights": int8,
-    "repetitions weighed": weighed,
-    "refined together, 1 pass, rate x 0.25": refined(1, 0.25),
-    "refined together, 2 passes": refined(2, 1.0),
-}
+def after(dense):
+    """Return what is done after a training, by name; more of it for dense rows, which gain."""
+    found = {
+        "rare features shrunk": rare_shrunk, "bfloat16 weights": bfloat16, "int8 weights": int8,
+        "repetitions weighed": weighed, "refined together, 1 pass, rate x 0.25": refined(1, 0.25),
+        "refined together, 2 passes": refined(2, 1.0),
+    }  # fmt: skip
+    if dense:
+        del found["rare features shrunk"]
+        found["refined together, 6 passes"] = refined(6, 1.0)
+    return found

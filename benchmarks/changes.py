@@ -217,12 +217,12 @@ def joint_residuals(codes, labels, importance, ids, scores, n_buckets, z, losses
             some[n], p[n] = labels[i], 0
             for r in range(n_models):
                 p[n] += z[i, r * n_buckets + np.int64(codes[labels[i], r])] / n_models
-        top, total = p[:count].max(), np.float32(0)
+        top, total, right = p[:count].max(), np.float32(0), p[own]
         for c in range(count):
             p[c] = np.exp(p[c] - top)
             total += p[c]
         losses[i, :] = 0
-        losses[i, 0] = -importance[i] * np.log(p[own] / total)
+        losses[i, 0] = importance[i] * (np.log(total) + top - right)
         z[i, :] = 0
         for c in range(count):
             g = importance[i] * (p[c] / total - (1 if c == own else 0))

@@ -287,4 +287,5 @@ def after(dense):
     if dense:
         del found["rare features shrunk"]
         found["refined together, 6 passes"] = refined(6, 1.0)
+        found["refined together, 6 passes, rate x 0.25"] = refined(6, 0.25)
     return found

@@ -174,6 +174,7 @@ def options():
     parser.add_argument("--transform", default="auto")
     parser.add_argument("--learning-rate", type=float, help="searched once otherwise")
     parser.add_argument("--hold-out-by")
+    parser.add_argument("--one-training", action="store_true", help="and what is done after it")
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="CANDIDATE")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -216,7 +217,8 @@ def main():
             run_one(given, data, {}, [], Change(data), first)
         given.transform = found["settings"]["transform"]
         given.learning_rate = found["settings"]["rate"]
-        for name, changed, patches, change in candidates(given, plan, data):
+        trainings = () if given.one_training else candidates(given, plan, data)
+        for name, changed, patches, change in trainings:
             if name not in found and name not in given.leave_out:
                 add(name, run_one(
                     given, data, changed, patches, change(data),

@@ -141,6 +141,9 @@ def candidates(given, plan, dataset):
     yield "frequent classes dealt apart", {}, [(hashing, "codes", dealt(dataset))], Change
     joint = [(cpu.CpuBackend, "_residuals", jointly)]
     yield "joint loss from the first batch", {}, joint, Change
+    for factor in (0.25, 0.0625) if plan.dense else ():
+        name = f"joint loss from the first batch, rate x {factor:g}"
+        yield name, {"learning_rate": given.learning_rate * factor}, joint, Change
     if not plan.dense:  # counts are of features that a row has or has not
         for share in (0.1, 0.3, 1.0):
             yield f"start from counts x {share:g}", {}, [], from_counts(share)

@@ -100,11 +100,13 @@ def figures(finish, rows, seconds, ranking=None):
     return [reached.p_at_1, reached.p_at_5, seconds]
 
 
-def afterwards(finish, rows, seconds):
-    """Yield (name, figures) of a training as it is, and of what is done after it."""
+def afterwards(finish, rows, seconds, known):
+    """Yield (name, figures) of a training as it is, and of what is done after it and not known."""
     trained = {name: array.copy() for name, array in finish.backend.arrays().items()}
     yield "defaults", figures(finish, rows, seconds)
     for name, do in after(finish.plan.dense).items():
+        if name in known:
+            continue
         began = time.process_time()
         ranking = do(finish)
         yield name, figures(finish, rows, seconds + time.process_time() - began, ranking)
@@ -212,7 +214,7 @@ def main():
                 "epochs": spec.epochs, "transform": spec.transform, "rate": spec.learning_rate,
                 "held_out": done.held.origin,
             })  # fmt: skip
-            for name, reached in afterwards(done, rows, seconds):
+            for name, reached in afterwards(done, rows, seconds, found):
                 add(name, reached)
 
         plan = sm.plan(data, threads=given.threads, counts="off")

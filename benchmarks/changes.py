@@ -15,6 +15,7 @@ from streammach.backends.cpu import decode, kernels
 from streammach.jit import kernel
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
+from streammach.training.holdout import chosen_rows
 from streammach.training.loop import open_reader, train_epoch
 
 CANDIDATES = 32  # classes of a row that are refined or weighed, beside its own
@@ -235,13 +236,14 @@ def joint_residuals(codes, labels, importance, ids, scores, n_buckets, z, losses
 def weighed(finish):
     """Return the ranking with a weight for each repetition, fitted on held-out rows.
 
-    Softmax of ``sum_r w_r ln P_r[h_r(i)]`` over the row's best classes and its own.
+    Softmax of ``sum_r w_r ln P_r[h_r(i)]`` over the best classes of the rows whose own is one of
+    them.
     """
     backend, transform = finish.backend, finish.training.transform
-    spec, rows = backend.spec, finish.held.rows
-    ids, _ = by_hashes(backend, "logsum", transform)(rows, CANDIDATES)
-    found = ids == rows.labels[:, None]
-    ids[~found.any(axis=1), -1] = rows.labels[~found.any(axis=1)]
+    spec, held = backend.spec, finish.held.rows
+    best = by_hashes(backend, "logsum", transform)(held, CANDIDATES)[0]
+    chosen = np.flatnonzero((best == held.labels[:, None]).any(axis=1))
+    ids, rows = best[chosen], chosen_rows(held, chosen)
     own = (ids == rows.labels[:, None]).argmax(axis=1)
     columns = backend.codes[ids].astype(np.int64) + spec.n_buckets * np.arange(spec.n_repetitions)
     logs = [

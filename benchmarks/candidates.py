@@ -100,12 +100,12 @@ def figures(finish, rows, seconds, ranking=None):
     return [reached.p_at_1, reached.p_at_5, seconds]
 
 
-def afterwards(finish, rows, seconds, known):
-    """Yield (name, figures) of a training as it is, and of what is done after it and not known."""
+def afterwards(finish, rows, seconds, wanted):
+    """Yield (name, figures) of a training as it is, and of what is wanted after it."""
     trained = {name: array.copy() for name, array in finish.backend.arrays().items()}
     yield "defaults", figures(finish, rows, seconds)
     for name, do in after(finish.plan.dense).items():
-        if name in known:
+        if not wanted(name):
             continue
         began = time.process_time()
         ranking = do(finish)
@@ -179,7 +179,7 @@ def options():
     parser.add_argument("--transform", default="auto")
     parser.add_argument("--learning-rate", type=float, help="searched once otherwise")
     parser.add_argument("--hold-out-by")
-    parser.add_argument("--one-training", action="store_true", help="and what is done after it")
+    parser.add_argument("--only", nargs="*", metavar="CANDIDATE", help="beside the defaults")
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="CANDIDATE")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -201,6 +201,10 @@ def main():
             results["machine"] = machine_facts.facts()
             path.write_text(json.dumps(results, indent=1) + "\n")
 
+    def wanted(name):
+        asked = given.only is None or name in given.only
+        return asked and name not in found and name not in given.leave_out
+
     with Dataset.open(given.train) as data, Dataset.open(given.validation) as other:
         rows = finished(
             other.rows(0, min(20_000, other.n_rows)), data.features.ids_of(other.features),
@@ -214,17 +218,16 @@ def main():
                 "epochs": spec.epochs, "transform": spec.transform, "rate": spec.learning_rate,
                 "held_out": done.held.origin,
             })  # fmt: skip
-            for name, reached in afterwards(done, rows, seconds, found):
+            for name, reached in afterwards(done, rows, seconds, wanted):
                 add(name, reached)
 
         plan = sm.plan(data, threads=given.threads, counts="off")
-        if not {"settings", "defaults", *after(plan.dense)} <= set(found):
+        if "settings" not in found or any(map(wanted, after(plan.dense))):
             run_one(given, data, {}, [], Change(data), first)
         given.transform = found["settings"]["transform"]
         given.learning_rate = found["settings"]["rate"]
-        trainings = () if given.one_training else candidates(given, plan, data)
-        for name, changed, patches, change in trainings:
-            if name not in found and name not in given.leave_out:
+        for name, changed, patches, change in candidates(given, plan, data):
+            if wanted(name):
                 add(name, run_one(
                     given, data, changed, patches, change(data),
                     lambda done, seconds: figures(done, rows, seconds),

@@ -156,6 +156,7 @@ def estimators(results, axes):
         )  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_xlabel(f"repetitions R, B = {step['buckets']}")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("rows right, %")
     axes.legend()
     axes.set_title(estimators_title(results, step))
@@ -191,6 +192,7 @@ def distinguished(results, axes):
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel("repetitions R")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("pairs of classes with the same codes")
     axes.legend(title="marks: counted\nlines: expected", loc="lower left")
     axes.set_title(distinguished_title(found))

@@ -8,6 +8,7 @@ draws their figures beside the page, in the folder of its name.
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 from benchmarks.paper import figure
@@ -84,7 +85,11 @@ def intro(results):
 def command(asked):
     """Return the command that a request came from."""
     names = ("name", "rows", "max_test", "epochs", "grid", "threads")
-    given = [f"--{n.replace('_', '-')} {asked[n]}" for n in names if asked[n] is not None]
+    given = [
+        f"--{n.replace('_', '-')} {shlex.quote(str(asked[n]))}"
+        for n in names
+        if asked[n] is not None
+    ]
     return "python -m benchmarks.paper.run TRAIN.zarr TEST.zarr --out FOLDER \\\n    " + " ".join(
         given
     )
@@ -187,7 +192,8 @@ def main():
     folder = given.page.with_suffix("")
     sections = []
     for results in documents:
-        names = figure.draw(results, folder, f"{results['request']['name']}-")
+        prefix = results["request"]["name"].replace(" ", "-") + "-"
+        names = figure.draw(results, folder, prefix)
         sections.append(section(results, {k: f"{folder.name}/{v}" for k, v in names.items()}))
     for drawn in folder.glob("*.png"):
         drawn.unlink()  # the page shows the SVG

@@ -2,8 +2,9 @@
 
     python -m benchmarks.planner.fit [benchmarks/results/planner_grid.json]
 
-The file holds P@1 and P@5 by data set, kind (hashed alone, or beside counts), B and R. For each
-kind one curve is fitted to the means of both, all data sets together, each with a best of its own:
+The file holds P@1 and P@5 by data set, kind (hashed alone, beside counts, or of dense rows), B and
+R, and those of exact models of dense rows, which are the best of their sets. For each kind one
+curve is fitted to the means of both, all data sets together, each with a best of its own:
 
     mean = best(data) - columns (256 / (B R))^power - repetitions / R^2 - buckets / B
 
@@ -27,8 +28,11 @@ def loss(constants, b, r):
     return columns * (256 / (b * r)) ** power + repetitions / r**2 + buckets / b
 
 
-def fitted(rows):
-    """Return the four constants, the best of each data set, and what is left over."""
+def fitted(rows, known):
+    """Return the four constants, the best of each data set, and what is left over.
+
+    `known` holds P@1 and P@5 of the best of some data sets.
+    """
     names = sorted({row["data"] for row in rows})
     which = np.array([names.index(row["data"]) for row in rows])
     b, r = (np.array([row[name] for row in rows], float) for name in ("buckets", "repetitions"))
@@ -42,7 +46,11 @@ def fitted(rows):
         [[1.0, 1.0, 5.0, 5.0], [reached[which == i].max() for i in range(len(names))]]
     )
     low = np.concatenate([[0.0, 0.3, 0.0, 0.0], np.zeros(len(names))])
-    high = np.concatenate([[50.0, 2.0, 200.0, 200.0], np.full(len(names), 100.0)])
+    high = np.concatenate([[100.0, 2.0, 200.0, 400.0], np.full(len(names), 100.0)])
+    for i, name in enumerate(names, 4):
+        if name in known:
+            start[i] = 50 * sum(known[name])
+            low[i], high[i] = start[i] - 1e-6, start[i] + 1e-6
     found = least_squares(rest, start, bounds=(low, high))
     left = rest(found.x) * np.sqrt(counts[which])
     return found.x[:4], dict(zip(names, found.x[4:], strict=True)), left
@@ -51,10 +59,10 @@ def fitted(rows):
 def main():
     """Fit and print."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "planner_grid.json"
-    rows = json.loads(path.read_text())["points"]
-    for kind in ("hashed", "counts"):
-        some = [row for row in rows if row["kind"] == kind]
-        constants, best, left = fitted(some)
+    document = json.loads(path.read_text())
+    for kind in ("hashed", "counts", "dense"):
+        some = [row for row in document["points"] if row["kind"] == kind]
+        constants, best, left = fitted(some, document["exact"])
         error = float(np.sqrt(np.mean(left**2)))
         print(f'"{kind}": Fit({", ".join(f"{c:.2f}" for c in constants)}, {error:.2f}),')
         for name, value in best.items():

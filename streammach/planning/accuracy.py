@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["hashed", "counts"]
+Kind = Literal["hashed", "counts", "dense"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ NOTHING = Loss(0.0, 0.0)
 FITS: dict[Kind, Fit] = {
     "hashed": Fit(5.1, 0.86, 73.12, 18.53, 0.41),
     "counts": Fit(0.41, 1.44, 10.44, 20.38, 1.22),
+    "dense": Fit(48.58, 0.7, 0.0, 153.4, 2.42),
 }
 PARTS = {2: Loss(1.0, 0.5), 4: Loss(1.6, 0.8), 8: Loss(2.5, 1.2)}  # a half of the pairs and so on
 NO_COUNTS = Loss(3.7, 4.0)  # sparse rows without counts: 8.5, 1.5 and 1.1 were measured
@@ -57,7 +58,7 @@ def hashed(n_buckets: int, n_repetitions: int, kind: Kind) -> Loss:
     n_buckets, n_repetitions : int
         B and R.
     kind : str
-        ``hashed``: alone; ``counts``: beside counts.
+        ``hashed``: alone; ``counts``: beside counts; ``dense``: alone, of dense rows.
     """
     fit, columns = FITS[kind], n_buckets * n_repetitions
     points = fit.columns * (256 / columns) ** fit.power

@@ -43,7 +43,7 @@ def plan(
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    Weighed are a bucket for every class, and B of 8 to 256 with R up to 4,096 columns B*R that
+    Weighed are a bucket for every class, and B of 8 to 1,024 with R up to 4,096 columns B*R that
     tell all classes apart with probability 0.999; with counts of all pairs beside them, of a half,
     a quarter or an eighth, or without (sparse rows); exact weights with a closed form or without
     (dense rows). With `n_buckets` and `n_repetitions` that model is taken, if the budget allows it.

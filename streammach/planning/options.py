@@ -36,7 +36,7 @@ MAX_VALIDATION_NNZ = 4_000_000
 VALIDATION_SHARE = 0.05
 MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
 MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
-BUCKETS = (256, 128, 64, 32, 16, 8)
+BUCKETS = (1024, 512, 256, 128, 64, 32, 16, 8)
 REPETITIONS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
@@ -161,7 +161,7 @@ def _weighed(
     excess = limits.excess(lines)
     loss = beside.loss
     if not model.exact:
-        kind: Kind = "counts" if beside.max_pairs else "hashed"
+        kind: Kind = "dense" if sizes.dense else "counts" if beside.max_pairs else "hashed"
         loss += hashed(model.n_buckets, model.n_repetitions, kind)
     option = Option(
         model.n_buckets, model.n_repetitions, beside.max_pairs, beside.closed_form,

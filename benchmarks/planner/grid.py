@@ -86,12 +86,16 @@ def main():
                     line[f"{what}_p_at_1"], line[f"{what}_p_at_5"], _ = reached[shape]
             lines.append(line)
             print(line, flush=True)
-    if given.json:
-        path = Path(given.json)
-        document = json.loads(path.read_text()) if path.exists() else {"machine": facts()}
-        kept = [x for x in document.get("choices", []) if x["data"] != given.name]
-        document["choices"] = kept + lines
-        path.write_text(json.dumps(document, indent=1) + "\n")
+            if given.json:
+                write(Path(given.json), given.name, lines)
+
+
+def write(path, name, lines):
+    """Put the lines of a data set in the place of older ones."""
+    document = json.loads(path.read_text()) if path.exists() else {"machine": facts()}
+    kept = [x for x in document.get("choices", []) if x["data"] != name]
+    document["choices"] = kept + lines
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

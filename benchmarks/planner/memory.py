@@ -88,6 +88,7 @@ def run_one(store, options, out):
         sys.executable, "-m", "streammach", "train", str(store), "--out", str(out), "--epochs", "1",
         "--json", "--progress", "none", *options,
     ]  # fmt: skip
+    shutil.rmtree(out, ignore_errors=True)
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began

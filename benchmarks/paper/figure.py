@@ -85,7 +85,7 @@ def accuracy(results, axes):
     axes.set_ylabel("P@1, %")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     horizontals(axes, compared(results))
-    axes.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
+    axes.legend(loc="best", frameon=True, framealpha=1, edgecolor="none")
     axes.set_title(accuracy_title(results))
 
 

@@ -18,6 +18,7 @@ The ratios are medians over turns, so that a machine whose speed drifts does not
 import itertools
 import statistics
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -157,7 +158,7 @@ def main():
     row_bytes = 4 * chosen.model.n_columns
     touched = row_bytes * (2 * nnz + 2 * unique)
     figures = {
-        "store": options.store, "shape": [32, 25], "batch": chosen.batch_size, "rows": n,
+        "store": Path(options.store).name, "shape": [32, 25], "batch": chosen.batch_size, "rows": n,
         "values_per_row": nnz / n, "features_per_value": unique / nnz, "threads": options.threads,
         "rows_per_second": {k: n / statistics.median(v) for k, v in seconds.items()},
         "range": {k: [n / max(v), n / min(v)] for k, v in seconds.items()},

@@ -71,6 +71,12 @@ class DataFacts:
         """Share of the features that a row holds on average."""
         return self.nnz / (self.n_rows * self.n_features)
 
+    def shape_of(self, option: Option) -> str:
+        """Return B and R of a model for this store, for people."""
+        if option.n_buckets == self.n_classes:
+            return "exact"
+        return f"{option.n_buckets} x {option.n_repetitions}"
+
 
 @dataclass(frozen=True)
 class ModelSpec:

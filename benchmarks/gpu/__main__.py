@@ -17,7 +17,8 @@ from dataclasses import replace
 from benchmarks.gpu import stages
 from benchmarks.gpu.shapes import IMAGENET, ODP, TINY, TINY_DENSE
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.base import Workload, choose_device, footprint
+from streammach.backends.base import choose_device, footprint
+from streammach.backends.workload import Workload
 
 REAL = {
     "sparse": ODP, "dense": IMAGENET, "copy_bytes": 4 << 30, "cached_bytes": 16 << 20,

@@ -13,10 +13,11 @@ import numpy as np
 
 from benchmarks.gpu.floors import Card, decode_floor, presence, step_floors
 from benchmarks.gpu.shapes import Rows, random_shapes
-from streammach.backends.base import Workload, device_limit, footprint, open_backend
+from streammach.backends.base import device_limit, footprint, open_backend
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
 from streammach.backends.estimators import KINDS
+from streammach.backends.workload import Workload
 
 GB = 1e9
 

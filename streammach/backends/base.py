@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.workload import Workload
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.spec import Estimator, ModelSpec, TrainSpec
 
 DEVICES = ("cpu", "cuda")
 
@@ -210,32 +210,6 @@ def open_to_predict(
         return open_backend("cpu", spec, dense=dense, threads=threads, weights=weights)
 
 
-@dataclass(frozen=True)
-class Workload:
-    """What decides a backend's bytes beside the model.
-
-    Attributes
-    ----------
-    optimizer : str or None
-        The optimiser; None for a backend that only predicts.
-    dense : bool
-        Whether rows are expanded.
-    batch_size, batch_nnz : int
-        Most rows and values of a batch.
-    threads : int
-        Threads that compute on the CPU.
-    waves : int
-        Groups that the repetitions are trained in.
-    """
-
-    optimizer: Optimizer | None
-    dense: bool
-    batch_size: int
-    batch_nnz: int
-    threads: int
-    waves: int
-
-
 def footprint(
     device: str, spec: ModelSpec, work: Workload
 ) -> tuple[dict[str, int], dict[str, int]]:
@@ -258,15 +232,7 @@ def footprint(
     if device == "cpu":
         from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
 
-        host = CpuBackend.footprint(
-            spec, optimizer=work.optimizer, dense=work.dense, batch_size=work.batch_size,
-            threads=work.threads,
-        )  # fmt: skip
-        return host, {}
+        return CpuBackend.footprint(spec, work), {}
     from streammach.backends.cuda.backend import CudaBackend
 
-    sizes: dict[str, Any] = {
-        "optimizer": work.optimizer, "dense": work.dense, "batch_size": work.batch_size,
-        "batch_nnz": work.batch_nnz, "waves": work.waves,
-    }  # fmt: skip
-    return CudaBackend.footprint(spec, **sizes), CudaBackend.device_footprint(spec, **sizes)
+    return CudaBackend.footprint(spec, work), CudaBackend.device_footprint(spec, work)

@@ -47,11 +47,11 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     with --resume where the training was.
     """
     from streammach.files import make_folder  # loads on demand
-    from streammach.machine import memory_limit, parse_size, reset_peak, within
+    from streammach.machine import memory_limit, reset_peak, within
 
     memory = options["memory"]
     if memory is not None:
-        within(memory_limit(), parse_size(memory))
+        within(memory_limit(), memory)
     make_folder(out)
     store = out / STORE
     _store(list(sources), store, None, options, progress)

@@ -15,7 +15,7 @@ from streammach.errors import clean
 from streammach.machine import parse_size, size_text, time_text
 
 if TYPE_CHECKING:
-    from streammach.spec import Budget, Option, Plan
+    from streammach.spec import Budget, DataFacts, Option, Plan
 
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 MAX_COLUMNS = 100
@@ -55,7 +55,7 @@ def shape_text(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan, following: str | None) -> list[str]:
-    """Return the report of a plan as lines.
+    """Return the report of a plan as lines of at most 100 columns.
 
     Parameters
     ----------
@@ -81,9 +81,7 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         *_ledger_lines(plan),
     ]
     if plan.budgets:
-        rows.append(
-            "budgets  " + "   ".join(_budget_text(b, facts.n_classes) for b in plan.budgets)
-        )
+        rows += _wrapped("budgets", "; ".join(_budget_text(b, facts) for b in plan.budgets))
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -127,13 +125,11 @@ def _pairs(n: int) -> str:
     return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
 
 
-def _budget_text(budget: Budget, n_classes: int) -> str:
+def _budget_text(budget: Budget, facts: DataFacts) -> str:
     size = size_text(budget.allowed_bytes)
     if budget.best is None:
         return f"{size}: nothing fits"
-    best = budget.best
-    shape = "exact" if best.n_buckets == n_classes else f"{best.n_buckets} x {best.n_repetitions}"
-    return f"{size}: {shape}, {best.loss:.1f} lost"
+    return f"{size}: {facts.shape_of(budget.best)}, {budget.best.loss:.1f} lost"
 
 
 def _ledger_lines(plan: Plan) -> list[str]:

@@ -13,7 +13,7 @@ from streammach.errors import DeviceError, UsageError, clean
 from streammach.machine import cores, parse_seconds, size_text
 from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
-from streammach.planning.refusal import refused, shape_of
+from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
 from streammach.spec import Budget, DataFacts, ModelSpec, Objective, Optimizer, Option, Plan
 
@@ -21,6 +21,7 @@ TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
 FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
 SHOWN = 9
+OPTIMIZERS: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
 OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
 
 
@@ -103,8 +104,7 @@ def plan(
         raise UsageError(f"'{clean(objective)}' is not one of {', '.join(OBJECTIVES)}: --objective")
     chosen, why_device = choose_device(device)
     allowed = limits(chosen, memory)
-    known: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
-    wanted = next((name for name in known if name == optimizer), None)
+    wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
         chosen, threads or cores(),
@@ -169,10 +169,9 @@ def _check_options(
     for name, value in numbers.items():
         if value is not None and value < (2 if name == "--buckets" else 1):
             raise UsageError(f"{value} is too small: {name}")
-    if optimizer not in ("auto", "adagrad", "adam", "sgd"):
-        raise UsageError(
-            f"'{clean(optimizer)}' is not one of auto, adagrad, adam, sgd: --optimizer"
-        )
+    if optimizer not in ("auto", *OPTIMIZERS):
+        known = ", ".join(("auto", *OPTIMIZERS))
+        raise UsageError(f"'{clean(optimizer)}' is not one of {known}: --optimizer")
     if counts not in ("auto", "on", "off"):
         raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
 
@@ -186,14 +185,10 @@ def _best(
         return None
     least = min(c.option.loss for c in fitting)
     slack = TIE if objective == "accuracy" else WORTH
-    good = [c.option for c in fitting if c.option.loss <= least + slack]
-    order = {
-        "accuracy": lambda o: (o.seconds, o.model_bytes),
-        "fastest": lambda o: (o.seconds, o.model_bytes),
-        "smallest": lambda o: (o.model_bytes, o.seconds),
-    }[objective]
-    chosen = min(good, key=order)
-    return next(c for c in fitting if c.option is chosen)
+    good = [c for c in fitting if c.option.loss <= least + slack]
+    if objective == "smallest":
+        return min(good, key=lambda c: (c.option.model_bytes, c.option.seconds))
+    return min(good, key=lambda c: (c.option.seconds, c.option.model_bytes))
 
 
 def _why(
@@ -220,7 +215,7 @@ def _why(
         "fastest": f"the fastest within {WORTH:g} point of the best that fits",
     }[objective]
     loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f}) of P@1 and P@5"
-    text = f"{shape_of(option, facts)} is {aim}; {loss} are lost against a model without limit"
+    text = f"{facts.shape_of(option)} is {aim}; {loss} are lost against a model without limit"
     wider = [
         c.option for c in weighed
         if not c.option.fits and c.option.max_pairs == option.max_pairs
@@ -229,7 +224,7 @@ def _why(
     if wider:
         least = min(wider, key=lambda o: o.projected_bytes)
         text += (
-            f"; {shape_of(least, facts)} would gain {option.loss - least.loss:.1f} and needs "
+            f"; {facts.shape_of(least)} would gain {option.loss - least.loss:.1f} and needs "
             f"{size_text(least.projected_bytes)}"
         )
     return (text,)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach import discriminant
-from streammach.backends.base import Workload, footprint
+from streammach.backends.base import footprint
+from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer

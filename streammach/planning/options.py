@@ -130,8 +130,6 @@ def candidates(facts: DataFacts, asked: Asked, limits: Limits, speed: float) -> 
             replace(s, max_pairs=beside.max_pairs, closed_form=beside.closed_form) for s in ways
         ]
         for buckets, repetitions in _shapes(facts, asked, sizes[-1], limits):
-            if beside.closed_form and buckets < facts.n_classes:
-                continue
             model = unhashed(facts, buckets, repetitions)
             try:
                 found.append(_weighed(facts, model, sizes, beside, limits, speed))
@@ -156,7 +154,7 @@ def _weighed(
     limits: Limits,
     speed: float,
 ) -> Candidate:
-    """Return a model with the first way to run it that fits, else the one that lacks least."""
+    """Return a model with the way to run it, its bytes, and what is expected of it."""
     sizes, lines = _way(facts, model, ways, limits)
     excess = limits.excess(lines)
     loss = beside.loss
@@ -236,13 +234,17 @@ def _beside(facts: DataFacts, size: Sizes, asked: Asked) -> Iterator[Beside]:
 def _shapes(
     facts: DataFacts, asked: Asked, size: Sizes, limits: Limits
 ) -> Iterator[tuple[int, int]]:
-    """Yield (B, R): what was asked for, or every B with some R up to the largest that fits."""
+    """Yield (B, R): what was asked for, or every B with some R up to the largest that fits.
+
+    A closed form stands beside exact weights only.
+    """
     classes = facts.n_classes
     if asked.n_buckets is not None and asked.n_repetitions and asked.n_buckets < classes:
-        yield asked.n_buckets, asked.n_repetitions
+        if not size.closed_form:
+            yield asked.n_buckets, asked.n_repetitions
         return
     yield classes, 1
-    if asked.shaped:
+    if asked.shaped or size.closed_form:
         return
     for buckets in (n for n in BUCKETS if n < classes):
         enough = hashing.repetitions_for(classes, buckets, DELTA)

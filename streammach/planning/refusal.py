@@ -10,16 +10,9 @@ from streammach.machine import size_text, time_text
 from streammach.planning.ledger import bytes_in
 from streammach.planning.limits import Limits
 from streammach.planning.options import Asked, Candidate, candidates
-from streammach.spec import DataFacts, Option
+from streammach.spec import DataFacts
 
 NOTHING_DONE = "Nothing was allocated"
-
-
-def shape_of(option: Option, facts: DataFacts) -> str:
-    """Return B and R for people."""
-    if option.n_buckets == facts.n_classes:
-        return "exact"
-    return f"{option.n_buckets} x {option.n_repetitions}"
 
 
 def refused(
@@ -53,14 +46,13 @@ def refused(
         What the smallest plan or the one asked for needs, its largest terms, and what would fit.
     """
     least = min(weighed, key=lambda c: allowed.excess(c.lines))
-    option = least.option
-    shape = shape_of(option, facts)
+    shape = facts.shape_of(least.option)
     within_memory = [c.option for c in weighed if c.option.fits]
     if within_memory and seconds is not None:
         fast = min(within_memory, key=lambda o: o.seconds)
         return BudgetError(
             f"no plan takes {time_text(seconds)} or less: the fastest, "
-            f"{shape_of(fast, facts)}, is expected to take {time_text(fast.seconds)}",
+            f"{facts.shape_of(fast)}, is expected to take {time_text(fast.seconds)}",
             path="--time",
             hint=f"{NOTHING_DONE}; allow more time.",
         )
@@ -76,7 +68,7 @@ def refused(
 
 
 def _nearest(facts: DataFacts, asked: Asked, allowed: Limits, speed: float) -> str:
-    """Return up to three plans that fit where B and R were asked for, or what else helps."""
+    """Return one or two plans that fit where B and R were asked for, or what else helps."""
     if not asked.shaped:
         return "allow more memory"
     free = replace(asked, n_buckets=None, n_repetitions=None, exact=False)
@@ -86,5 +78,5 @@ def _nearest(facts: DataFacts, asked: Asked, allowed: Limits, speed: float) -> s
     same = [o for o in fitting if o.n_buckets == asked.n_buckets]
     picked = [min(fitting, key=lambda o: o.loss)]
     picked += [max(same, key=lambda o: (o.n_repetitions, o.max_pairs))] if same else []
-    texts = {f"{shape_of(o, facts)} ({size_text(o.projected_bytes)})": None for o in picked}
+    texts = {f"{facts.shape_of(o)} ({size_text(o.projected_bytes)})": None for o in picked}
     return f"these fit: {', '.join(texts)}"

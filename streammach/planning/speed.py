@@ -6,6 +6,7 @@ sparse rows, which is what trainings spend most of their time on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -34,25 +35,28 @@ class Speed(msgspec.Struct, frozen=True):
 
 def known_speed() -> float:
     """Return how many times as fast as the reference a thread is; 1 where it was not measured."""
-    try:
-        known = msgspec.json.decode(read_small(_path(), MAX_FILE), type=Speed)
-    except (DiskError, msgspec.MsgspecError):
-        return 1.0
-    usable = known.machine == _machine() and 1e-12 < known.seconds < 1e-6
-    return REFERENCE / known.seconds if usable else 1.0
+    return REFERENCE / (_known() or REFERENCE)
 
 
 def speed() -> float:
     """Return how many times as fast as the reference a thread is; measured at the first call."""
-    path = _path()
-    if not path.is_file():
-        measured = Speed(_machine(), measure())
-        try:
-            make_folder(path.parent)
-            write_atomic(path, msgspec.json.encode(measured))
-        except DiskError:
-            return REFERENCE / measured.seconds
-    return known_speed()
+    seconds = _known()
+    if seconds is None:
+        seconds = measure()
+        with contextlib.suppress(DiskError):  # measured again next time
+            make_folder(_path().parent)
+            write_atomic(_path(), msgspec.json.encode(Speed(_machine(), seconds)))
+    return REFERENCE / seconds
+
+
+def _known() -> float | None:
+    """Return the seconds that were measured on this machine, None if there are none."""
+    try:
+        known = msgspec.json.decode(read_small(_path(), MAX_FILE), type=Speed)
+    except (DiskError, msgspec.MsgspecError):
+        return None
+    usable = known.machine == _machine() and 1e-12 < known.seconds < 1e-6
+    return known.seconds if usable else None
 
 
 def measure() -> float:
@@ -62,8 +66,7 @@ def measure() -> float:
     rng = np.random.default_rng(0)
     indptr = np.arange(ROWS + 1, dtype=np.int64) * ROW_VALUES
     features = (FEATURES * rng.random(ROWS * ROW_VALUES) ** 3).astype(np.int32)
-    weights = np.zeros((FEATURES, COLUMNS), np.float32)
-    weights[:] = 0.5
+    weights = np.full((FEATURES, COLUMNS), 0.5, np.float32)
     values, bias = np.ones(len(features), np.float32), np.zeros(COLUMNS, np.float32)
     out = np.empty((ROWS, COLUMNS), np.float32)
     took = []

@@ -9,7 +9,8 @@ import os
 import numpy as np
 import pytest
 
-from streammach.backends.base import DEVICES, Workload, footprint, open_backend
+from streammach.backends.base import DEVICES, footprint, open_backend
+from streammach.backends.workload import Workload
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
 from tests.builders import block_of, dense_block, spec_of, training

@@ -8,7 +8,6 @@ import pytest
 
 import streammach as sm
 from streammach.backends.base import (
-    Workload,
     choose_device,
     footprint,
     open_backend,
@@ -16,6 +15,7 @@ from streammach.backends.base import (
 )
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import probe
+from streammach.backends.workload import Workload
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted

@@ -24,6 +24,7 @@ from streammach.backends.cpu.decode import decode_one, decode_tile
 from streammach.backends.cpu.lanes import LANES
 from streammach.backends.estimators import KINDS, estimates
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
+from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
@@ -106,43 +107,22 @@ class CpuBackend:
         self._blas = threadpoolctl.ThreadpoolController()
 
     @staticmethod
-    def footprint(
-        spec: ModelSpec,
-        *,
-        optimizer: Optimizer | None,
-        dense: bool,
-        batch_size: int,
-        threads: int,
-    ) -> dict[str, int]:
-        """Return the bytes of every buffer of such a backend, by name.
-
-        Parameters
-        ----------
-        spec : ModelSpec
-            The model.
-        optimizer : str or None
-            The optimiser; None for a backend that only predicts.
-        dense : bool
-            Whether rows are expanded.
-        batch_size : int
-            Most rows of a batch.
-        threads : int
-            Threads that compute.
-        """
+    def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+        """Return the bytes of every buffer of such a backend, by name."""
         columns = spec.n_columns
         code_bytes = hashing.code_type(spec.n_buckets).itemsize
         lines = {
             "weights": 4 * (spec.n_features + 1) * columns,
             "tables": spec.n_classes * spec.n_repetitions * code_bytes,
-            "decode tile": threads * LANES * columns * 5,
+            "decode tile": work.threads * LANES * columns * 5,
             "scoring": chunk_rows(spec) * columns * 4
-            + (LANES * spec.n_features * 4 if dense else 0),
+            + (LANES * spec.n_features * 4 if work.dense else 0),
         }
-        if optimizer is not None:
+        if work.optimizer is not None:
             lines["optimizer"] = sum(
-                4 * int(np.prod(shape)) for shape in state_shapes(spec, optimizer).values()
+                4 * int(np.prod(shape)) for shape in state_shapes(spec, work.optimizer).values()
             )
-            arrays = _buffer_shapes(spec, dense=dense, batch_size=batch_size)
+            arrays = _buffer_shapes(spec, dense=work.dense, batch_size=work.batch_size)
             lines["residuals"] = sum(4 * int(np.prod(shape)) for shape in arrays.values())
         return lines
 

@@ -30,11 +30,12 @@ from streammach.backends.cuda.steps import (
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.estimators import KINDS, estimates
 from streammach.backends.optimizers import corrected, state_shapes
+from streammach.backends.workload import Workload
 from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import CONTEXT, Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec
 
 WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
 
@@ -103,74 +104,46 @@ class CudaBackend:
             self._group.read(self._host)
 
     @staticmethod
-    def footprint(
-        spec: ModelSpec,
-        *,
-        optimizer: Optimizer | None,
-        dense: bool,
-        batch_size: int,
-        batch_nnz: int,
-        waves: int,
-    ) -> dict[str, int]:
-        """Return the bytes of host memory of such a backend, by name.
-
-        Parameters
-        ----------
-        spec : ModelSpec
-            The model.
-        optimizer : str or None
-            The optimiser; None for a backend that only predicts.
-        dense : bool
-            Whether rows are expanded.
-        batch_size, batch_nnz : int
-            Most rows and values of a batch.
-        waves : int
-            Groups that the repetitions are trained in.
-        """
-        models = widest(spec, waves)
-        rows = query_rows(spec, models, dense=dense)
+    def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+        """Return the bytes of host memory of such a backend, by name."""
+        models = widest(spec, work.waves)
+        rows = query_rows(spec, models, dense=work.dense)
         lines = {
             "weights": 4 * (spec.n_features + 1) * spec.n_columns,
             "tables": spec.n_classes * spec.n_repetitions
             * hashing.code_type(spec.n_buckets).itemsize,
-            "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if waves > 1 else 0),
+            "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
             "transfers": ModelGroup.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
         }  # fmt: skip
-        if optimizer is not None:
-            shapes = state_shapes(spec, optimizer).values()
+        if work.optimizer is not None:
+            shapes = state_shapes(spec, work.optimizer).values()
             lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
-            lines["transfers"] += Slot.footprint(batch_size, batch_nnz) + 4 * batch_size * models
+            lines["transfers"] += (
+                Slot.footprint(work.batch_size, work.batch_nnz) + 4 * work.batch_size * models
+            )
         return lines
 
     @staticmethod
-    def device_footprint(
-        spec: ModelSpec,
-        *,
-        optimizer: Optimizer | None,
-        dense: bool,
-        batch_size: int,
-        batch_nnz: int,
-        waves: int,
-    ) -> dict[str, int]:
-        """Return the bytes of device memory of such a backend, by name; see :meth:`footprint`.
+    def device_footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+        """Return the bytes of device memory of such a backend, by name.
 
         Raises
         ------
         DeviceError
             If the model's shape cannot be launched.
         """
-        models = widest(spec, waves)
+        models = widest(spec, work.waves)
         lines = {
             CONTEXT: RESERVED_BYTES,
-            **group_footprint(spec, models, optimizer),
-            "queries": Queries.footprint(spec, models, dense=dense) + UNIT,
+            **group_footprint(spec, models, work.optimizer),
+            "queries": Queries.footprint(spec, models, dense=work.dense) + UNIT,
             "decode": Decoder.footprint(spec),
         }
-        if waves > 1:
+        if work.waves > 1:
             lines["outputs of all waves"] = buffer_bytes(_joint_size(spec), np.float32)
-        if optimizer is not None:
-            kind = DenseSteps if dense else SparseSteps
-            lines |= kind.footprint(spec, models, batch_size, batch_nnz)
+        if work.optimizer is not None:
+            kind = DenseSteps if work.dense else SparseSteps
+            lines |= kind.footprint(spec, models, work.batch_size, work.batch_nnz)
         return lines
 
     def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
@@ -399,9 +372,7 @@ def _fewest_waves(spec: ModelSpec, dense: bool, device_bytes: int) -> int:
     """
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
-        lines = CudaBackend.device_footprint(
-            spec, optimizer=None, dense=dense, batch_size=0, batch_nnz=0, waves=waves
-        )
+        lines = CudaBackend.device_footprint(spec, Workload(None, dense, 0, 0, 0, waves))
         needed = sum(lines.values())
         if needed <= device_bytes:
             return waves

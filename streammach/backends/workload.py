@@ -1,0 +1,33 @@
+"""What a backend's bytes depend on, beside the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streammach.spec import Optimizer
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What decides a backend's bytes beside the model.
+
+    Attributes
+    ----------
+    optimizer : str or None
+        The optimiser; None for a backend that only predicts.
+    dense : bool
+        Whether rows are expanded.
+    batch_size, batch_nnz : int
+        Most rows and values of a batch.
+    threads : int
+        Threads that compute on the CPU.
+    waves : int
+        Groups that the repetitions are trained in.
+    """
+
+    optimizer: Optimizer | None
+    dense: bool
+    batch_size: int
+    batch_nnz: int
+    threads: int
+    waves: int

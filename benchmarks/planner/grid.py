@@ -16,7 +16,8 @@ from benchmarks.machine_facts import facts, parser
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.planning.choose import plan
-from streammach.training.sweep import Training, sweep
+from streammach.training.asked import Training
+from streammach.training.sweep import sweep
 
 RULE = 32  # buckets
 MOST = 128  # repetitions of the rule

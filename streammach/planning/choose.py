@@ -11,11 +11,12 @@ from streammach.backends.base import choose_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DeviceError, UsageError, clean
 from streammach.machine import cores, parse_seconds, size_text
+from streammach.planning.evidence import kind, weighed_again
 from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
 from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
-from streammach.spec import Budget, DataFacts, ModelSpec, Objective, Optimizer, Option, Plan
+from streammach.spec import Budget, DataFacts, ModelSpec, Objective, Optimizer, Option, Pilot, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
@@ -41,6 +42,7 @@ def plan(
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    pilots: Sequence[Pilot] = (),
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
@@ -82,6 +84,9 @@ def plan(
         Threads that compute; all cores otherwise.
     seed : int
         Decides the hashes.
+    pilots : sequence of Pilot
+        Trainings on samples, by which the expected losses are corrected; models of other buckets
+        and kinds are not chosen then. See :func:`streammach.training.pilot.pilot`.
 
     Returns
     -------
@@ -121,7 +126,9 @@ def plan(
         chosen, why_device = "cpu", error.message
         asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
         weighed = candidates(facts, asked, allowed, speed)
-    found = _best(weighed, goal, seconds)
+    weighed = weighed_again(weighed, pilots, facts.n_rows)
+    seen = {kind(pilot) for pilot in pilots}
+    found = _best([c for c in weighed if not seen or kind(c.option) in seen], goal, seconds)
     if found is None:
         raise refused(facts, asked, weighed, allowed, seconds, speed)
     made = Plan(
@@ -132,7 +139,8 @@ def plan(
         (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
         allowed.device_source, found.sizes.waves, goal, replace(found.option, chosen=True),
         _shown(found, weighed),
-        () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed),
+        () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed, pilots),
+        tuple(pilots),
     )  # fmt: skip
     return _with_hashes(made, seed)
 
@@ -255,12 +263,14 @@ def _budgets(
     objective: Objective,
     seconds: float | None,
     speed: float,
+    pilots: Sequence[Pilot],
 ) -> tuple[Budget, ...]:
     """Return what smaller and larger budgets would bring."""
     found = []
     for factor in FACTORS:
         other = allowed.times(factor)
-        best = _best(candidates(facts, asked, other, speed), objective, seconds)
+        weighed = weighed_again(candidates(facts, asked, other, speed), pilots, facts.n_rows)
+        best = _best(weighed, objective, seconds)
         found.append(Budget(other.budget, None if best is None else best.option))
     return tuple(found)
 

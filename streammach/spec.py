@@ -184,10 +184,10 @@ class Option:
     loss, loss_error : float
         Points of the mean of P@1 and P@5 (0 to 100) that it is expected to stay below the best
         model for the same data, and how far that was off on the data sets measured.
-    seconds : float
-        Expected time of its training.
+    seconds, query_seconds : float
+        Expected time of its training, and of a query on one thread.
     fits : bool
-        Whether it keeps within the budget and the time limit.
+        Whether it keeps within the budget.
     chosen : bool
         Whether it is the plan.
     """
@@ -202,6 +202,7 @@ class Option:
     loss: float
     loss_error: float
     seconds: float
+    query_seconds: float
     fits: bool
     chosen: bool
 

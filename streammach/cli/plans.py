@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 MAX_COLUMNS = 100
-HEADING = "      B    R  beside        batch   memory    model  lost        training"
+HEADING = "      B    R  beside        batch   memory    model  lost        query    training"
 
 
 def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) -> Plan:
@@ -38,8 +38,8 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
         "n_repetitions": options["repetitions"],
         "closed_form": not options["no_closed_form"],
     }
-    same = ("exact", "batch_size", "optimizer", "counts", "time", "objective", "device", "threads")
-    asked |= {name: options[name] for name in (*same, "seed")}
+    same = ("exact", "batch_size", "optimizer", "counts", "time", "latency", "objective", "device")
+    asked |= {name: options[name] for name in (*same, "threads", "seed")}
     if options["pilot"] is None:
         return choose(store, **asked)
     from streammach.training.asked import Training  # compiled code loads on demand
@@ -116,13 +116,15 @@ def _option_line(option: Option, plan: Plan) -> str:
     if option.n_buckets == plan.facts.n_classes:
         shape = f"{'exact':>6}{'':>5}"
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
-    time = time_text(option.seconds) if plan.device == "cpu" else "not known"
+    time = query = "not known"
+    if plan.device == "cpu":
+        time, query = time_text(option.seconds), time_text(option.query_seconds)
     if not option.fits:
         time = "does not fit"
     return (
         f"{mark}{shape}  {_beside(option):<11} {option.batch_size:>7,}"
         f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
-        f"{loss:<10}  {time}"
+        f"{loss:<10}  {query:<7}  {time}"
     )
 
 

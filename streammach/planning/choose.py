@@ -38,6 +38,7 @@ def plan(
     counts: str = "auto",
     closed_form: bool = True,
     time: str | float | None = None,
+    latency: str | float | None = None,
     objective: str = "accuracy",
     device: str = "auto",
     threads: int | None = None,
@@ -74,6 +75,8 @@ def plan(
         Room for a closed form beside exact weights of dense rows, if it fits.
     time : str or float, optional
         Most time that the training is expected to take, such as ``2h``, or seconds.
+    latency : str or float, optional
+        Most time that a query, one row of many, is expected to take one thread, such as ``200us``.
     objective : str
         ``accuracy``: the least expected loss, and of options that differ by less than 0.1 points
         the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
@@ -112,12 +115,12 @@ def plan(
     wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
-        chosen, threads or cores(),
+        chosen, threads or cores(), None if time is None else parse_seconds(time),
+        None if latency is None else parse_seconds(latency),
     )  # fmt: skip
     speed = known_speed()
-    seconds = None if time is None else parse_seconds(time)
-    if seconds is not None and chosen != "cpu":
-        raise UsageError("how long a training takes on a GPU is not known yet: --time")
+    if chosen != "cpu" and (time is not None or latency is not None):
+        raise UsageError("how long anything takes on a GPU is not known yet: --time, --latency")
     try:
         weighed = candidates(facts, asked, allowed, speed)
     except DeviceError as error:  # its shape cannot be launched
@@ -128,9 +131,9 @@ def plan(
         weighed = candidates(facts, asked, allowed, speed)
     weighed = weighed_again(weighed, pilots, facts.n_rows)
     seen = {kind(pilot) for pilot in pilots}
-    found = _best([c for c in weighed if not seen or kind(c.option) in seen], goal, seconds)
+    found = _best([c for c in weighed if not seen or kind(c.option) in seen], goal, asked)
     if found is None:
-        raise refused(facts, asked, weighed, allowed, seconds, speed)
+        raise refused(facts, asked, weighed, allowed, speed)
     made = Plan(
         facts, found.model, found.sizes.batch_size, found.sizes.batch_nnz, found.sizes.optimizer,
         found.sizes.dense, found.sizes.pool_blocks, found.sizes.validation_rows,
@@ -139,7 +142,7 @@ def plan(
         (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
         allowed.device_source, found.sizes.waves, goal, replace(found.option, chosen=True),
         _shown(found, weighed),
-        () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed, pilots),
+        () if asked.shaped else _budgets(facts, asked, allowed, goal, speed, pilots),
         tuple(pilots),
     )  # fmt: skip
     return _with_hashes(made, seed)
@@ -184,11 +187,9 @@ def _check_options(
         raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
 
 
-def _best(
-    weighed: Sequence[Candidate], objective: Objective, seconds: float | None
-) -> Candidate | None:
+def _best(weighed: Sequence[Candidate], objective: Objective, asked: Asked) -> Candidate | None:
     """Return the candidate to take, None if none fits."""
-    fitting = [c for c in weighed if c.option.fits and (seconds or 1e18) >= c.option.seconds]
+    fitting = [c for c in weighed if asked.allows(c.option)]
     if not fitting:
         return None
     least = min(c.option.loss for c in fitting)
@@ -261,7 +262,6 @@ def _budgets(
     asked: Asked,
     allowed: Limits,
     objective: Objective,
-    seconds: float | None,
     speed: float,
     pilots: Sequence[Pilot],
 ) -> tuple[Budget, ...]:
@@ -270,7 +270,7 @@ def _budgets(
     for factor in FACTORS:
         other = allowed.times(factor)
         weighed = weighed_again(candidates(facts, asked, other, speed), pilots, facts.n_rows)
-        best = _best(weighed, objective, seconds)
+        best = _best(weighed, objective, asked)
         found.append(Budget(other.budget, None if best is None else best.option))
     return tuple(found)
 

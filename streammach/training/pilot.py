@@ -217,7 +217,7 @@ class _Pilots:
         options = self._options | {
             "n_buckets": option.n_buckets, "n_repetitions": option.n_repetitions,
             "counts": "on" if option.max_pairs else "off", "closed_form": option.closed_form,
-            "time": None,
+            "time": None, "latency": None,
         }  # fmt: skip
         made = plan(sample, **options)
         made = replace(

@@ -12,7 +12,7 @@ from streammach.spec import Option, Pilot
 
 def option(buckets, loss, error=1.0, repetitions=8):
     return Candidate(
-        Option(buckets, repetitions, 0, False, 64, 1, 1, loss, error, 1.0, True, False),
+        Option(buckets, repetitions, 0, False, 64, 1, 1, loss, error, 1.0, 1.0, True, False),
         None, None, (), "",
     )  # fmt: skip
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
 import click
 
+from streammach.cli.apart import apart
 from streammach.cli.data import STAGES
 from streammach.cli.options import (
     bad_row_options,
@@ -47,7 +47,7 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     with --resume where the training was.
     """
     from streammach.files import make_folder  # loads on demand
-    from streammach.machine import memory_limit, reset_peak, within
+    from streammach.machine import memory_limit, within
 
     memory = options["memory"]
     if memory is not None:
@@ -59,8 +59,6 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     if validation is not None and Path(validation).is_file():
         _store([Path(validation)], out / HELD_OUT, store, options, progress)
         options["validation"] = str(out / HELD_OUT)
-    gc.collect()  # so that the peak is the training's own
-    reset_peak()
     run = trained(store, out, options, progress)
     if as_json:
         say_json(run_document(run))
@@ -72,13 +70,19 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
 def _store(
     sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
 ) -> None:
-    """Convert files, unless the store of these files is there already."""
-    from streammach.data.convert import convert  # compiled code loads on demand
-
+    """Convert files in a process of its own, unless the store of these files is there already."""
     if store.exists():
         _check_source(store, sources)
         tell(f"{short_path(store)} is there already")
         return
+    apart(_convert, sources, store, like, options, progress)
+
+
+def _convert(
+    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
+) -> None:
+    from streammach.data.convert import convert  # compiled code loads on demand
+
     labels = list(options["labels"]) if like is None else []
     with Progress(progress, STAGES) as shown:
         done = convert(

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 import warnings
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 import streammach
+from streammach.cli.conduct import MAX_LINE, conduct
 from streammach.cli.output import say_json, tell
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 
 PIPE_CLOSED = 141
 INTERRUPTED = 130
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
-MAX_LINE = 600
 COMMANDS = {
     "explore": "streammach.cli.explore",
     "convert": "streammach.cli.data",
@@ -101,12 +99,8 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
     arguments : list of str
         Its arguments.
     """
-    for signal_name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, signal_name):
-            signal.signal(getattr(signal, signal_name), _interrupt)
     with warnings.catch_warnings():  # warnings said once a command, not once a process
-        warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = _show_warning
+        conduct()
         try:
             code = _run(command, name, arguments)
             return _flushed(code)
@@ -176,15 +170,6 @@ def _document(error: StreammachError) -> dict[str, Any]:
         "byte": error.byte,
         "hint": error.hint,
     }
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):
-        tell(f"streammach: warning: {clean(message, MAX_LINE)}")
 
 
 def _flushed(code: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streammach.cli.apart import apart
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
 from streammach.cli.output import say, say_json, tell
 from streammach.errors import clean
@@ -25,7 +26,8 @@ HEADING = "      B    R  beside        batch   memory    model  lost        quer
 def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) -> Plan:
     """Return the plan for a store that the options of :func:`shape_options` ask for.
 
-    With ``--pilot``, trainings on samples come first, in a folder where one is given.
+    With ``--pilot``, trainings on samples come first, in a process of their own, and in a folder
+    where one is given.
     """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
@@ -42,6 +44,12 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
     asked |= {name: options[name] for name in (*same, "threads", "seed")}
     if options["pilot"] is None:
         return choose(store, **asked)
+    return apart(_piloted, store, options, asked, folder)
+
+
+def _piloted(
+    store: Path, options: dict[str, Any], asked: dict[str, Any], folder: Path | None
+) -> Plan:
     from streammach.training.asked import Training  # compiled code loads on demand
     from streammach.training.pilot import pilot
 

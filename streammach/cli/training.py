@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Progress, say, say_json, short_path, tell
 from streammach.cli.plans import budgets, made_plan, plan_document, shape_text
-from streammach.machine import reset_peak, size_text, time_text
+from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
     from streammach.spec import Plan
@@ -122,18 +121,14 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
 
 def _planned(store: Path, out: Path, options: dict[str, Any]) -> Plan:
     """Return the plan of a training: that of its run, where it goes on after a pilot."""
-    from streammach.files import make_folder  # loads on demand
-    from streammach.training.run import begun, planned
+    from streammach.training.run import begun, planned  # loads on demand
 
     if options["pilot"] is None:
         return made_plan(store, options)
     if begun(out, resume=options["resume"]):
         return planned(out)
-    make_folder(out)
-    made = made_plan(store, options, out)
-    gc.collect()  # so that the peak is the training's own
-    reset_peak()
-    return made
+    beside = next(folder for folder in out.absolute().parents if folder.is_dir())
+    return made_plan(store, options, beside)
 
 
 def _best(run: Run) -> dict[str, Any]:

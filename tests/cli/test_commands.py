@@ -104,27 +104,25 @@ def test_plan_report_and_json(job, capsys, monkeypatch):
     assert sum(host) == document["projected_bytes"] <= document["allowed_bytes"] == 500_000_000
 
 
-def test_fit_converts_and_trains(tiny, train_text, capsys):
+def test_fit_converts_and_trains(tiny, train_text, capfd):
     held = tiny.text("held.vw", tiny.lines(150, 35, namespace=True))
     folder = tiny.folder / "fitted"
     options = ["--out", folder, *BUDGET, "--epochs", 2, "--learning-rate", 0.5, "--transform",
                "binary", "--validation", held]  # fmt: skip
-    code, out, err = run(capsys, "fit", train_text, *options)
+    code, out, err = run(capfd, "fit", train_text, *options)
     assert (code, "held-out P@1" in out, "700 rows" in err) == (0, True, True)
     assert {p.name for p in folder.iterdir()} >= {"train.zarr", "validation.zarr", "model"}
-    held_out = json.loads(run(capsys, "info", folder, "--json")[1])["held_out"]
+    held_out = json.loads(run(capfd, "info", folder, "--json")[1])["held_out"]
     assert "rows of" in held_out
     assert "fitted/validation" in held_out
-    code, out, err = run(capsys, "fit", train_text, *options, "--resume", "--json")
+    code, out, err = run(capfd, "fit", train_text, *options, "--resume", "--json")
     assert code == 0
     assert "is there already" in err
     assert json.loads(out)["best_epoch"] >= 1
-    code, _, err = run(capsys, "fit", held, *options, "--resume")
+    code, _, err = run(capfd, "fit", held, *options, "--resume")
     assert code == 4
     assert "it was made from other files" in one_line(err)
-    code, _, err = run(
-        capsys, "fit", train_text, "--out", tiny.folder / "none", "--memory", "900TB"
-    )
+    code, _, err = run(capfd, "fit", train_text, "--out", tiny.folder / "none", "--memory", "900TB")
     assert (code, (tiny.folder / "none").exists()) == (6, False)
 
 

@@ -149,7 +149,10 @@ def test_an_interrupted_pilot_leaves_nothing(store, no_exact_model, tiny, monkey
     assert list(place.iterdir()) == []
 
 
-def test_a_training_goes_on_with_the_plan_of_its_pilot(store, no_exact_model, tiny, capsys):
+def test_a_training_goes_on_with_the_plan_of_its_pilot(
+    store, no_exact_model, tiny, capsys, monkeypatch
+):
+    monkeypatch.setattr("streammach.cli.plans.apart", lambda work, *given: work(*given))
     out = tiny.folder / "run"
     given = ["train", str(store), "--out", str(out), "--memory", "500MB", "--pilot", "1min",
              "--epochs", "1", "--learning-rate", "0.5", "--transform", "binary"]  # fmt: skip
@@ -158,7 +161,11 @@ def test_a_training_goes_on_with_the_plan_of_its_pilot(store, no_exact_model, ti
     assert told.count("pilot  ") >= 2
     run = sm.Run.open(out)
     assert len(run.plan.pilots) >= 2
-    assert not list(out.glob("pilot-*"))
+    assert not list(tiny.folder.glob("**/pilot-*"))
+    short = [*given[:3], str(tiny.folder / "short"), *given[4:6], "--pilot", "1us"]
+    assert main(short) == 2
+    assert "too short" in capsys.readouterr().err
+    assert not (tiny.folder / "short").exists()
     assert main(given) == 2
     assert "it holds a run already" in capsys.readouterr().err
     assert main([*given, "--resume"]) == 0

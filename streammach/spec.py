@@ -15,6 +15,7 @@ import msgspec
 
 Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = Literal["adagrad", "adam", "sgd"]
+Weights = Literal["float32", "bfloat16"]  # while they are trained
 Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
 Objective = Literal["accuracy", "smallest", "fastest"]
@@ -245,6 +246,8 @@ class Plan:
         Who set it.
     waves : int
         Groups that the repetitions are trained in, one after another.
+    weights : str
+        Type of the weights on the device: ``float32``, or ``bfloat16`` on a GPU.
     objective : str
         ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
@@ -276,6 +279,7 @@ class Plan:
     device_allowed_bytes: int = 0
     device_limit_source: str = ""
     waves: int = 1
+    weights: Weights = "float32"
     objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()

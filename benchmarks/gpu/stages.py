@@ -36,11 +36,12 @@ def seconds(backend, work, repeats, warm=2):
     return statistics.median(found)
 
 
-def opened(shape, *, limit=0, waves=1):
+def opened(shape, *, limit=0, waves=1, weights="float32"):
     """A backend that is ready to train."""
     backend = open_backend(
-        "cuda", shape.model, dense=shape.dense, threads=1, device_bytes=limit, waves=waves
-    )
+        "cuda", shape.model, dense=shape.dense, threads=1, device_bytes=limit, waves=waves,
+        weights_are=weights,
+    )  # fmt: skip
     backend.prepare(shape.training, shape.batch_nnz)
     return backend
 
@@ -153,7 +154,7 @@ def kernel_times(options):
         floors = step_floors(p, shape.batch_size, columns, shape.n_repetitions, rates)
     steps, group, batch = backend._trains, backend._group, batches[-1]
     held, n, nnz = steps._held, batch.n_rows, len(batch.features)
-    rule = Rule(np.float32(0.1), np.float32(1))
+    rule = Rule(np.float32(0.1), np.float32(1), np.uint32(0))
     entries = int(steps._slot._host["indptr"][n])
     columns, unique = shape.n_buckets * shape.n_repetitions, len(np.unique(batch.features))
     work = {
@@ -202,9 +203,9 @@ def top_k(options):
     return out
 
 
-def epoch(options, shape, *, limit=0, waves=1):
+def epoch(options, shape, *, limit=0, waves=1, weights="float32"):
     """Seconds of an epoch from host memory, by drawn batches in turn; memory beside the plan."""
-    backend = opened(shape, limit=limit, waves=waves)
+    backend = opened(shape, limit=limit, waves=waves, weights=weights)
     batches = Rows(shape).batches(options.distinct)
     in_all = -(-shape.n_rows // shape.batch_size)
     measured = min(in_all, options.steps_timed)
@@ -221,22 +222,40 @@ def epoch(options, shape, *, limit=0, waves=1):
     took = (time.perf_counter() - began) * in_all / measured
     taken, allowed = backend.device_bytes()
     work = Workload(
-        shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves
-    )
+        shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves,
+        weights,
+    )  # fmt: skip
     lines = footprint("cuda", shape.model, work)[1]
     backend.close()
     return {
-        "shape": vars(shape), "waves": waves, "batches": in_all, "batches_measured": measured,
-        "seconds": took, "projected_bytes": sum(lines.values()) - lines["context"],
-        "taken_bytes": taken, "allowed_bytes": allowed,
+        "shape": vars(shape), "waves": waves, "weights": weights, "batches": in_all,
+        "batches_measured": measured, "seconds": took,
+        "projected_bytes": sum(lines.values()) - lines["context"], "taken_bytes": taken,
+        "allowed_bytes": allowed,
     }  # fmt: skip
 
 
-def repeat(options):
+def rounding(options):
+    """How far bfloat16 weights are from float32 ones after a step, in units of the last place."""
+    shape = options.sparse
+    (batch,) = Rows(shape).batches(1)
+    found = {}
+    for weights in ("float32", "bfloat16"):
+        backend = opened(shape, weights=weights)
+        backend.step(batch, 0.1)
+        found[weights] = backend.arrays()["weights"].copy()
+        backend.close()
+    exact = found["float32"][found["float32"] != 0].astype(np.float64)
+    moved = found["bfloat16"][found["float32"] != 0] - exact
+    moved /= 2.0 ** (np.floor(np.log2(np.abs(exact))) - 7)
+    return {"largest": float(np.abs(moved).max()), "mean": float(moved.mean()), "n": len(moved)}
+
+
+def repeat(options, weights="float32"):
     """Whether the same batches give the same bytes twice, and in two waves."""
     shape, digests = options.sparse, []
     for waves in (1, 1, 2):
-        backend = opened(shape, waves=waves)
+        backend = opened(shape, waves=waves, weights=weights)
         for wave in range(backend.n_waves):
             backend.select(wave)
             for batch in Rows(shape).batches(options.distinct):

@@ -11,7 +11,7 @@ from streammach.backends.workload import Workload
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, ModelSpec, TrainSpec
+from streammach.spec import Estimator, ModelSpec, TrainSpec, Weights
 
 DEVICES = ("cpu", "cuda")
 
@@ -130,6 +130,7 @@ def open_backend(
     weights: dict[str, NDArray[Any]] | None = None,
     device_bytes: int = 0,
     waves: int = 0,
+    weights_are: Weights = "float32",
 ) -> Backend:
     """Return a backend for a model.
 
@@ -151,25 +152,30 @@ def open_backend(
         Most bytes of a device's own memory; 0 for what is free.
     waves : int
         Groups that the repetitions are trained in; 0 for the fewest that fit for predicting.
+    weights_are : str
+        Type of the weights while they are trained: bfloat16 on a GPU alone.
 
     Raises
     ------
     DeviceError
-        If there is no such device.
+        If there is no such device, or it has no such weights.
     BudgetError
         If the model does not fit its memory.
     """
     if device == "cpu":
         from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
 
+        if weights_are != "float32":
+            raise DeviceError(f"the CPU trains float32 weights, not {weights_are}")
         return CpuBackend(spec, dense=dense, threads=threads, weights=weights)
     if device == "cuda":
         free = device_limit(device)  # before Numba's CUDA target is imported
         from streammach.backends.cuda.backend import CudaBackend
 
         return CudaBackend(
-            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves
-        )
+            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves,
+            weights_are=weights_are,
+        )  # fmt: skip
     raise DeviceError(f"'{clean(device)}' is no device; known are {', '.join(DEVICES)}")
 
 

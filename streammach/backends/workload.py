@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streammach.spec import Optimizer
+from streammach.spec import Optimizer, Weights
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Workload:
         Threads that compute on the CPU.
     waves : int
         Groups that the repetitions are trained in.
+    weights : str
+        Type of the weights on a device that has memory of its own.
     """
 
     optimizer: Optimizer | None
@@ -31,3 +33,4 @@ class Workload:
     batch_nnz: int
     threads: int
     waves: int
+    weights: Weights = "float32"

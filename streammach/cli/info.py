@@ -95,7 +95,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
+        ("training", f"{plan.weights}, {training.optimizer}, rate {training.learning_rate:.3g}, "
                      f"{training.transform} values, smoothing {training.label_smoothing:g}, "
                      f"batch {training.batch_size:,}"),
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
@@ -113,6 +113,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         "counts_bytes": model.counts_bytes,
         "estimator": model.estimator, "learning_rate": training.learning_rate,
         "transform": training.transform, "optimizer": training.optimizer,
+        "weights": plan.weights,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": result.history, "best_epoch": result.best_epoch + 1,
         "validation": result.validation, "held_out": run.settings.held_out,

@@ -42,6 +42,7 @@ def made_plan(store: Path, options: dict[str, Any]) -> Plan:
         time=options["time"],
         objective=options["objective"],
         device=options["device"],
+        weights=options["weights"],
         threads=options["threads"],
         seed=options["seed"],
     )
@@ -76,7 +77,7 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
-        f"chosen   {shape_text(plan)} float32, {plan.optimizer}, batch {plan.batch_size:,}",
+        f"chosen   {shape_text(plan)} {plan.weights}, {plan.optimizer}, batch {plan.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
     ]
@@ -176,6 +177,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "exact": plan.model.exact,
             "batch_size": plan.batch_size,
             "optimizer": plan.optimizer,
+            "weights": plan.weights,
             "dense": plan.dense,
             "max_pairs": plan.max_pairs,
             "closed_form": plan.closed_form,

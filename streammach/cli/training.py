@@ -97,8 +97,8 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     speed()
     chosen = made_plan(store, options)
     tell(
-        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} float32, "
-        f"{chosen.device_text}"
+        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
+        f"{chosen.weights}, {chosen.device_text}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):

@@ -9,7 +9,7 @@ from streammach.backends.base import footprint
 from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
-from streammach.spec import DataFacts, Line, ModelSpec, Optimizer
+from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Weights
 
 # Measured: 245 MB of Python, libraries and compiled kernels, and 100 MB while kernels are compiled
 # in a first run.
@@ -43,6 +43,8 @@ class Sizes:
         Threads that compute.
     waves : int
         Groups that the repetitions are trained in, one after another.
+    weights : str
+        Type of the weights on the device.
     """
 
     batch_size: int
@@ -57,13 +59,15 @@ class Sizes:
     device: str
     threads: int
     waves: int = 1
+    weights: Weights = "float32"
 
     @property
     def work(self) -> Workload:
         """What a backend's bytes depend on."""
         return Workload(
-            self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves
-        )
+            self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves,
+            self.weights,
+        )  # fmt: skip
 
 
 def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]:

@@ -20,7 +20,7 @@ from streammach.planning.accuracy import (
 from streammach.planning.cost import cost
 from streammach.planning.ledger import Sizes, bytes_in, ledger
 from streammach.planning.limits import Limits
-from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option
+from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option, Weights
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
@@ -62,6 +62,8 @@ class Asked:
         The device.
     threads : int
         Threads that compute.
+    weights : str
+        Type of the weights on the device.
     """
 
     n_buckets: int | None
@@ -73,6 +75,7 @@ class Asked:
     closed_form: bool
     device: str
     threads: int
+    weights: Weights = "float32"
 
     @property
     def shaped(self) -> bool:
@@ -118,11 +121,13 @@ def candidates(facts: DataFacts, asked: Asked, limits: Limits, speed: float) -> 
     Raises
     ------
     UsageError
-        If counts are asked for that cannot be.
+        If counts or weights are asked for that cannot be.
     DeviceError
         If no model of the shape asked for can be launched on the device.
     """
     ways = list(_ways(facts, asked))
+    if asked.weights != "float32" and ways[0].dense:
+        raise UsageError(f"rows are dense: --weights {asked.weights}")
     found: list[Candidate] = []
     refused: DeviceError | None = None
     for beside in _beside(facts, ways[0], asked):
@@ -200,7 +205,7 @@ def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
                     batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
                     min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
                     asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
-                    asked.threads, waves,
+                    asked.threads, waves, asked.weights,
                 )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ class Trainer:
         decided = [
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
             plan.validation_rows, plan.validation_nnz, plan.max_pairs,
-            plan.closed_form, self._spec,
+            plan.closed_form, plan.weights, self._spec,
             self._transform, self._rate, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
@@ -205,7 +205,7 @@ class _Session:
         self._backend: Backend = open_backend(
             self._plan.device, self._plan.model, dense=self._plan.dense,
             threads=self._plan.threads, device_bytes=self._plan.device_allowed_bytes,
-            waves=self._plan.waves,
+            waves=self._plan.waves, weights_are=self._plan.weights,
         )  # fmt: skip
         self._began = time.monotonic()
         self._failed_saves = 0

@@ -18,7 +18,7 @@ from streammach.backends.cuda import probe
 from streammach.backends.workload import Workload
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DeviceError, Interrupted
+from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from tests.builders import TinyData, block_of, spec_of
@@ -102,6 +102,30 @@ def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
     assert [h["loss"] for h in resumed.result.history] == pytest.approx(
         [h["loss"] for h in run.result.history], rel=1e-6
     )
+
+
+def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
+    data, plan, run, tmp_path, monkeypatch
+):
+    narrow = sm.plan(data, device="cuda", weights="bfloat16", **MODEL)
+    lines = [{x.name: x.n_bytes for x in p.ledger if x.where == "device"} for p in (plan, narrow)]
+    assert 2 * lines[1].pop("weights") == pytest.approx(lines[0].pop("weights"), abs=1024)
+    assert lines[0] == lines[1]
+    whole = fit(data, tmp_path / "whole", narrow)
+    assert 0 < whole.result.device_peak_bytes <= whole.result.device_projected_bytes
+    found, expected = whole.model.weights, run.model.weights
+    assert not (found.view(np.uint32) & 0xFFFF).any()
+    assert np.abs(found - expected).mean() < 0.01 * np.abs(expected).max()
+    ours, theirs = (r.result.history[-1] for r in (whole, run))
+    assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.01)
+    in_waves = replace(narrow, waves=2)
+    stop = StopAfter(8, monkeypatch)  # within the second wave
+    with pytest.raises(Interrupted):
+        fit(data, tmp_path / "run", in_waves, callbacks=[stop])
+    monkeypatch.undo()
+    with pytest.raises(MismatchError):
+        fit(data, tmp_path / "run", plan, resume=True)
+    assert model_bytes(fit(data, tmp_path / "run", in_waves, resume=True)) == model_bytes(whole)
 
 
 def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path, monkeypatch):
@@ -207,6 +231,10 @@ def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
     text = capsys.readouterr().out
     assert "(Numba's simulator)" in text
     assert "\nGPU      context" in text
+    assert main(["plan", str(data), "--device", "cuda", "--weights", "bfloat16", *shape]) == 0
+    assert "chosen   4 x 5 bfloat16, adagrad" in capsys.readouterr().out
+    assert main(["plan", str(data), "--weights", "bfloat16", *shape]) == 2
+    assert "bfloat16 weights are for a GPU, the device is the CPU" in capsys.readouterr().err
     assert main(["info", str(run.path)]) == 0
     assert "GPU       buffers projected" in capsys.readouterr().out
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
-from streammach.backends.cuda.group import ModelGroup, Rule, group_edges, widest
-from streammach.backends.cuda.group import footprint as group_footprint
+from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.memory import UNIT, DeviceArray, buffer_bytes, open_memory
 from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.slot import Slot
@@ -27,7 +26,10 @@ from streammach.backends.cuda.steps import (
     Steps,
     query_rows,
 )
+from streammach.backends.cuda.tables import Tables
 from streammach.backends.cuda.topk import Decoder
+from streammach.backends.cuda.waves import group_edges, widest
+from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.estimators import KINDS, estimates
 from streammach.backends.optimizers import corrected, state_shapes
 from streammach.backends.workload import Workload
@@ -35,7 +37,7 @@ from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec
+from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
 
 WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
 
@@ -57,6 +59,8 @@ class CudaBackend:
     waves : int
         Groups that the repetitions are trained in, one after another; 0 for the fewest that fit a
         backend that only predicts.
+    weights_are : str
+        Type of the weights on the device; bfloat16 for sparse rows alone.
 
     Raises
     ------
@@ -76,7 +80,9 @@ class CudaBackend:
         weights: dict[str, NDArray[Any]] | None = None,
         device_bytes: int,
         waves: int = 0,
+        weights_are: Weights = "float32",
     ) -> None:
+        assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
         self.spec, self.dense = spec, dense
         waves = waves or _fewest_waves(spec, dense, device_bytes)
         self._edges = group_edges(spec, waves)
@@ -99,7 +105,7 @@ class CudaBackend:
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
-            self._group = ModelGroup(self._memory, spec, self.codes, self._most)
+            self._group = ModelGroup(self._memory, spec, self.codes, self._most, weights_are)
             self._group.take(*self._edges[0])
             self._group.read(self._host)
 
@@ -113,7 +119,7 @@ class CudaBackend:
             "tables": spec.n_classes * spec.n_repetitions
             * hashing.code_type(spec.n_buckets).itemsize,
             "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
-            "transfers": ModelGroup.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
+            "transfers": Tables.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
         }  # fmt: skip
         if work.optimizer is not None:
             shapes = state_shapes(spec, work.optimizer).values()
@@ -135,7 +141,7 @@ class CudaBackend:
         models = widest(spec, work.waves)
         lines = {
             CONTEXT: RESERVED_BYTES,
-            **group_footprint(spec, models, work.optimizer),
+            **ModelGroup.footprint(spec, models, work.optimizer, work.weights),
             "queries": Queries.footprint(spec, models, dense=work.dense) + UNIT,
             "decode": Decoder.footprint(spec),
         }
@@ -196,8 +202,10 @@ class CudaBackend:
         assert self._trains is not None
         self._steps[0] += 1
         self._wave_steps += 1
-        numbers = corrected(training, rate, int(self._steps[0]))
-        rule = Rule(*(np.float32(x) for x in numbers))
+        number = int(self._steps[0])
+        rate, epsilon = corrected(training, rate, number)
+        key = rounding_key(training.seed, number)
+        rule = Rule(np.float32(rate), np.float32(epsilon), key)
         with self._memory.use():
             self._ahead = True
             return self._trains.step(self._group, batch, training.label_smoothing, rule)

@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, items, kernels, steps
+from streammach.backends.cuda import decode, items, kernels, resident, steps
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -56,6 +56,7 @@ def signatures():
         "backward bfloat16": types.void(*backward, u),
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
+        "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "expand": types.void(i, f, i, int64, int64, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
@@ -81,6 +82,7 @@ def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
     yield "mark", "mark", items.mark, (items.THREADS, 4), False
     yield "place", "place", items.place, (items.THREADS, 4), False
+    yield "gather", "gather", resident.gather, (resident.THREADS, 4), False
     yield "expand", "expand", steps.expand, (items.THREADS, 4), False
     for n_buckets, n_models in STEPS:
         for weights_are in CODINGS:

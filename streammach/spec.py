@@ -248,6 +248,8 @@ class Plan:
         Groups that the repetitions are trained in, one after another.
     weights : str
         Type of the weights on the device: ``float32``, or ``bfloat16`` on a GPU.
+    resident : bool
+        Whether the store's rows are kept in the device's memory, decoded once.
     objective : str
         ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
@@ -280,6 +282,7 @@ class Plan:
     device_limit_source: str = ""
     waves: int = 1
     weights: Weights = "float32"
+    resident: bool = False
     objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
@@ -304,6 +307,8 @@ class Plan:
     def device_text(self) -> str:
         """The device, what it has, and why it was chosen."""
         waves = f", {self.waves} waves of repetitions" if self.waves > 1 else ""
+        if self.device_allowed_bytes:
+            waves += ", rows kept on the GPU" if self.resident else ", rows streamed"
         why = f" ({self.device_reason})" if self.device_reason else ""
         return f"{self.device}, {self.threads} threads{waves}{why}"
 

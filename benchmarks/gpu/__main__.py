@@ -57,6 +57,7 @@ def stage_list(options):
         "kernels": lambda: stages.kernel_times(options),
         "top-k": lambda: stages.top_k(options),
         "epoch": lambda: stages.epoch(options, sparse),
+        "resident epoch": lambda: stages.epoch(options, sparse, resident=True),
         "repeat": lambda: stages.repeat(options),
         "bfloat16 rounding": lambda: stages.rounding(options),
         "bfloat16 epoch": lambda: stages.epoch(options, sparse, weights="bfloat16"),

@@ -25,6 +25,8 @@ class Workload:
         Groups that the repetitions are trained in.
     weights : str
         Type of the weights on a device that has memory of its own.
+    kept_rows, kept_nnz : int
+        Rows of a store and their values that such a device keeps; zeros where they are streamed.
     """
 
     optimizer: Optimizer | None
@@ -34,3 +36,5 @@ class Workload:
     threads: int
     waves: int
     weights: Weights = "float32"
+    kept_rows: int = 0
+    kept_nnz: int = 0

@@ -164,6 +164,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "threads": plan.threads,
             "limit_source": plan.limit_source,
             "waves": plan.waves,
+            "resident": plan.resident,
             "allowed_bytes": plan.device_allowed_bytes,
             "projected_bytes": plan.device_projected_bytes,
         },

@@ -151,7 +151,7 @@ def plan(
         found.sizes.validation_nnz, found.sizes.max_pairs, found.sizes.closed_form,
         chosen, found.sizes.threads, allowed.host, allowed.host_source, found.lines,
         (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
-        allowed.device_source, found.sizes.waves, found.sizes.weights, goal,
+        allowed.device_source, found.sizes.waves, found.sizes.weights, found.sizes.resident, goal,
         replace(found.option, chosen=True), _shown(found, weighed),
         () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ DENSE_SHARE = 0.1  # from this density on, matrix products are faster than spars
 # By dense: measured to be fast on the CPU, accuracy does not depend on it.
 BATCH = {"cpu": {False: 1024, True: 256}, "cuda": {False: 4096, True: 256}}
 MAX_WAVES = {"cpu": 1, "cuda": 8}
+RESIDENT = {"cpu": (False,), "cuda": (True, False)}
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
 POOL_BLOCKS = (8, 4, 2, 1)
@@ -191,7 +193,7 @@ def _way(
 
 
 def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: more waves, smaller pools, smaller batches."""
+    """Yield the ways to run, the best first: streamed, more waves, smaller pools, and batches."""
     dense = facts.density >= DENSE_SHARE
     usual = max(MIN_BATCH, min(BATCH[asked.device][dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
@@ -200,12 +202,14 @@ def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
     for batch in [min(asked.batch_size, facts.n_rows)] if asked.batch_size else batches:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
-            for waves in range(1, MAX_WAVES[asked.device] + 1):
+            for waves, resident in itertools.product(
+                range(1, MAX_WAVES[asked.device] + 1), RESIDENT[asked.device]
+            ):
                 yield Sizes(
                     batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
                     min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
                     asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
-                    asked.threads, waves, asked.weights,
+                    asked.threads, waves, asked.weights, resident,
                 )  # fmt: skip
 
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 from streammach.backends.base import Backend
 from streammach.data.reader import Reader
+from streammach.data.resident import OrderReader, block_batches, row_lengths
+from streammach.data.row_order import RowOrder
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
 from streammach.spec import Plan, TrainSpec
 from streammach.training.holdout import HeldOut
+
+Feed = Reader | OrderReader
 
 
 def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
@@ -27,8 +31,10 @@ def open_reader(
     held: HeldOut,
     *,
     rows: int | None = None,
-) -> Reader:
+) -> Feed:
     """Return the reader of a training, whose batches have the room that the plan gives them.
+
+    A backend that keeps the store's rows is shown those that it does not have yet.
 
     Parameters
     ----------
@@ -44,7 +50,24 @@ def open_reader(
         Rows to leave out.
     rows : int, optional
         Use the first rows of the store only.
+
+    Raises
+    ------
+    StoreError, DiskError
+        If the store cannot be read.
     """
+    keeper = backend.keeper
+    if keeper is not None:
+        order = RowOrder(
+            dataset.facts, seed=spec.seed, pool_blocks=plan.pool_blocks, held=held.mask, rows=rows
+        )
+        known = keeper.count(spec.transform)
+        for batch in block_batches(dataset, spec.transform, known, order.end):
+            keeper.keep(batch, spec.transform)
+        return OrderReader(
+            order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
+            batch_nnz=plan.batch_nnz,
+        )  # fmt: skip
     return Reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=plan.batch_nnz,
         pool_blocks=plan.pool_blocks, transform=spec.transform,
@@ -71,7 +94,11 @@ class Start:
 
 
 def train_epoch(
-    backend: Backend, reader: Reader, spec: TrainSpec, epoch: int, start: Start = Start()
+    backend: Backend,
+    reader: Feed,
+    spec: TrainSpec,
+    epoch: int,
+    start: Start = Start(),
 ) -> Iterator[Step]:
     """Train on the rows of one epoch, once for each wave; yield after each batch.
 

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from streammach.backends.base import Backend, open_backend
-from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
 from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
@@ -26,7 +25,7 @@ from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
-from streammach.training.loop import Start, open_reader, train_epoch
+from streammach.training.loop import Feed, Start, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
 from streammach.training.signals import StopSignals
@@ -202,10 +201,12 @@ class _Session:
         self._signals = signals
         self._plan = trainer.plan
         self._callbacks = trainer._callbacks
+        facts = self._plan.facts
         self._backend: Backend = open_backend(
             self._plan.device, self._plan.model, dense=self._plan.dense,
             threads=self._plan.threads, device_bytes=self._plan.device_allowed_bytes,
             waves=self._plan.waves, weights_are=self._plan.weights,
+            keep=(facts.n_rows, facts.nnz) if self._plan.resident else (0, 0),
         )  # fmt: skip
         self._began = time.monotonic()
         self._failed_saves = 0
@@ -263,7 +264,7 @@ class _Session:
         self,
         progress: Progress,
         spec: TrainSpec,
-        reader: Reader,
+        reader: Feed,
         held: HeldOut,
         checkpoints: Checkpoints,
     ) -> tuple[Progress, State]:
@@ -302,12 +303,17 @@ class _Session:
         call(self._callbacks, "on_epoch_end", state)
         return msgspec.structs.replace(progress, stopped=asked or state.stop_reason), state
 
-    def _done(self, progress: Progress, reader: Reader) -> int:
+    def _done(self, progress: Progress, reader: Feed) -> int:
         """Return the rows of the epoch that are done: all of them when the last wave is."""
         return (progress.wave * reader.n_rows + progress.row) // self._backend.n_waves
 
     def _measured(
-        self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float
+        self,
+        progress: Progress,
+        spec: TrainSpec,
+        reader: Feed,
+        held: HeldOut,
+        speed: float,
     ) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "epoch": progress.epoch + 1,
@@ -395,7 +401,7 @@ class _Session:
         self,
         progress: Progress,
         spec: TrainSpec,
-        reader: Reader,
+        reader: Feed,
         first_row: int = 0,
         seconds: float = 0.0,
     ) -> State:

@@ -16,8 +16,10 @@ from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.items import Sorter
 from streammach.backends.cuda.launch import decode_bounds, decode_shape
 from streammach.backends.cuda.memory import Memory
+from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot
 from streammach.backends.estimators import KINDS
+from streammach.rows.batch import Chosen
 from tests.backends.device import Device, batch_of
 from tests.builders import block_of, dense_block, spec_of, training
 from tests.reference.decoding import topk
@@ -107,6 +109,37 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
         assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
         block = block_of(rng, n_rows, 6, 5, most=3)
+
+
+@pytest.mark.parametrize("most", [6, 70])
+def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
+    memory, block = Memory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
+    weights = rng.uniform(0.5, 2, 23).astype(np.float32)
+    whole = batch_of(block, 90, weights)
+    kept = Resident(memory, 23, block.nnz)
+    for _ in range(2):  # the second time over the first
+        kept.keep(batch_of(block.part(0, 9), 90, weights[:9]), "raw")
+        assert (kept.count("raw"), kept.count("l2")) == (9, 0)
+        kept.keep(batch_of(block.part(9, 23), 90, weights[9:]), "raw")
+        assert kept.count("raw") == 23
+        kept.keep(batch_of(block.part(0, 3), 90), "l2")
+        assert (kept.count("raw"), kept.count("l2")) == (0, 3)
+        kept.keep(whole, "again")
+    sent, gathered = Slot(memory, 9, 700), Slot(memory, 9, 700, kept)
+    for n in (9, 4):
+        rows = rng.permutation(23)[:n]
+        lengths = np.diff(block.indptr)[rows]
+        chosen = Chosen(rows, np.concatenate([[0], np.cumsum(lengths)]))
+        m = gathered.load(chosen)
+        places = np.concatenate([np.arange(*block.indptr[r : r + 2]) for r in rows])
+        assert m == sent.fill(
+            chosen.indptr, block.features[places], whole.values[places], block.labels[rows],
+            weights[rows],
+        )  # fmt: skip
+        counts = {"indptr": n + 1, "labels": n, "importance": n}
+        for name in sent.held:
+            count = counts.get(name, m)
+            assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
 
 
 def test_empty_rows_are_cut_into_the_bias_alone():

@@ -69,6 +69,20 @@ def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
     assert not chosen.model.exact
 
 
+def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
+    shape = {"n_buckets": 32, "n_repetitions": 25, "counts": "off"}
+    roomy, tight = (plan(facts(), memory=memory, **shape) for memory in ("2GB", "1GB"))
+    assert (roomy.resident, tight.resident, roomy.waves, tight.waves) == (True, False, 1, 1)
+    kept = on_device(roomy)["rows of the store"]
+    assert kept == pytest.approx(8 * roomy.facts.nnz + 16 * roomy.facts.n_rows, rel=1e-4)
+    assert "rows of the store" not in on_device(tight)
+    assert ("rows kept on the GPU" in roomy.device_text, "streamed" in tight.device_text) == (
+        True, True,
+    )  # fmt: skip
+    assert roomy.projected_bytes < tight.projected_bytes  # no pools of decoded rows
+    assert not plan(facts(), device="cpu", memory="2GB").resident
+
+
 def test_bfloat16_weights_take_half_the_room():
     shape = {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
     wide, narrow = (plan(facts(), weights=name, **shape) for name in ("float32", "bfloat16"))

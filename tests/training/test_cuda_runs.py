@@ -71,9 +71,29 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
         assert ours["p_at_1"] == pytest.approx(theirs["p_at_1"])
-    assert (run.plan.device, run.plan.dense) == ("cuda", False)
+    assert (run.plan.device, run.plan.dense, run.plan.resident) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
+
+
+@pytest.mark.parametrize("transform", ["l2", "auto"])
+def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
+    transform, data, plan, tmp_path, monkeypatch
+):
+    """Trials of all transforms fill the device again and again; a run may go on the other way."""
+    assert plan.resident
+    streamed = replace(plan, resident=False)
+    options = {"transform": transform, "epochs": 2}
+    found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
+    assert model_bytes(found[0]) == model_bytes(found[1])
+    assert found[0].settings == found[1].settings
+    for name, first, then in (("there", plan, streamed), ("back", streamed, plan)):
+        stop = StopAfter(4, monkeypatch)
+        with pytest.raises(Interrupted):
+            fit(data, tmp_path / name, first, callbacks=[stop], **options)
+        monkeypatch.undo()
+        resumed = fit(data, tmp_path / name, then, resume=True, **options)
+        assert model_bytes(resumed) == model_bytes(found[0])
 
 
 def test_a_model_of_one_device_is_served_on_the_other(run, rows, tmp_path):
@@ -236,7 +256,9 @@ def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
     assert main(["plan", str(data), "--weights", "bfloat16", *shape]) == 2
     assert "bfloat16 weights are for a GPU, the device is the CPU" in capsys.readouterr().err
     assert main(["info", str(run.path)]) == 0
-    assert "GPU       buffers projected" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "GPU       buffers projected" in text
+    assert "rows kept on the GPU" in text
 
 
 def test_a_command_without_a_gpu_ends_with_exit_code_5(data, monkeypatch, capsys):

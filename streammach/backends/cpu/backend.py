@@ -25,7 +25,7 @@ from streammach.backends.cpu.lanes import LANES
 from streammach.backends.estimators import KINDS, estimates
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
 
@@ -145,12 +145,18 @@ class CpuBackend:
             self._buffers.clear()
             self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
 
+    @property
+    def keeper(self) -> None:
+        """Nothing: rows are streamed."""
+        return
+
     def select(self, wave: int, done: int = 0) -> None:
         """Do nothing: all models are here."""
 
-    def step(self, batch: Batch, rate: float) -> float:
+    def step(self, batch: Batch | Chosen, rate: float) -> float:
         """Train on one batch; return the loss summed over its rows and models, in nats."""
         assert self._training is not None, "prepare() comes first"
+        assert isinstance(batch, Batch), "no rows are kept"
         self._steps[0] += 1
         if self.dense:
             self._dense_forward(batch)

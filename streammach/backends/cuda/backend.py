@@ -17,6 +17,7 @@ from streammach import hashing
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.memory import UNIT, DeviceArray, buffer_bytes, open_memory
 from streammach.backends.cuda.probe import RESERVED_BYTES
+from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot
 from streammach.backends.cuda.steps import (
     QUERY_NNZ,
@@ -35,7 +36,7 @@ from streammach.backends.optimizers import corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.errors import BudgetError
 from streammach.machine import size_text
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
 
@@ -61,6 +62,13 @@ class CudaBackend:
         backend that only predicts.
     weights_are : str
         Type of the weights on the device; bfloat16 for sparse rows alone.
+    keep : tuple of int
+        Rows of a store, and their values, that are kept on the device; zeros where they are sent.
+
+    Attributes
+    ----------
+    keeper : Resident or None
+        Where they are kept.
 
     Raises
     ------
@@ -81,6 +89,7 @@ class CudaBackend:
         device_bytes: int,
         waves: int = 0,
         weights_are: Weights = "float32",
+        keep: tuple[int, int] = (0, 0),
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
         self.spec, self.dense = spec, dense
@@ -108,6 +117,7 @@ class CudaBackend:
             self._group = ModelGroup(self._memory, spec, self.codes, self._most, weights_are)
             self._group.take(*self._edges[0])
             self._group.read(self._host)
+            self.keeper = Resident(self._memory, *keep) if any(keep) else None
 
     @staticmethod
     def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
@@ -119,14 +129,13 @@ class CudaBackend:
             "tables": spec.n_classes * spec.n_repetitions
             * hashing.code_type(spec.n_buckets).itemsize,
             "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
-            "transfers": Tables.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
+            "transfers": Tables.host_bytes(spec, models) + Slot.host_footprint(rows, QUERY_NNZ),
         }  # fmt: skip
         if work.optimizer is not None:
             shapes = state_shapes(spec, work.optimizer).values()
             lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
-            lines["transfers"] += (
-                Slot.footprint(work.batch_size, work.batch_nnz) + 4 * work.batch_size * models
-            )
+            slot = Slot.host_footprint(work.batch_size, work.batch_nnz, resident=work.kept_rows > 0)
+            lines["transfers"] += slot + 4 * work.batch_size * models
         return lines
 
     @staticmethod
@@ -149,7 +158,11 @@ class CudaBackend:
             lines["outputs of all waves"] = buffer_bytes(_joint_size(spec), np.float32)
         if work.optimizer is not None:
             kind = DenseSteps if work.dense else SparseSteps
-            lines |= kind.footprint(spec, models, work.batch_size, work.batch_nnz)
+            lines |= kind.footprint(
+                spec, models, work.batch_size, work.batch_nnz, resident=work.kept_rows > 0
+            )
+        if work.kept_rows:
+            lines["rows of the store"] = Resident.footprint(work.kept_rows, work.kept_nnz)
         return lines
 
     def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
@@ -174,8 +187,9 @@ class CudaBackend:
                 self._trains = None  # its buffers go before new ones come
                 kind = DenseSteps if self.dense else SparseSteps
                 self._trains = kind(
-                    self._memory, self.spec, self._most, training.batch_size, batch_nnz
-                )
+                    self._memory, self.spec, self._most, training.batch_size, batch_nnz,
+                    self.keeper,
+                )  # fmt: skip
                 self._room = (training.batch_size, batch_nnz)
             self._open_prediction()  # it must fit when an epoch has been trained
 
@@ -195,7 +209,7 @@ class CudaBackend:
         with self._memory.use():
             self._turn_to(wave)
 
-    def step(self, batch: Batch, rate: float) -> float:
+    def step(self, batch: Batch | Chosen, rate: float) -> float:
         """Train on one batch; return the loss summed over its rows and the models, in nats."""
         training = self._training
         assert training is not None, "prepare() comes first"
@@ -279,7 +293,7 @@ class CudaBackend:
 
     def close(self) -> None:
         """Give the device's memory back."""
-        self._trains = self._predicts = None
+        self._trains = self._predicts = self.keeper = None
         del self._group
         self._memory.close()
 

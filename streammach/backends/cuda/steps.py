@@ -14,9 +14,10 @@ from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.items import RESIDENT, SEGMENT, THREADS, Items, Sorter, most_slots
 from streammach.backends.cuda.launch import launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot
 from streammach.jit import Array, Number
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import ModelSpec
 
@@ -27,7 +28,7 @@ QUERY_NNZ = 1 << 20
 class Steps(Protocol):
     """Trains a group on batches."""
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+    def step(self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule) -> float:
         """Train on one batch; return the loss summed over its rows and the group's models."""
         ...
 
@@ -62,13 +63,18 @@ class SparseSteps:
         Most models of a group.
     n_rows, nnz : int
         Most rows and values of a batch.
+    resident : Resident, optional
+        Where batches are gathered from.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
+        resident: Resident | None,
+    ) -> None:  # fmt: skip
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slot = Slot(memory, n_rows, nnz)
+        self._slot = Slot(memory, n_rows, nnz, resident)
         self._sorter = Sorter(memory, n_rows, nnz, spec.n_features)
         self._losses = memory.page_locked(n_rows * models, np.float32)
 
@@ -79,22 +85,22 @@ class SparseSteps:
         return {**_residual_sizes(spec, models, n_rows), "partial": partial}
 
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+    def footprint(
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+    ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slot.footprint(n_rows, nnz),
+            "batch": Slot.footprint(n_rows, nnz, resident=resident),
             "batch by features": Sorter.footprint(n_rows, nnz),
             "sorting": Sorter.working_bytes(n_rows, nnz),
         }
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+    def step(self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule) -> float:
         """Train on one batch; return the loss summed over its rows and the group's models."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
-        entries = self._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        )
+        entries = self._slot.load(batch)
         group.forward(self._slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"])
         self._sorter.sort(self._slot, n, nnz, entries)
         group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
@@ -185,13 +191,18 @@ class DenseSteps:
         Most models of a group.
     n_rows, nnz : int
         Most rows and values of a batch.
+    resident : Resident, optional
+        Where batches are gathered from.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
+        resident: Resident | None,
+    ) -> None:  # fmt: skip
         self._memory, self._rows = memory, spec.n_features + 1
         sizes = self._sizes(spec, models, n_rows)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slot = Slot(memory, n_rows, nnz)
+        self._slot = Slot(memory, n_rows, nnz, resident)
         self._products = Products(memory, spec, n_rows)
         self._losses = memory.page_locked(n_rows * models, np.float32)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
@@ -209,22 +220,23 @@ class DenseSteps:
         return {**_residual_sizes(spec, models, n_rows), "gradient": gradient}
 
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+    def footprint(
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+    ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows)
         row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slot.footprint(n_rows, nnz) + Products.footprint(spec, n_rows),
+            "batch": Slot.footprint(n_rows, nnz, resident=resident)
+            + Products.footprint(spec, n_rows),
         }
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
+    def step(self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule) -> float:
         """Train on one batch; return the loss summed over its rows and the group's models."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
-        entries = self._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        )
+        entries = self._slot.load(batch)
         x = self._products.expanded(self._slot, n, entries)
         z = self._products.logits(group, x, held["z"])
         group.forward(

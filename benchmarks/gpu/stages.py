@@ -169,16 +169,16 @@ def kernel_times(options):
     steps, group, batch = backend._trains, backend._group, batches[-1]
     held, n, nnz = steps._held, batch.n_rows, len(batch.features)
     rule = Rule(np.float32(0.1), np.float32(1), np.uint32(0))
-    entries = int(steps._slot._host["indptr"][n])
+    slot = steps._slots.next()
+    with backend._memory.use():
+        entries = slot.load(batch)
     columns, unique = shape.n_buckets * shape.n_repetitions, len(np.unique(batch.features))
     work = {
-        "fill and send": (lambda: steps._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        ), 16 * entries),
+        "fill and send": (lambda: slot.load(batch), 16 * entries),
         "forward": (lambda: group.forward(
-            steps._slot, n, kernels.RESIDUALS, 0.1, held["z"], held["losses"]
+            slot, n, kernels.RESIDUALS, 0.1, held["z"], held["losses"]
         ), 4 * columns * (nnz + 2 * n)),
-        "sorting": (lambda: steps._sorter.sort(steps._slot, n, nnz, entries), 40 * entries),
+        "sorting": (lambda: steps._sorter.sort(slot, n, nnz, entries), 40 * entries),
         "backward": (lambda: group.backward(
             steps._sorter, held["z"], held["partial"], rule, n + nnz
         ), 4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions)),
@@ -225,16 +225,19 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
     in_all = -(-shape.n_rows // shape.batch_size)
     measured = min(in_all, options.steps_timed)
 
-    def run(count):
+    def run(count, *, waiting=False):
+        began = time.perf_counter()
         for wave in range(backend.n_waves):
             backend.select(wave)
             for batch in islice(cycle(batches), count):
                 backend.step(batch, 0.1)
+                if waiting:
+                    backend.settle()
+            backend.settle()
+        return time.perf_counter() - began
 
     run(2)
-    began = time.perf_counter()
-    run(measured)
-    took = (time.perf_counter() - began) * in_all / measured
+    took, waiting = (run(measured, waiting=wait) * in_all / measured for wait in (False, True))
     taken, allowed = backend.device_bytes()
     work = Workload(
         shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves,
@@ -245,6 +248,7 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
     return {
         "shape": vars(shape), "waves": waves, "weights": weights, "resident": resident,
         "batches": in_all, "batches_measured": measured, "seconds": took,
+        "seconds_with_a_wait_after_each_step": waiting,
         "projected_bytes": sum(lines.values()) - lines["context"], "taken_bytes": taken,
         "allowed_bytes": allowed,
     }  # fmt: skip

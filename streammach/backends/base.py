@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.loss import Loss
 from streammach.backends.workload import Workload
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch, Chosen
@@ -71,8 +72,15 @@ class Backend(Protocol):
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
         ...
 
-    def step(self, batch: Batch | Chosen, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and models, in nats."""
+    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+        """Train on one batch; return the losses of it and of earlier ones that are known now.
+
+        A device may be some batches behind. Each loss is returned once.
+        """
+        ...
+
+    def settle(self) -> Loss:
+        """Wait for all steps; return the losses that none of them returned."""
         ...
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streammach.backends.base import Backend
+from streammach.backends.loss import Loss, joined
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, row_lengths
 from streammach.data.row_order import RowOrder
@@ -75,12 +76,37 @@ def open_reader(
     )  # fmt: skip
 
 
+def check_loss(loss: Loss, spec: TrainSpec, epoch: int, row: int, n_rows: int) -> None:
+    """Refuse a loss that is not finite.
+
+    Parameters
+    ----------
+    loss : Loss
+        What steps returned.
+    spec : TrainSpec
+        The training.
+    epoch, row, n_rows : int
+        Where it is, and the rows of an epoch.
+
+    Raises
+    ------
+    DivergedError
+        If it is not.
+    """
+    if not math.isfinite(loss.total):
+        rate = rate_at(spec, epoch * n_rows + row, spec.epochs * n_rows)
+        raise DivergedError(
+            f"the loss is not finite in epoch {epoch + 1} before row {row:,}, at rate {rate:.3g}",
+            hint="Use a smaller --learning-rate; the last checkpoint is kept.",
+        )
+
+
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: its rows, its loss summed over rows and models in nats, its wave."""
+    """What one batch gave: its rows, the losses that became known, its wave."""
 
     n_rows: int
-    loss: float
+    loss: Loss
     wave: int
 
 
@@ -118,7 +144,7 @@ def train_epoch(
     Raises
     ------
     DivergedError
-        If the loss of a batch is not finite.
+        If the loss is not finite.
     StoreError, DiskError
         If the store cannot be read.
     """
@@ -129,12 +155,9 @@ def train_epoch(
         for batch in reader.epoch(epoch, row):
             rate = rate_at(spec, before + row, total)
             loss = backend.step(batch, rate)
-            if not math.isfinite(loss):
-                raise DivergedError(
-                    f"the loss is not finite in epoch {epoch + 1} after row {row:,}, at rate "
-                    f"{rate:.3g}",
-                    hint="Use a smaller --learning-rate; the last checkpoint is kept.",
-                )
             row += batch.n_rows
+            if row == reader.n_rows:
+                loss = joined(loss, backend.settle())
+            check_loss(loss, spec, epoch, row, reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
         start = Start()

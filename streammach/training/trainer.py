@@ -25,7 +25,7 @@ from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
-from streammach.training.loop import Feed, Start, open_reader, train_epoch
+from streammach.training.loop import Feed, Start, check_loss, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
 from streammach.training.signals import StopSignals
@@ -283,7 +283,8 @@ class _Session:
                 row=(progress.row if same_wave else 0) + step.n_rows,
                 wave=step.wave,
                 wave_steps=(progress.wave_steps if same_wave else 0) + 1,
-                loss_sum=progress.loss_sum + step.loss,
+                loss_sum=progress.loss_sum + step.loss.total,
+                loss_rows=progress.loss_rows + step.loss.n_rows,
                 seconds=before + time.monotonic() - began,
             )
             state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
@@ -291,7 +292,9 @@ class _Session:
             pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             call(self._callbacks, "on_progress", state)
             asked = asked or state.stop_reason
-            self._between_batches(progress, state, checkpoints)
+            if self._signals.requested or self._is_time_to_save():
+                progress = self._settled(progress, spec, reader)
+                self._between_batches(progress, state, checkpoints)
         seconds = time.monotonic() - began
         entry = self._measured(progress, spec, reader, held, (reader.n_rows - first_row) / seconds)
         progress = _after_epoch(progress, entry, before + time.monotonic() - began)
@@ -327,8 +330,21 @@ class _Session:
             entry |= {"p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "merit": found.merit}
         return entry
 
+    def _is_time_to_save(self) -> bool:
+        return time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds
+
+    def _settled(self, progress: Progress, spec: TrainSpec, reader: Feed) -> Progress:
+        """Return the progress with the losses of all its steps."""
+        loss = self._backend.settle()
+        check_loss(loss, spec, progress.epoch, progress.row, reader.n_rows)
+        return msgspec.structs.replace(
+            progress,
+            loss_sum=progress.loss_sum + loss.total,
+            loss_rows=progress.loss_rows + loss.n_rows,
+        )
+
     def _between_batches(self, progress: Progress, state: State, checkpoints: Checkpoints) -> None:
-        """Save when it is time, and when a signal asks for the end."""
+        """Save, and end where a signal asks for it."""
         if self._signals.requested:
             checkpoints.save(progress, self._backend.arrays())
             self._log("interrupted", step=progress.step, epoch=progress.epoch, row=progress.row)
@@ -337,9 +353,8 @@ class _Session:
                 f"(epoch {progress.epoch + 1}, row {progress.row:,})",
                 hint=GOES_ON,
             )
-        if time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds:
-            self._save(progress, checkpoints)
-            call(self._callbacks, "on_checkpoint", state)
+        self._save(progress, checkpoints)
+        call(self._callbacks, "on_checkpoint", state)
 
     def _save(self, progress: Progress, checkpoints: Checkpoints) -> None:
         """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
@@ -414,7 +429,9 @@ class _Session:
             row=row,
             n_rows=reader.n_rows,
             step=progress.step,
-            loss=progress.loss_sum / max(row * self._plan.n_repetitions, 1),
+            loss=progress.loss_sum
+            * self._backend.n_waves
+            / max(progress.loss_rows * self._plan.n_repetitions, 1),
             rows_per_second=speed,
             seconds=progress.seconds,
             left_seconds=left / speed if speed else 0.0,
@@ -442,6 +459,7 @@ def _after_epoch(progress: Progress, entry: dict[str, Any], seconds: float) -> P
         wave=0,
         wave_steps=0,
         loss_sum=0.0,
+        loss_rows=0,
         seconds=seconds,
         history=(*progress.history, entry),
         best_step=progress.step if better else progress.best_step,

@@ -297,7 +297,7 @@ def _with_hashes(found: Plan, seed: int) -> Plan:
     model, reasons = found.model, list(found.reasons)
     reasons.append(f"{found.optimizer} for {'dense' if found.dense else 'sparse'} rows")
     if found.weights != "float32":
-        reasons.append(f"{found.weights} weights, as asked: what they lose is not known")
+        reasons.append(f"{found.weights} weights, as asked: half the bytes on the GPU")
     if not model.exact:
         shape = (model.n_classes, model.n_buckets, model.n_repetitions)
         a, b = hashing.draw(seed, *shape)

@@ -1,6 +1,7 @@
 """bfloat16 weights: rounded at random without bias, by bits that depend on no cut of the work."""
 
 import os
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +10,15 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda import kernels
-from streammach.backends.cuda.weights import narrow_into, paired, rounding_key, widen_into
+from streammach.backends.cuda.weights import (
+    drawn,
+    mixed,
+    narrow_into,
+    paired,
+    rounding_key,
+    widen_into,
+)
+from streammach.jit import kernel
 from tests.backends.device import Device, batch_of
 from tests.builders import block_of, spec_of, training
 from tests.reference import rounding
@@ -69,6 +78,26 @@ def test_another_seed_or_step_draws_other_bits():
     found = {int(rounding_key(seed, step)) for seed in (0, 1, 1 << 40, -3) for step in (1, 2)}
     assert len(found) == 8
     assert int(rounding_key(1 << 40, 7)) == rounding.key(1 << 40, 7)
+
+
+def test_the_bits_are_the_same_as_numba_types_them(rng):
+    """Numba widens where NumPy does not: uint32 times uint32 is uint64 there."""
+    product = kernel(fastmath=False)(lambda a, b: np.uint32(a * b))
+    bits_of = kernel(fastmath=False)(lambda x: np.float32(x).view(np.uint32))
+    compiled = typed(mixed, product=product)
+    pair = typed(paired, drawn=typed(drawn, bits_of=bits_of))
+    for h in rng.integers(0, 1 << 32, 200, dtype=np.uint32):
+        assert int(compiled(h)) == int(mixed(h)) == int(rounding.mixed(h))
+        x, y = rng.normal(size=2).astype(np.float32)
+        assert pair(x, y, h) == paired(x, y, h)
+    for x in (np.float32(np.inf), np.float32(-np.inf)):
+        assert pair(x, x, np.uint32(0xFFFFFFFF)) == paired(x, x, np.uint32(0))
+
+
+def typed(function, **names):
+    """The function as Numba compiles it, with some names replaced."""
+    plain = types.FunctionType(function.__code__, {**function.__globals__, **names})
+    return kernel(fastmath=False)(plain)
 
 
 @pytest.mark.parametrize("x", [1 + 2**-9, -(3 + 2**-8), 1e-3, -7e-20, 2.5])

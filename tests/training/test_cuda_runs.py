@@ -21,6 +21,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
+from tests.backends.late import LateMemory
 from tests.builders import TinyData, block_of, spec_of
 from tests.training.test_training import StopAfter, model_bytes
 
@@ -94,6 +95,19 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
         monkeypatch.undo()
         resumed = fit(data, tmp_path / name, then, resume=True, **options)
         assert model_bytes(resumed) == model_bytes(found[0])
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="a simulated device")
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
+    resident, data, plan, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
+    late = fit(data, tmp_path / "late", replace(plan, resident=resident, waves=2))
+    assert model_bytes(late) == model_bytes(run)
+    assert [h["loss"] for h in late.result.history] == pytest.approx(
+        [h["loss"] for h in run.result.history], rel=1e-6
+    )
 
 
 def test_a_model_of_one_device_is_served_on_the_other(run, rows, tmp_path):

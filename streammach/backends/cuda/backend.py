@@ -288,7 +288,8 @@ class CudaBackend:
 
     def close(self) -> None:
         """Give the device's memory back."""
-        self._trains = self._predicts = self.keeper = None
+        self._memory.wait()  # copies may be on their way from the room that goes now
+        self._trains = self._losses = self._predicts = self.keeper = None
         del self._group
         self._memory.close()
 

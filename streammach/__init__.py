@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streammach.prediction.predictor import Predictor
     from streammach.spec import Plan
     from streammach.training import callbacks
+    from streammach.training.pilot import pilot
     from streammach.training.run import Run
     from streammach.training.trainer import Trainer
 
@@ -31,6 +32,7 @@ __all__ = [
     "callbacks",
     "convert",
     "explore",
+    "pilot",
     "plan",
 ]
 
@@ -43,6 +45,7 @@ _HOMES = {
     "Trainer": "streammach.training.trainer",
     "convert": "streammach.data.convert",
     "explore": "streammach.data.explore",
+    "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
 }
 

@@ -17,7 +17,16 @@ UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", 1):
     UNITS[_letter] = UNITS[f"{_letter}b"] = 1000**_power
     UNITS[f"{_letter}ib"] = 1024**_power
-SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS = {
+    "": 1.0,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 CGROUPS = Path("/sys/fs/cgroup")
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
@@ -45,14 +54,14 @@ def parse_size(value: str | int | float) -> int:
 
 
 def parse_seconds(value: str | int | float) -> float:
-    """Return a duration in seconds from a number or text such as ``90s``, ``15min`` or ``2h``.
+    """Return a duration in seconds from a number or text such as ``2h``, ``90s`` or ``200us``.
 
     Raises
     ------
     UsageError
         If the text is no positive duration.
     """
-    return _quantity(value, SECONDS, "a time such as 90s, 15min or 2h")
+    return _quantity(value, SECONDS, "a time such as 2h, 90s or 200us")
 
 
 def _quantity(value: str | float, units: dict[str, float] | dict[str, int], wanted: str) -> float:
@@ -76,7 +85,11 @@ def size_text(n_bytes: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return a duration for people: ``0.42 s``, ``58 s``, ``4 min 10 s``, ``2 h 05 min``."""
+    """Return a duration for people: ``35 us``, ``0.42 s``, ``4 min 10 s``, ``2 h 05 min``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.2g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)

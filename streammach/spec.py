@@ -8,7 +8,8 @@ exactly of the type.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -71,6 +72,20 @@ class DataFacts:
     def density(self) -> float:
         """Share of the features that a row holds on average."""
         return self.nnz / (self.n_rows * self.n_features)
+
+    def first(self, n_rows: int) -> DataFacts:
+        """Return about what is known of a sample of so many rows.
+
+        Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.
+        """
+        n = min(n_rows, self.n_rows)
+        nnz = self.nnz * n // self.n_rows
+        growth = math.log(max(self.n_pairs * self.n_rows / max(self.nnz, 1), 1.0))
+        share = (n / self.n_rows) ** (growth / math.log(max(self.n_rows, 2)))
+        return replace(
+            self, n_rows=n, nnz=nnz, n_pairs=math.ceil(self.n_pairs * share),
+            row_postings=math.ceil(self.row_postings * share),
+        )  # fmt: skip
 
     def shape_of(self, option: Option) -> str:
         """Return B and R of a model for this store, for people."""
@@ -170,10 +185,10 @@ class Option:
     loss, loss_error : float
         Points of the mean of P@1 and P@5 (0 to 100) that it is expected to stay below the best
         model for the same data, and how far that was off on the data sets measured.
-    seconds : float
-        Expected time of its training.
+    seconds, query_seconds : float
+        Expected time of its training, and of a query on one thread.
     fits : bool
-        Whether it keeps within the budget and the time limit.
+        Whether it keeps within the budget.
     chosen : bool
         Whether it is the plan.
     """
@@ -188,8 +203,38 @@ class Option:
     loss: float
     loss_error: float
     seconds: float
+    query_seconds: float
     fits: bool
     chosen: bool
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A training on a sample, by which models were compared before one was chosen.
+
+    Attributes
+    ----------
+    n_buckets, n_repetitions, max_pairs : int
+        The option that it stands for.
+    closed_form : bool
+        Whether that has a closed form.
+    rows, held_out : int
+        Rows that were trained on and measured on.
+    p_at_1, p_at_5 : float
+        On the held-out rows.
+    seconds : float
+        What it took.
+    """
+
+    n_buckets: int
+    n_repetitions: int
+    max_pairs: int
+    closed_form: bool
+    rows: int
+    held_out: int
+    p_at_1: float
+    p_at_5: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -258,6 +303,8 @@ class Plan:
         What it was chosen from: the best ones and what is instructive beside them.
     budgets : tuple of Budget
         What smaller and larger budgets would bring.
+    pilots : tuple of Pilot
+        Trainings on samples that the choice rests on.
     """
 
     facts: DataFacts
@@ -287,6 +334,7 @@ class Plan:
     expected: Option | None = None
     options: tuple[Option, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    pilots: tuple[Pilot, ...] = ()
 
     @property
     def n_buckets(self) -> int:

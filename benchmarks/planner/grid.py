@@ -1,10 +1,10 @@
 """Whether the planner's choice is near the best of a grid, and never below a simple rule.
 
     python -m benchmarks.planner.grid STORE SWEEP --on TEST --budgets 800MB,1.2GB,2GB \
-        --memory 3.5GB --name NAME [--json FILE]
+        --memory 3.5GB --name NAME [--transform binary --learning-rate 0.5] [--json FILE]
 
 SWEEP is the folder of `streammach sweep STORE --out SWEEP --on TEST --memory 3.5GB`, whose points
-are the grid. For every budget the plan's own B x R and the rule's, 32 with the largest R that fits,
+are the grid, with the same transform and rate (searched for each where they are not given). For every budget the plan's own B x R and the rule's, 32 with the largest R that fits,
 are trained into the same folder; then P@1 of the plan stands beside the best of all points that
 fit the budget.
 """
@@ -16,7 +16,8 @@ from benchmarks.machine_facts import facts, parser
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.planning.choose import plan
-from streammach.training.sweep import Training, sweep
+from streammach.training.asked import Training
+from streammach.training.sweep import sweep
 
 RULE = 32  # buckets
 MOST = 128  # repetitions of the rule
@@ -53,8 +54,8 @@ def main():
     arguments.add_argument("--memory", required=True, help="the sweep's own")
     arguments.add_argument("--name", required=True)
     arguments.add_argument("--hold-out-by")
-    arguments.add_argument("--transform", default="binary")
-    arguments.add_argument("--learning-rate", type=float, default=0.5)
+    arguments.add_argument("--transform", default="auto")
+    arguments.add_argument("--learning-rate", type=float)
     arguments.add_argument("--threads", type=int)
     given = arguments.parse_args()
     training = Training(

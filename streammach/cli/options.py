@@ -92,6 +92,17 @@ def shape_options(command: F) -> F:
             help="Most time that the training may be expected to take, such as 2h.",
         ),
         click.option(
+            "--latency",
+            metavar="TIME",
+            help="Most time that a query may be expected to take one thread, such as 200us.",
+        ),
+        click.option(
+            "--pilot",
+            metavar="TIME",
+            help="First train the best few on samples for about this time, such as 5min, and "
+            "choose by what they reach.",
+        ),
+        click.option(
             "--objective",
             type=click.Choice(["accuracy", "smallest", "fastest"]),
             default="accuracy",

@@ -10,42 +10,47 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
-from streammach.cli.output import say, say_json
+from streammach.cli.output import say, say_json, tell
 from streammach.errors import clean
 from streammach.machine import parse_size, size_text, time_text
 
 if TYPE_CHECKING:
-    from streammach.spec import Budget, DataFacts, Option, Plan
+    from streammach.spec import Budget, DataFacts, Option, Pilot, Plan
 
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 MAX_COLUMNS = 100
-HEADING = "      B    R  beside        batch   memory    model  lost        training"
+HEADING = "      B    R  beside        batch   memory    model  lost        query    training"
 
 
-def made_plan(store: Path, options: dict[str, Any]) -> Plan:
-    """Return the plan for a store that the options of :func:`shape_options` ask for."""
+def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) -> Plan:
+    """Return the plan for a store that the options of :func:`shape_options` ask for.
+
+    With ``--pilot``, trainings on samples come first, in a folder where one is given.
+    """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
     memory = options["memory"]
     if memory is None and options["buckets"] is None and not options["exact"]:
         memory = DEFAULT_MEMORY
-    return choose(
-        store,
-        memory=parse_size(memory) if memory is not None else None,
-        n_buckets=options["buckets"],
-        n_repetitions=options["repetitions"],
-        exact=options["exact"],
-        batch_size=options["batch_size"],
-        optimizer=options["optimizer"],
-        counts=options["counts"],
-        closed_form=not options["no_closed_form"],
-        time=options["time"],
-        objective=options["objective"],
-        device=options["device"],
-        weights=options["weights"],
-        threads=options["threads"],
-        seed=options["seed"],
-    )
+    asked = {
+        "memory": parse_size(memory) if memory is not None else None,
+        "n_buckets": options["buckets"],
+        "n_repetitions": options["repetitions"],
+        "closed_form": not options["no_closed_form"],
+    }
+    same = ("exact", "batch_size", "optimizer", "counts", "time", "latency", "objective", "device")
+    asked |= {name: options[name] for name in (*same, "weights", "threads", "seed")}
+    if options["pilot"] is None:
+        return choose(store, **asked)
+    from streammach.training.asked import Training  # compiled code loads on demand
+    from streammach.training.pilot import pilot
+
+    fields = [field.name for field in dataclasses.fields(Training)]
+    training = Training(**{name: options[name] for name in fields if name in options})
+    return pilot(
+        store, options["pilot"], training=training, folder=folder,
+        told=lambda one: tell(_pilot_line(one)), **asked,
+    )  # fmt: skip
 
 
 def shape_text(plan: Plan) -> str:
@@ -77,6 +82,7 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
+        *(_pilot_line(one) for one in plan.pilots),
         f"chosen   {shape_text(plan)} {plan.weights}, {plan.optimizer}, batch {plan.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
@@ -109,20 +115,33 @@ def _option_line(option: Option, plan: Plan) -> str:
     shape = f"{option.n_buckets:>6}{option.n_repetitions:>5}"
     if option.n_buckets == plan.facts.n_classes:
         shape = f"{'exact':>6}{'':>5}"
-    beside = _pairs(option.max_pairs) if option.max_pairs else "-"
-    if option.closed_form:
-        beside = "closed form"
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
-    time = time_text(option.seconds) if plan.device == "cpu" else "not known"
+    time = query = "not known"
+    if plan.device == "cpu":
+        time, query = time_text(option.seconds), time_text(option.query_seconds)
     if not option.fits:
         time = "does not fit"
     return (
-        f"{mark}{shape}  {beside:<11} {option.batch_size:>7,}{size_text(option.projected_bytes):>9}"
-        f"{size_text(option.model_bytes):>9}  {loss:<10}  {time}"
+        f"{mark}{shape}  {_beside(option):<11} {option.batch_size:>7,}"
+        f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
+        f"{loss:<10}  {query:<7}  {time}"
     )
 
 
-def _pairs(n: int) -> str:
+def _pilot_line(one: Pilot) -> str:
+    shape = "exact" if one.n_repetitions == 1 else f"{one.n_buckets} x {one.n_repetitions}"
+    return (
+        f"pilot    {shape:<9} {_beside(one):<11} {one.rows:>11,} rows  held-out P@1 "
+        f"{one.p_at_1:.3f}  P@5 {one.p_at_5:.3f}  {time_text(one.seconds)}"
+    )
+
+
+def _beside(option: Option | Pilot) -> str:
+    if option.closed_form:
+        return "closed form"
+    n = option.max_pairs
+    if not n:
+        return "-"
     return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
 
 
@@ -186,6 +205,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "expected": None if plan.expected is None else dataclasses.asdict(plan.expected),
         "options": [dataclasses.asdict(option) for option in plan.options],
         "budgets": [dataclasses.asdict(budget) for budget in plan.budgets],
+        "pilots": [dataclasses.asdict(one) for one in plan.pilots],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
     }
@@ -207,7 +227,7 @@ def plan(store: Path, as_json: bool, **options: Any) -> None:
     if as_json:
         say_json(plan_document(chosen))
         return
-    memory = f" --memory {options['memory']}" if options["memory"] else ""
-    command = f"streammach train {clean(store, 300)} --out RUN{memory}"
+    given = [f" --{name} {options[name]}" for name in ("memory", "pilot") if options[name]]
+    command = f"streammach train {clean(store, 300)} --out RUN{''.join(given)}"
     for line in plan_lines(chosen, command):
         say(line)

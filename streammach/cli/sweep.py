@@ -65,6 +65,8 @@ def sweep(
     repetitions: tuple[int, ...],
     test: Path | None,
     threads: int | None,
+    counts: str,
+    seed: int,
     progress: str,
     as_json: bool,
     **options: Any,
@@ -74,8 +76,8 @@ def sweep(
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
     where it was interrupted: finished points are not trained again.
     """
+    from streammach.training.asked import Training
     from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
-    from streammach.training.sweep import Training
     from streammach.training.sweep import sweep as run
 
     with Progress(progress, "rows") as shown:
@@ -89,7 +91,8 @@ def sweep(
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=Training(**options), threads=threads, callbacks=callbacks, told=_tell,
+            training=Training(**options), counts=counts, seed=seed, threads=threads,
+            callbacks=callbacks, told=_tell,
         )  # fmt: skip
     page = _draw(found, out)
     if as_json:

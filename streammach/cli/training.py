@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Progress, say, say_json, short_path, tell
 from streammach.cli.plans import budgets, made_plan, plan_document, shape_text
-from streammach.machine import size_text, time_text
+from streammach.machine import reset_peak, size_text, time_text
 
 if TYPE_CHECKING:
+    from streammach.spec import Plan
     from streammach.training.callbacks import State
     from streammach.training.run import Run
     from streammach.training.trials import Trial
@@ -95,7 +97,7 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     from streammach.training.trainer import Trainer
 
     speed()
-    chosen = made_plan(store, options)
+    chosen = _planned(store, out, options)
     tell(
         f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
         f"{chosen.weights}, {chosen.device_text}"
@@ -116,6 +118,22 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
             store, out, validation=options["validation"], hold_out_by=options["hold_out_by"],
             resume=options["resume"],
         )  # fmt: skip
+
+
+def _planned(store: Path, out: Path, options: dict[str, Any]) -> Plan:
+    """Return the plan of a training: that of its run, where it goes on after a pilot."""
+    from streammach.files import make_folder  # loads on demand
+    from streammach.training.run import begun, planned
+
+    if options["pilot"] is None:
+        return made_plan(store, options)
+    if begun(out, resume=options["resume"]):
+        return planned(out)
+    make_folder(out)
+    made = made_plan(store, options, out)
+    gc.collect()  # so that the peak is the training's own
+    reset_peak()
+    return made
 
 
 def _best(run: Run) -> dict[str, Any]:

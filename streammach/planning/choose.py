@@ -12,6 +12,7 @@ from streammach.backends.base import choose_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DeviceError, UsageError, clean
 from streammach.machine import cores, parse_seconds, size_text
+from streammach.planning.evidence import kind, weighed_again
 from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
 from streammach.planning.refusal import refused
@@ -23,6 +24,7 @@ from streammach.spec import (
     Objective,
     Optimizer,
     Option,
+    Pilot,
     Plan,
     Weights,
 )
@@ -50,11 +52,13 @@ def plan(
     counts: str = "auto",
     closed_form: bool = True,
     time: str | float | None = None,
+    latency: str | float | None = None,
     objective: str = "accuracy",
     device: str = "auto",
     weights: str = "float32",
     threads: int | None = None,
     seed: int = 0,
+    pilots: Sequence[Pilot] = (),
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
@@ -86,6 +90,8 @@ def plan(
         Room for a closed form beside exact weights of dense rows, if it fits.
     time : str or float, optional
         Most time that the training is expected to take, such as ``2h``, or seconds.
+    latency : str or float, optional
+        Most time that a query, one row of many, is expected to take one thread, such as ``200us``.
     objective : str
         ``accuracy``: the least expected loss, and of options that differ by less than 0.1 points
         the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
@@ -99,6 +105,9 @@ def plan(
         Threads that compute; all cores otherwise.
     seed : int
         Decides the hashes.
+    pilots : sequence of Pilot
+        Trainings on samples, by which the expected losses are corrected; models of other buckets
+        and kinds are not chosen then. See :func:`streammach.training.pilot.pilot`.
 
     Returns
     -------
@@ -117,34 +126,36 @@ def plan(
     facts = _facts(data)
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
     goal = _one_of(OBJECTIVES, objective, "--objective")
-    kind = _one_of(WEIGHTS, weights, "--weights")
+    of_weights = _one_of(WEIGHTS, weights, "--weights")
     chosen, why_device = choose_device(device)
-    if kind != "float32" and chosen == "cpu":
+    if of_weights != "float32" and chosen == "cpu":
         raise UsageError(
-            f"{kind} weights are for a GPU, the device is the CPU ({why_device})",
-            path=f"--weights {kind}",
+            f"{of_weights} weights are for a GPU, the device is the CPU ({why_device})",
+            path=f"--weights {of_weights}",
         )
     allowed = limits(chosen, memory)
     wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
-        chosen, threads or cores(), kind,
+        chosen, threads or cores(), None if time is None else parse_seconds(time),
+        None if latency is None else parse_seconds(latency), of_weights,
     )  # fmt: skip
     speed = known_speed()
-    seconds = None if time is None else parse_seconds(time)
-    if seconds is not None and chosen != "cpu":
-        raise UsageError("how long a training takes on a GPU is not known yet: --time")
+    if chosen != "cpu" and (time is not None or latency is not None):
+        raise UsageError("how long anything takes on a GPU is not known yet: --time, --latency")
     try:
         weighed = candidates(facts, asked, allowed, speed)
     except DeviceError as error:  # its shape cannot be launched
-        if device != "auto" or kind != "float32":
+        if device != "auto" or of_weights != "float32":
             raise
         chosen, why_device = "cpu", error.message
         asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
         weighed = candidates(facts, asked, allowed, speed)
-    found = _best(weighed, goal, seconds)
+    weighed = weighed_again(weighed, pilots, facts.n_rows)
+    seen = {kind(pilot) for pilot in pilots}
+    found = _best([c for c in weighed if not seen or kind(c.option) in seen], goal, asked)
     if found is None:
-        raise refused(facts, asked, weighed, allowed, seconds, speed)
+        raise refused(facts, asked, weighed, allowed, speed)
     made = Plan(
         facts, found.model, found.sizes.batch_size, found.sizes.batch_nnz, found.sizes.optimizer,
         found.sizes.dense, found.sizes.pool_blocks, found.sizes.validation_rows,
@@ -153,7 +164,8 @@ def plan(
         (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
         allowed.device_source, found.sizes.waves, found.sizes.weights, found.sizes.resident, goal,
         replace(found.option, chosen=True), _shown(found, weighed),
-        () if asked.shaped else _budgets(facts, asked, allowed, goal, seconds, speed),
+        () if asked.shaped else _budgets(facts, asked, allowed, goal, speed, pilots),
+        tuple(pilots),
     )  # fmt: skip
     return _with_hashes(made, seed)
 
@@ -204,11 +216,9 @@ def _check_options(
         raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
 
 
-def _best(
-    weighed: Sequence[Candidate], objective: Objective, seconds: float | None
-) -> Candidate | None:
+def _best(weighed: Sequence[Candidate], objective: Objective, asked: Asked) -> Candidate | None:
     """Return the candidate to take, None if none fits."""
-    fitting = [c for c in weighed if c.option.fits and (seconds or 1e18) >= c.option.seconds]
+    fitting = [c for c in weighed if asked.allows(c.option)]
     if not fitting:
         return None
     least = min(c.option.loss for c in fitting)
@@ -281,14 +291,15 @@ def _budgets(
     asked: Asked,
     allowed: Limits,
     objective: Objective,
-    seconds: float | None,
     speed: float,
+    pilots: Sequence[Pilot],
 ) -> tuple[Budget, ...]:
     """Return what smaller and larger budgets would bring."""
     found = []
     for factor in FACTORS:
         other = allowed.times(factor)
-        best = _best(candidates(facts, asked, other, speed), objective, seconds)
+        weighed = weighed_again(candidates(facts, asked, other, speed), pilots, facts.n_rows)
+        best = _best(weighed, objective, asked)
         found.append(Budget(other.budget, None if best is None else best.option))
     return tuple(found)
 

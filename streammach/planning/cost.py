@@ -10,6 +10,7 @@ from streammach.spec import DataFacts, ModelSpec
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.87e-9  # a value and a column of a sparse training step
+FORWARD = 0.22e-9  # the same of a forward pass alone
 VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
 DENSE, COLUMN = 0.032e-9, 14.7e-9  # a feature and a column, and a column, of a dense step
 SCORE = 0.15e-9  # a class and a repetition of a row whose best classes are found
@@ -21,6 +22,11 @@ FIT_ROW, FIT_POSTING = (
 )  # a held-out row, and a posting of one, while weights are fitted
 LEARN_ROW, POSTING = 90e-6, 0.75e-9  # a row, and a posting of one, that pairs are learnt from
 CLOSED = 6e-12  # a row, a feature, and a feature or eight columns of a closed form
+# Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
+# logarithm; a class; a class beside counts, and one whose repetitions are summed there, as if none
+# could be left out.
+QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
+QUERY_COUNTS, QUERY_SUM = 3.2e-9, 0.75e-9
 # The same, whatever the threads.
 START, TRIAL, FIT = 3.0, 0.3, 1.0  # opening; a trial; weights of counts for one way to group
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
@@ -72,6 +78,24 @@ def cost(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) -
         epochs * ((n * step + measure) * scale + written),
         finish * scale + 2 * written + groupings * FIT,
     )
+
+
+def query(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) -> float:
+    """Return the seconds that a row of many takes one thread to predict; beside counts, at most.
+
+    How many classes have to be looked at depends on the data; beside counts all are reckoned with.
+
+    Parameters
+    ----------
+    facts, model, sizes, speed
+        As for :func:`cost`.
+    """
+    values = facts.n_features * QUERY_DENSE if sizes.dense else facts.nnz / facts.n_rows * FORWARD
+    seconds = model.n_columns * (values + QUERY_COLUMN)
+    classes, sums = model.n_classes, model.n_classes * model.n_repetitions
+    if sizes.max_pairs:
+        return (seconds + classes * QUERY_COUNTS + sums * QUERY_SUM) / speed
+    return (seconds + (classes + sums) * QUERY_CLASS) / speed
 
 
 def _step(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> float:

@@ -18,7 +18,7 @@ from streammach.planning.accuracy import (
     Loss,
     hashed,
 )
-from streammach.planning.cost import cost
+from streammach.planning.cost import cost, query
 from streammach.planning.ledger import Sizes, bytes_in, ledger
 from streammach.planning.limits import Limits
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option, Weights
@@ -64,6 +64,8 @@ class Asked:
         The device.
     threads : int
         Threads that compute.
+    seconds, query_seconds : float or None
+        Most time of the training, and of a query on one thread.
     weights : str
         Type of the weights on the device.
     """
@@ -77,7 +79,15 @@ class Asked:
     closed_form: bool
     device: str
     threads: int
+    seconds: float | None = None
+    query_seconds: float | None = None
     weights: Weights = "float32"
+
+    def allows(self, option: Option) -> bool:
+        """Return whether an option fits the budget and the limits of time."""
+        in_time = self.seconds is None or option.seconds <= self.seconds
+        at_once = self.query_seconds is None or option.query_seconds <= self.query_seconds
+        return option.fits and in_time and at_once
 
     @property
     def shaped(self) -> bool:
@@ -172,7 +182,8 @@ def _weighed(
         model.n_buckets, model.n_repetitions, beside.max_pairs, beside.closed_form,
         sizes.batch_size, bytes_in(lines, limits.where),
         next(line.n_bytes for line in lines if line.name == "model"), loss.points, loss.error,
-        cost(facts, model, sizes, speed).seconds, not excess, False,
+        cost(facts, model, sizes, speed).seconds, query(facts, model, sizes, speed), not excess,
+        False,
     )  # fmt: skip
     return Candidate(option, model, sizes, lines, beside.why)
 

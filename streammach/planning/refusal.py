@@ -10,7 +10,7 @@ from streammach.machine import size_text, time_text
 from streammach.planning.ledger import bytes_in
 from streammach.planning.limits import Limits
 from streammach.planning.options import Asked, Candidate, candidates
-from streammach.spec import DataFacts
+from streammach.spec import DataFacts, Option
 
 NOTHING_DONE = "Nothing was allocated"
 
@@ -20,7 +20,6 @@ def refused(
     asked: Asked,
     weighed: Sequence[Candidate],
     allowed: Limits,
-    seconds: float | None,
     speed: float,
 ) -> BudgetError:
     """Return the error of a plan that does not fit.
@@ -35,8 +34,6 @@ def refused(
         What was weighed: B and R as asked for, or all.
     allowed : Limits
         What may be used.
-    seconds : float or None
-        The time limit.
     speed : float
         How many times as fast as the reference machine a thread is.
 
@@ -48,14 +45,8 @@ def refused(
     least = min(weighed, key=lambda c: allowed.excess(c.lines))
     shape = facts.shape_of(least.option)
     within_memory = [c.option for c in weighed if c.option.fits]
-    if within_memory and seconds is not None:
-        fast = min(within_memory, key=lambda o: o.seconds)
-        return BudgetError(
-            f"no plan takes {time_text(seconds)} or less: the fastest, "
-            f"{facts.shape_of(fast)}, is expected to take {time_text(fast.seconds)}",
-            path="--time",
-            hint=f"{NOTHING_DONE}; allow more time.",
-        )
+    if within_memory:
+        return _too_slow(facts, asked, within_memory)
     where, n_bytes, source = allowed.broken(least.lines)
     terms = [line for line in least.lines if line.where == where][:3]
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
@@ -64,6 +55,24 @@ def refused(
         f"{what} needs {size_text(bytes_in(least.lines, where))}: {named}",
         path=f"{size_text(n_bytes)} ({source})",
         hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}.",
+    )
+
+
+def _too_slow(facts: DataFacts, asked: Asked, fitting: Sequence[Option]) -> BudgetError:
+    """Return the error of a limit of time that nothing which fits the budget keeps."""
+    in_time = [o for o in fitting if asked.seconds is None or o.seconds <= asked.seconds]
+    if not in_time:
+        fast = min(fitting, key=lambda o: o.seconds)
+        what, most, least, name = "no plan takes", asked.seconds, fast.seconds, "--time"
+    else:
+        fast = min(in_time, key=lambda o: o.query_seconds)
+        what, most, least = "no plan answers a query in", asked.query_seconds, fast.query_seconds
+        name = "--latency"
+    return BudgetError(
+        f"{what} {time_text(most or 0.0)} or less: the fastest, {facts.shape_of(fast)}, is "
+        f"expected to take {time_text(least)}",
+        path=name,
+        hint=f"{NOTHING_DONE}; allow more time.",
     )
 
 

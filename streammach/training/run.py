@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streammach.errors import DiskError, MismatchError, clean
+from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.files import read_small
 from streammach.model.model import Model
 from streammach.spec import Plan, Ranker, TrainSpec, from_json
@@ -125,3 +125,37 @@ class Run:
                 f"not the folder of a finished run ({clean(error, 120)})", path=clean(folder, 300)
             ) from None
         return cls(folder, plan, settings, result)
+
+
+def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
+    """Return whether a folder holds a run already, finished or not.
+
+    Raises
+    ------
+    UsageError
+        If it does, and the run is not to be resumed.
+    """
+    found = (Path(folder) / PLAN).exists()
+    if found and not resume:
+        raise UsageError(
+            "it holds a run already",
+            path=clean(folder, 300),
+            hint="Use --resume or another --out.",
+        )
+    return found
+
+
+def planned(folder: str | os.PathLike[str]) -> Plan:
+    """Return the plan that a run was begun with.
+
+    Raises
+    ------
+    MismatchError
+        If its file is damaged.
+    """
+    try:
+        return from_json(read_small(Path(folder) / PLAN, MAX_DOCUMENT), Plan)
+    except (ValueError, DiskError) as error:
+        raise MismatchError(
+            f"not the folder of a run ({clean(error, 120)})", path=clean(folder, 300)
+        ) from None

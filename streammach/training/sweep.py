@@ -6,7 +6,6 @@ import gc
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from streammach.planning.choose import plan
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
 from streammach.spec import Plan, from_json, to_json
+from streammach.training.asked import AS_USUAL, Training
 from streammach.training.run import MAX_DOCUMENT, Run
-from streammach.training.trainer import Trainer
 
 SWEEP = "sweep.json"
 BUCKETS = (32, 128)
@@ -122,34 +121,6 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return point.test if self.tested else point.held_out
 
 
-@dataclass(frozen=True)
-class Training:
-    """How every point of a sweep is trained; None where the trainer or the plan decides.
-
-    Attributes
-    ----------
-    epochs : int or None
-        Passes over the rows.
-    learning_rate : float or None
-        Rate at the start.
-    transform, counts : str
-        As for :class:`streammach.training.trainer.Trainer` and
-        :func:`streammach.planning.choose.plan`.
-    validation, hold_out_by : str or None
-        Where held-out rows come from.
-    seed : int
-        Decides all that is random.
-    """
-
-    epochs: int | None = None
-    learning_rate: float | None = None
-    transform: str = "auto"
-    counts: str = "auto"
-    validation: str | None = None
-    hold_out_by: str | None = None
-    seed: int = 0
-
-
 def sweep(
     store: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -158,7 +129,9 @@ def sweep(
     buckets: Sequence[int] = BUCKETS,
     repetitions: Sequence[int] = REPETITIONS,
     test: str | os.PathLike[str] | None = None,
-    training: Training | None = None,
+    training: Training = AS_USUAL,
+    counts: str = "auto",
+    seed: int = 0,
     threads: int | None = None,
     callbacks: Callable[[Plan], Sequence[Any] | None] | None = None,
     told: Callable[[Point | Refused], None] | None = None,
@@ -180,8 +153,12 @@ def sweep(
         The grid: every B with every R. With as many buckets as classes the model is the exact one.
     test : path-like, optional
         A store or labelled text on which every point is measured.
-    training : Training, optional
+    training : Training
         How the points are trained.
+    counts : str
+        As for :func:`streammach.planning.choose.plan`.
+    seed : int
+        Decides all that is random.
     threads : int, optional
         Threads that compute; all cores otherwise.
     callbacks : callable, optional
@@ -204,7 +181,7 @@ def sweep(
     """
     folder, tell = Path(out), told or (lambda found: None)
     with Dataset.open(store) as data:
-        asked = _asked(data, store, parse_size(memory), test, training or Training())
+        asked = _asked(data, store, parse_size(memory), test, training, counts, seed)
         before = _before(folder, asked)
         plans, refused = _plans(data, asked, buckets, repetitions, threads)
         for one in refused:
@@ -218,7 +195,7 @@ def sweep(
                 point = _known(found, chosen)
                 if point is None:
                     given = None if callbacks is None else callbacks(chosen)
-                    point = _train(data, chosen, folder, asked.options, given)
+                    point = _train(data, chosen, folder, training, seed, given)
                 if test is not None and point.test is None:
                     point = _measured(point, folder, test, threads)
                 if point not in found.points:
@@ -269,6 +246,8 @@ def _asked(
     memory: int,
     test: str | os.PathLike[str] | None,
     training: Training,
+    counts: str,
+    seed: int,
 ) -> Sweep:
     """Return a sweep without points yet: what was asked for."""
     test_digest = None
@@ -278,7 +257,7 @@ def _asked(
         if Path(test).is_dir():
             with Dataset.open(test) as rows:
                 test_digest = rows.digest
-    options = msgspec.to_builtins(training)
+    options = {**msgspec.to_builtins(training), "counts": counts, "seed": seed}
     name = None if test is None else os.fspath(test)
     return Sweep(os.fspath(store), data.digest, data.n_classes, memory, options, name, test_digest)
 
@@ -334,21 +313,15 @@ def _train(
     data: Dataset,
     chosen: Plan,
     folder: Path,
-    options: dict[str, Any],
+    training: Training,
+    seed: int,
     callbacks: Sequence[Any] | None,
 ) -> Point:
-    trainer = Trainer(
-        chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
-        transform=options["transform"], seed=options["seed"], callbacks=callbacks,
-    )  # fmt: skip
     name = f"{chosen.n_buckets}x{chosen.n_repetitions}"
     gc.collect()  # so that the peak is this point's own
     reset_peak()
     try:
-        run = trainer.fit(
-            data, folder / name, validation=options["validation"],
-            hold_out_by=options["hold_out_by"], resume=True,
-        )  # fmt: skip
+        run = training.run(chosen, data, folder / name, seed=seed, callbacks=callbacks)
     except Interrupted as error:
         hint = "The same command goes on; finished points are not trained again."
         raise Interrupted(error.message, hint=hint) from None

@@ -27,7 +27,16 @@ from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
 from streammach.training.loop import Feed, Start, check_loss, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
-from streammach.training.run import MAX_DOCUMENT, PLAN, RESULT, SETTINGS, Result, Run, Settings
+from streammach.training.run import (
+    MAX_DOCUMENT,
+    PLAN,
+    RESULT,
+    SETTINGS,
+    Result,
+    Run,
+    Settings,
+    begun,
+)
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial
 
@@ -149,12 +158,7 @@ class Trainer:
             raise MismatchError(
                 "the plan was made for another store", path=clean(dataset.path, 300)
             )
-        if (folder / PLAN).exists() and not resume:
-            raise UsageError(
-                "it holds a run already",
-                path=clean(folder, 300),
-                hint="Use --resume or another --out.",
-            )
+        begun(folder, resume=resume)
         make_folder(folder)
         with locked(folder / ".lock", clean(folder)), StopSignals() as signals:
             request = self._request(validation, hold_out_by)

@@ -80,6 +80,34 @@ def test_a_time_limit_is_kept_or_refused():
         plan(facts(), memory="2GB", time="soon")
 
 
+def test_a_limit_of_latency_is_kept_or_refused():
+    free = plan(facts(), memory="2GB").expected
+    quick = plan(facts(), memory="2GB", latency=free.query_seconds * 0.8).expected
+    assert quick.query_seconds <= free.query_seconds * 0.8
+    assert quick.loss > free.loss
+    alone = plan(facts(), memory="2GB", latency="200us").expected
+    assert alone.max_pairs == 0
+    assert alone.query_seconds <= 200e-6
+    with pytest.raises(BudgetError, match=r"no plan answers a query in 1 us or less: .*--latency"):
+        plan(facts(), memory="2GB", latency="1us")
+    with pytest.raises(BudgetError, match=r"no plan takes 3 s or less: .*--time"):
+        plan(facts(), memory="2GB", latency="1us", time="3s")
+
+
+def test_queries_take_longer_with_more_to_look_at():
+    shape = {"memory": "4GB", "n_buckets": 64}
+    few, many = (
+        plan(facts(), n_repetitions=r, **shape, counts="off").expected.query_seconds
+        for r in (8, 16)
+    )
+    counted = plan(facts(), n_repetitions=8, **shape).expected.query_seconds
+    assert few < many < counted
+    dense = facts(n_features=200, nnz=200_000_000, max_row_nnz=200, n_classes=1000)
+    wider = facts(n_features=400, nnz=400_000_000, max_row_nnz=400, n_classes=1000)
+    found = [plan(f, memory="4GB").expected.query_seconds for f in (dense, wider)]
+    assert found[0] < found[1]
+
+
 def test_a_faster_machine_shortens_times_and_changes_nothing_else(monkeypatch):
     before = plan(facts(), memory="1GB")
     monkeypatch.setattr("streammach.planning.choose.known_speed", lambda: 4.0)
@@ -287,7 +315,8 @@ def test_sizes_and_times_are_printed():
     assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
         "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",
     ]  # fmt: skip
-    assert [time_text(s) for s in (0.42, 58, 250, 7500)] == [
+    assert [time_text(s) for s in (38e-6, 0.0042, 0.42, 58, 250, 7500)] == [
+        "38 us", "4.2 ms",
         "0.42 s", "58 s", "4 min 10 s", "2 h 05 min",
     ]  # fmt: skip
 

@@ -9,12 +9,15 @@ import streammach as sm
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError
 from streammach.prediction.evaluate import evaluate
 from streammach.training import record
+from streammach.training.asked import Training
 from streammach.training.record import LOG, Pulse, read_log
 from streammach.training.signals import StopSignals
-from streammach.training.sweep import SWEEP, Training, frontier, open_sweep, sweep
+from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 
-QUICK = Training(epochs=1, learning_rate=0.5, transform="binary", counts="off")
-GRID = {"memory": "500MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK}
+QUICK = Training(epochs=1, learning_rate=0.5, transform="binary")
+GRID = {
+    "memory": "500MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK, "counts": "off",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from streammach.data.store.writer import FORMAT, Manifest
 from streammach.errors import DiskError, StoreError, clean
 from streammach.files import read_small, sha256
 from streammach.rows.block import RowBlock
+from streammach.rows.distinct import PairSketch
 from streammach.rows.names import Names
 from streammach.spec import DataFacts, from_json
 
@@ -213,6 +214,35 @@ class Dataset:
             self._arrays["y"].read(start, stop),
             weights,
         )
+
+    def first(self, n_rows: int) -> Dataset:
+        """Return a view of the first rows: a random sample, since a store is shuffled.
+
+        Counts and pairs are those of the sample, which is read for them; ids and names are those of
+        the store.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows of the view, at least one; of a smaller store all.
+        """
+        n, step = min(n_rows, self.n_rows), self.root.block_rows
+        features = np.zeros(self.n_features, np.int64)
+        labels = np.zeros(self.n_classes, np.int64)
+        pairs = PairSketch()
+        for start in range(0, n, step):
+            block = self.rows(start, min(start + step, n))
+            features += np.bincount(block.features, minlength=self.n_features)
+            labels += np.bincount(block.labels, minlength=self.n_classes)
+            pairs.add(block.indptr, block.features, block.labels)
+        nnz = int(features.sum())
+        digest = sha256([f"{self.digest} {n}".encode()])
+        root = msgspec.structs.replace(
+            self.root, rows=n, nnz=nnz, pairs=min(pairs.estimate(), nnz), manifest=digest
+        )
+        view = Dataset(self.path, root, self._arrays)
+        view.feature_counts, view.label_counts = features, labels
+        return view
 
     def verify(self, *, deep: bool = True) -> list[str]:
         """Return a line for each thing that is wrong.

@@ -1,0 +1,106 @@
+"""What trainings on samples say about models, beside what is expected of them.
+
+A pilot's score is the mean of P@1 and P@5 in points. Where a model was trained on two samples, its
+score for all rows goes on as it went between them, in the logarithm of the rows and at most as far
+again. Scores become points lost by the one constant that agrees best with what the planner expects;
+both estimates of a loss are then weighed by their errors. The error of a score is that of its
+held-out rows as if they were others for each model: they are the same, so that differences are
+surer than is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streammach.planning.accuracy import Loss
+from streammach.planning.options import Candidate
+from streammach.spec import Option, Pilot
+
+LEAST_ERROR = 0.1  # points; no expectation is surer
+Kind = tuple[int, int, bool]  # buckets, room for pairs, closed form: what one correction is for
+
+
+@dataclass(frozen=True)
+class Score:
+    """Points reached, and their standard error."""
+
+    points: float
+    error: float
+
+
+def kind(option: Option | Pilot) -> Kind:
+    """Return what a pilot's finding holds for: all repetitions of its buckets."""
+    return option.n_buckets, option.max_pairs, option.closed_form
+
+
+def score(pilot: Pilot) -> Score:
+    """Return the mean of P@1 and P@5 of a pilot in points, and its standard error."""
+    p, q = pilot.p_at_1, pilot.p_at_5
+    variance = p * (1 - p) + q * (1 - q) + 2 * p * (1 - q)  # a row right at once is right in five
+    return Score(50 * (p + q), 50 * math.sqrt(variance / max(pilot.held_out, 1)))
+
+
+def extrapolated(pilots: Sequence[Pilot], n_rows: int) -> Score:
+    """Return the score that trainings of one model on rising samples lead to at so many rows."""
+    last = score(pilots[-1])
+    if len(pilots) == 1 or pilots[-1].rows <= pilots[-2].rows:
+        return last
+    before, step = score(pilots[-2]), math.log(pilots[-1].rows / pilots[-2].rows)
+    ahead = min(max(math.log(n_rows / pilots[-1].rows) / step, 0.0), 1.0)
+    points = last.points + ahead * (last.points - before.points)
+    return Score(points, math.hypot((1 + ahead) * last.error, ahead * before.error))
+
+
+def weighed_again(
+    weighed: Sequence[Candidate], pilots: Sequence[Pilot], n_rows: int
+) -> list[Candidate]:
+    """Return the candidates with the loss that pilots and expectations lead to together.
+
+    Parameters
+    ----------
+    weighed : sequence of Candidate
+        The candidates; those of buckets and of a kind that no pilot had keep their loss.
+    pilots : sequence of Pilot
+        The pilots, of each model by rising rows.
+    n_rows : int
+        Rows of the training.
+    """
+    by_shape: dict[tuple[int, int, bool, int], list[Pilot]] = {}
+    for pilot in pilots:
+        by_shape.setdefault((*kind(pilot), pilot.n_repetitions), []).append(pilot)
+    scores: list[tuple[Option, Score]] = []
+    for candidate in weighed:
+        option = candidate.option
+        runs = by_shape.get((*kind(option), option.n_repetitions))
+        if runs:
+            scores.append((option, extrapolated(runs, n_rows)))
+    changes = {kind(option): loss for option, loss in _corrections(scores)}
+    return [_corrected(candidate, changes.get(kind(candidate.option))) for candidate in weighed]
+
+
+def _corrections(scores: Sequence[tuple[Option, Score]]) -> list[tuple[Option, Loss]]:
+    """Return by how many points each loss changes, and its error then."""
+    if not scores:
+        return []
+    errors = [max(option.loss_error, LEAST_ERROR) for option, _ in scores]
+    shares = [1 / (error**2 + s.error**2) for error, (_, s) in zip(errors, scores, strict=True)]
+    best = sum(
+        share * (option.loss + s.points) for share, (option, s) in zip(shares, scores, strict=True)
+    ) / sum(shares)
+    found = []
+    for error, (option, s) in zip(errors, scores, strict=True):
+        sure, seen = error**-2, max(s.error, LEAST_ERROR) ** -2
+        change = seen * (best - s.points - option.loss) / (sure + seen)
+        found.append((option, Loss(change, (sure + seen) ** -0.5)))
+    below = min(0.0, *(option.loss + loss.points for option, loss in found))
+    return [(option, Loss(loss.points - below, loss.error)) for option, loss in found]
+
+
+def _corrected(candidate: Candidate, change: Loss | None) -> Candidate:
+    if change is None:
+        return candidate
+    option = candidate.option
+    corrected = replace(option, loss=option.loss + change.points, loss_error=change.error)
+    return replace(candidate, option=corrected)

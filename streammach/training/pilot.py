@@ -1,0 +1,243 @@
+"""Short trainings on samples, within a stated time, that a plan then rests on.
+
+The models that could be best are trained on a small sample, and what that took says how large the
+next one may be. Every training is a whole one, with counts, early stopping and all that
+is chosen on held-out rows; transform and learning rate are those that the first one finds.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streammach.counts.footprint import pair_room
+from streammach.data.store.dataset import Dataset
+from streammach.errors import Interrupted, UsageError
+from streammach.machine import parse_seconds, time_text
+from streammach.planning.choose import plan
+from streammach.planning.cost import Cost, cost
+from streammach.planning.evidence import Kind, kind
+from streammach.planning.ledger import Sizes
+from streammach.planning.options import unhashed
+from streammach.planning.speed import speed
+from streammach.spec import Option, Pilot, Plan
+from streammach.training.asked import AS_USUAL, Training
+
+RIVALS = 4  # models compared; more would leave each a smaller sample
+FIRST_SHARE = 0.2  # of the time, for the first sample
+SAFE = 0.85  # of the time that is left, for the next
+MIN_ROWS = 2000
+GROWTH, LEAP = 2.0, 8.0  # a next sample is so many times as large, at least and at most
+MAX_HELD_OUT = 10_000
+SHAPED = "a pilot chooses buckets and repetitions: leave --buckets, --repetitions and --exact out"
+
+
+def pilot(
+    data: Dataset | str | os.PathLike[str],
+    within: str | float,
+    *,
+    training: Training = AS_USUAL,
+    folder: str | os.PathLike[str] | None = None,
+    told: Callable[[Pilot], None] | None = None,
+    **options: Any,
+) -> Plan:
+    """Return a plan that rests on trainings of several models on samples of the rows.
+
+    Compared are the model that would be planned without a pilot and up to three others that could
+    be better by what is expected of them and its error: of other buckets, with more, fewer or no
+    counts, with a closed form or without.
+
+    Parameters
+    ----------
+    data : Dataset or path-like
+        The store.
+    within : str or float
+        The time for all of it, such as ``5min``, or seconds.
+    training : Training
+        How they are trained; the training itself should have the same.
+    folder : path-like, optional
+        Where runs are kept meanwhile; the folder for temporary files otherwise.
+    told : callable, optional
+        Told each training.
+    **options
+        Those of :func:`streammach.planning.choose.plan`, but B and R.
+
+    Returns
+    -------
+    Plan
+        The plan, with its ``pilots``; without any where a single model fits.
+
+    Raises
+    ------
+    UsageError
+        If B and R are given, the time is too short, or the device is a GPU.
+    Interrupted
+        After a signal; nothing is kept.
+    BudgetError, DeviceError, DiskError, StoreError
+        As for a plan and a training.
+    """
+    began, allowed = time.monotonic(), parse_seconds(within)
+    if options.get("exact") or options.get("n_buckets") or options.get("n_repetitions"):
+        raise UsageError(SHAPED, path="--pilot")
+    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    pace = speed()
+    made = plan(dataset, **options)
+    if made.device != "cpu":
+        raise UsageError("how long trainings take on a GPU is not known yet", path="--pilot")
+    rivals = _rivals(made)
+    if len(rivals) < 2:
+        return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))
+    found: list[Pilot] = []
+    with tempfile.TemporaryDirectory(prefix="pilot-", dir=folder) as place:
+        run = _Pilots(dataset, made, training, options, Path(place), pace)
+        for one in run.rounds(rivals, began + allowed, allowed):
+            found.append(one)
+            if told is not None:
+                told(one)
+    kept = _complete(found)
+    took = time_text(time.monotonic() - began)
+    samples = " and ".join(f"{n:,}" for n in sorted({one.rows for one in kept}))
+    reason = f"pilot of {len(rivals)} models on {samples} rows, {took}"
+    chosen = plan(dataset, pilots=kept, **options)
+    return replace(chosen, reasons=(*chosen.reasons, reason))
+
+
+def _rivals(made: Plan) -> list[Option]:
+    """Return the planned model and the best of other kinds, those first that could be better."""
+    best: dict[Kind, Option] = {}
+    for option in sorted(made.options, key=lambda option: (not option.chosen, option.loss)):
+        if option.fits:
+            best.setdefault(kind(option), option)
+    ordered = sorted(best.values(), key=lambda o: (not o.chosen, o.loss - o.loss_error))
+    return ordered[:RIVALS]
+
+
+def _complete(found: Sequence[Pilot]) -> tuple[Pilot, ...]:
+    """Return the trainings of the models that every sample was trained by."""
+    last = max(one.rows for one in found)
+    second = [one for one in found if one.rows == last]
+    if len(second) == 1:  # nothing to compare it with
+        return tuple(one for one in found if one.rows < last)
+    shapes = {_shape(one) for one in second}
+    return tuple(one for one in found if _shape(one) in shapes)
+
+
+def _shape(one: Option | Pilot) -> tuple[int, int, int, bool]:
+    return one.n_buckets, one.n_repetitions, one.max_pairs, one.closed_form
+
+
+class _Pilots:
+    """Trains rivals on samples that grow as the time allows."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        made: Plan,
+        training: Training,
+        options: dict[str, Any],
+        folder: Path,
+        pace: float,
+    ) -> None:
+        self._dataset, self._made, self._training = dataset, made, training
+        self._options, self._folder, self._pace = options, folder, pace
+        self._known = False  # whether transform and rate are
+
+    def rounds(self, rivals: Sequence[Option], end: float, allowed: float) -> Iterator[Pilot]:
+        """Yield each training: of all rivals on a sample, then on larger ones as time is left."""
+        least = self._round(rivals, MIN_ROWS)
+        if least > SAFE * allowed:
+            raise UsageError(
+                f"{time_text(allowed)} are too short: samples of {MIN_ROWS:,} rows are expected to "
+                f"take {time_text(least)}",
+                path="--pilot",
+            )
+        rows, slower = max(self._rows(rivals, FIRST_SHARE * allowed), MIN_ROWS), 1.0
+        while True:
+            began, planned = time.monotonic(), 0.0
+            for rival in rivals:
+                left = SAFE * (end - time.monotonic())
+                if self._known and slower * self._expected(rival, rows) > left:
+                    return
+                planned += self._round([rival], rows)
+                yield self._trained(rival, rows)
+                slower = max(slower, (time.monotonic() - began) / planned)
+            slower, before = (time.monotonic() - began) / planned, rows
+            left = SAFE * (end - time.monotonic())
+            rows = min(self._rows(rivals, left / slower), int(LEAP * before))
+            if rows < GROWTH * before:
+                return
+
+    def _round(self, rivals: Sequence[Option], n_rows: int) -> float:
+        """Return the seconds that all rivals are expected to take."""
+        search = 0.0 if self._known else self._cost(rivals[0], n_rows).search
+        return search + sum(self._expected(one, n_rows) for one in rivals)
+
+    def _rows(self, rivals: Sequence[Option], seconds: float) -> int:
+        """Return the most rows that all rivals are expected to take in so many seconds."""
+        low, high = 0, self._dataset.n_rows - self._held_out(self._dataset.n_rows)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._round(rivals, middle) <= seconds
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    def _held_out(self, n_rows: int) -> int:
+        """Return the rows held out beside so many: as in the training, or a third of a few."""
+        return min(self._made.validation_rows, MAX_HELD_OUT, max(n_rows // 3, 1))
+
+    def _expected(self, option: Option, n_rows: int) -> float:
+        """Return the seconds that a training on so many rows should take, a search apart."""
+        found = self._cost(option, n_rows)
+        return found.seconds - found.search
+
+    def _cost(self, option: Option, n_rows: int) -> Cost:
+        made, held_out = self._made, self._held_out(n_rows)
+        facts = made.facts.first(n_rows + held_out)
+        sizes = Sizes(
+            made.batch_size, made.batch_nnz, made.pool_blocks, held_out, made.validation_nnz,
+            self._pairs(option, pair_room(facts)), option.closed_form, made.optimizer, made.dense,
+            made.device, made.threads,
+        )  # fmt: skip
+        model = unhashed(facts, option.n_buckets, option.n_repetitions)
+        return cost(facts, model, sizes, self._pace)
+
+    def _pairs(self, option: Option, room: int) -> int:
+        """Return the room for pairs of a sample: the share that there is for all rows."""
+        return int(option.max_pairs / max(pair_room(self._made.facts), 1) * room)
+
+    def _trained(self, option: Option, n_rows: int) -> Pilot:
+        held_out = self._held_out(n_rows)
+        sample = self._dataset.first(n_rows + held_out)
+        options = self._options | {
+            "n_buckets": option.n_buckets, "n_repetitions": option.n_repetitions,
+            "counts": "on" if option.max_pairs else "off", "closed_form": option.closed_form,
+            "time": None, "latency": None,
+        }  # fmt: skip
+        made = plan(sample, **options)
+        made = replace(
+            made, validation_rows=held_out, validation_nnz=self._made.validation_nnz,
+            max_pairs=min(made.max_pairs, self._pairs(option, pair_room(sample.facts))),
+        )  # fmt: skip
+        gc.collect()  # weights of the one before
+        with tempfile.TemporaryDirectory(dir=self._folder) as out:
+            try:
+                run = self._training.run(made, sample, Path(out), seed=options.get("seed", 0))
+            except Interrupted as error:
+                hint = "The training has not begun; the same command starts the pilot anew."
+                raise Interrupted("interrupted in the pilot", hint=hint) from error
+        best = run.result.validation[run.result.estimator]
+        spec = run.settings.training
+        self._training = replace(
+            self._training, learning_rate=spec.learning_rate, transform=spec.transform
+        )
+        self._known = True
+        return Pilot(
+            option.n_buckets, option.n_repetitions, option.max_pairs, option.closed_form,
+            n_rows, held_out, best["p_at_1"], best["p_at_5"], run.result.seconds,
+        )  # fmt: skip

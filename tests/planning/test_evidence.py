@@ -1,0 +1,71 @@
+"""Evidence of pilots: scores, their errors, and what becomes of expectations."""
+
+import math
+
+import numpy as np
+import pytest
+
+from streammach.planning.evidence import extrapolated, score, weighed_again
+from streammach.planning.options import Candidate
+from streammach.spec import Option, Pilot
+
+
+def option(buckets, loss, error=1.0, repetitions=8):
+    return Candidate(
+        Option(buckets, repetitions, 0, False, 64, 1, 1, loss, error, 1.0, 1.0, True, False),
+        None, None, (), "",
+    )  # fmt: skip
+
+
+def pilot(buckets, p_at_1, *, rows=1000, p_at_5=None, held_out=10**9, repetitions=8):
+    five = p_at_1 if p_at_5 is None else p_at_5
+    return Pilot(buckets, repetitions, 0, False, rows, held_out, p_at_1, five, 1.0)
+
+
+def test_the_error_of_a_score_is_that_of_its_rows(rng):
+    p, q, n = 0.3, 0.6, 400
+    first = rng.random((20_000, n)) < p
+    five = first | (rng.random((20_000, n)) < (q - p) / (1 - p))
+    drawn = 50 * (first.mean(axis=1) + five.mean(axis=1))
+    found = score(Pilot(8, 8, 0, False, 1000, n, p, q, 1.0))
+    assert found.points == pytest.approx(45.0)
+    assert found.error == pytest.approx(np.std(drawn), rel=0.02)
+
+
+def test_scores_go_on_as_they_went_and_at_most_as_far_again():
+    runs = [pilot(8, 0.2, rows=1000), pilot(8, 0.3, rows=4000)]
+    assert extrapolated(runs, 8000).points == pytest.approx(35.0)
+    assert extrapolated(runs, 10**9).points == pytest.approx(40.0)
+    assert extrapolated(runs, 4000).points == pytest.approx(30.0)
+    assert extrapolated(runs[:1], 10**9).points == pytest.approx(20.0)
+    few = [pilot(8, 0.2, rows=1000, held_out=100), pilot(8, 0.3, rows=4000, held_out=100)]
+    last, before = score(few[1]).error, score(few[0]).error
+    assert extrapolated(few, 16_000).error == pytest.approx(math.hypot(2 * last, before))
+
+
+def test_sure_evidence_decides_and_unsure_evidence_changes_little():
+    weighed = [option(8, 0.0), option(16, 1.0), option(32, 2.0)]
+    pilots = [pilot(8, 0.40), pilot(16, 0.45)]
+    sure = [c.option for c in weighed_again(weighed, pilots, 1000)]
+    assert sure[0].loss - sure[1].loss == pytest.approx(5.0, abs=0.1)
+    assert min(o.loss for o in sure) >= 0
+    assert sure[0].loss_error <= 0.1
+    assert sure[2] == weighed[2].option
+    unsure = [pilot(8, 0.40, held_out=4), pilot(16, 0.45, held_out=4)]
+    kept = [c.option for c in weighed_again(weighed, unsure, 1000)]
+    assert kept[0].loss == pytest.approx(0.0, abs=0.2)
+    assert kept[1].loss == pytest.approx(1.0, abs=0.2)
+
+
+def test_what_was_found_holds_for_all_repetitions():
+    weighed = [option(8, 1.0), option(8, 1.5, repetitions=6), option(16, 1.0)]
+    found = [
+        c.option for c in weighed_again(weighed, [pilot(8, 0.2), pilot(16, 0.3)], 1000)
+    ]  # fmt: skip
+    assert found[1].loss - found[0].loss == pytest.approx(0.5)
+    assert found[0].loss - found[2].loss == pytest.approx(10.0, abs=0.2)
+
+
+def test_without_pilots_nothing_changes():
+    weighed = [option(8, 1.0), option(16, 0.0, error=0.0)]
+    assert weighed_again(weighed, [], 1000) == weighed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -65,11 +66,15 @@ def parse_seconds(value: str | int | float) -> float:
 
 
 def _quantity(value: str | float, units: dict[str, float] | dict[str, int], wanted: str) -> float:
-    match = QUANTITY.fullmatch(str(value))
+    match = QUANTITY.fullmatch(value) if isinstance(value, str) else None
     factor = units.get(match[2].lower()) if match else None
-    if match is None or factor is None or float(match[1]) * factor <= 0:
+    if match is not None and factor is not None:
+        found = float(match[1]) * factor
+    else:
+        found = math.nan if isinstance(value, str) else float(value)
+    if not 0 < found < math.inf:
         raise UsageError(f"'{clean(value, 60)}' is not {wanted}")
-    return float(match[1]) * factor
+    return found
 
 
 def size_text(n_bytes: float) -> str:

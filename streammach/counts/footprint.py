@@ -28,7 +28,7 @@ def evidence_bytes(n_groups: int) -> int:
 
 
 def footprint(
-    facts: DataFacts, *, max_pairs: int, validation_rows: int, threads: int
+    facts: DataFacts, *, n_columns: int, max_pairs: int, validation_rows: int, threads: int
 ) -> dict[str, int]:
     """Return the bytes of every buffer of counting, fitting and learning, by name.
 
@@ -36,6 +36,8 @@ def footprint(
     ----------
     facts : DataFacts
         The store.
+    n_columns : int
+        Columns of the hashed models.
     max_pairs : int
         Pairs that there is room for; without any there are no lines.
     validation_rows : int
@@ -52,5 +54,5 @@ def footprint(
         "count table": TABLE_BYTES * max_pairs + 16 * d + 24 * k,
         "count weights": WEIGHT_BYTES * max_pairs + 28 * d + 16 * k,
         "count fit": fit + lessons,
-        "count scores": CountScorer.footprint(k, threads),
+        "count scores": CountScorer.footprint(k, n_columns, threads),
     }

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import kernels
+from streammach.counts.tile import MAX_CLASSES, best_of_tile
 from streammach.rows.block import RowBlock
+from streammach.rows.lanes import WIDE_LANES
 
-SEEDS = 64  # classes whose whole score gives the first bound
+SEEDS, TILE_SEEDS = 64, 16  # classes whose whole score gives the first bound
 PIECES_PER_THREAD = 16
 
 
@@ -116,9 +118,10 @@ class CountScorer:
         self._scratch = threading.local()
 
     @staticmethod
-    def footprint(n_classes: int, threads: int) -> int:
-        """Return the bytes of the scratch of such a scorer."""
-        return threads * 8 * n_classes
+    def footprint(n_classes: int, n_columns: int, threads: int) -> int:
+        """Return the bytes of a scorer's scratch, beside hashed models of so many columns."""
+        tile = WIDE_LANES * (n_classes + n_columns) if n_classes <= MAX_CLASSES else 0
+        return threads * 4 * (2 * n_classes + tile)
 
     def topk(
         self, rows: RowBlock, k: int, hashed: Hashed | None = None
@@ -144,7 +147,10 @@ class CountScorer:
         k = min(k, len(self.weights.base))
         ids = np.empty((rows.n_rows, k), np.int64)
         scores = np.empty((rows.n_rows, k), np.float32)
-        self.each(rows.n_rows, lambda a, b: self._rows(rows, a, b, hashed, scores, ids))
+        ranked = self._rows
+        if hashed is not None and len(self.weights.base) <= MAX_CLASSES:
+            ranked = self._tiles
+        self.each(rows.n_rows, lambda a, b: ranked(rows, a, b, hashed, scores, ids))
         return ids, scores
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
@@ -158,6 +164,14 @@ class CountScorer:
             n = len(self.weights.base)
             self._scratch.arrays = np.empty(n, np.int32), np.empty(n, np.float32)
         found: tuple[NDArray[np.int32], NDArray[np.float32]] = self._scratch.arrays
+        return found
+
+    def _tile_scratch(self, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return this thread's scratch for a tile of rows: (16, K) and (16 C,)."""
+        if not hasattr(self._scratch, "tile"):
+            totals = np.zeros((WIDE_LANES, len(self.weights.base)), np.float32)
+            self._scratch.tile = totals, np.empty(WIDE_LANES * n_columns, np.float32)
+        found: tuple[NDArray[np.float32], NDArray[np.float32]] = self._scratch.tile
         return found
 
     def close(self) -> None:
@@ -174,15 +188,10 @@ class CountScorer:
         ids: NDArray[np.int64],
     ) -> None:
         w = self.weights
-        units, total = self.scratch()
-        seeds = np.empty(max(SEEDS, scores.shape[1]), np.int64)
-        seed_scores = np.empty(len(seeds), np.float32)
+        _, total = self.scratch()
+        seeds, seed_scores = _seeds(SEEDS, scores)
         for i in range(first, last):
-            row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
-            kernels.sum_row(
-                row, w.starts, w.classes, w.gains, w.wide_of, w.wide, w.penalty, w.base,
-                w.log_values, units, total,
-            )  # fmt: skip
+            self._sum(rows, i, total)
             if hashed is None:
                 kernels.best_of(total, scores[i], ids[i])
                 continue
@@ -190,3 +199,40 @@ class CountScorer:
                 total, hashed.logs[i], hashed.codes, hashed.n_buckets, hashed.n_repetitions,
                 np.float32(w.hashed / hashed.n_repetitions), seeds, seed_scores, scores[i], ids[i],
             )  # fmt: skip
+
+    def _tiles(
+        self,
+        rows: RowBlock,
+        first: int,
+        last: int,
+        hashed: Hashed | None,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        assert hashed is not None
+        totals, by_column = self._tile_scratch(hashed.logs.shape[1])
+        seeds, seed_scores = _seeds(TILE_SEEDS, scores)
+        for start in range(first, last, WIDE_LANES):
+            stop = min(start + WIDE_LANES, last)
+            for i in range(start, stop):
+                self._sum(rows, i, totals[i - start])
+            best_of_tile(
+                totals, hashed.logs[start:stop], hashed.codes, hashed.n_buckets,
+                hashed.n_repetitions, np.float32(self.weights.hashed / hashed.n_repetitions),
+                by_column, seeds, seed_scores, scores[start:stop], ids[start:stop],
+            )  # fmt: skip
+
+    def _sum(self, rows: RowBlock, i: int, total: NDArray[np.float32]) -> None:
+        """Write the counts' score of every class for a row."""
+        w = self.weights
+        row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
+        kernels.sum_row(
+            row, w.starts, w.classes, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
+            self.scratch()[0], total,
+        )  # fmt: skip
+
+
+def _seeds(n: int, scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return scratch for the classes that give the first bound of the k best: n, or k if more."""
+    n = max(n, scores.shape[1])
+    return np.empty(n, np.int64), np.empty(n, np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streammach.counts.tile import MAX_CLASSES
 from streammach.planning.ledger import Sizes
 from streammach.planning.schedule import EPOCHS, screen, trial
 from streammach.spec import DataFacts, ModelSpec
@@ -23,10 +24,10 @@ FIT_ROW, FIT_POSTING = (
 LEARN_ROW, POSTING = 90e-6, 0.75e-9  # a row, and a posting of one, that pairs are learnt from
 CLOSED = 6e-12  # a row, a feature, and a feature or eight columns of a closed form
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
-# logarithm; a class; a class beside counts, and one whose repetitions are summed there, as if none
-# could be left out.
+# logarithm; a class; a class beside counts, and a repetition of it: where rows are taken together,
+# and where they are not, as if no class could be left out.
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
-QUERY_COUNTS, QUERY_SUM = 3.2e-9, 0.75e-9
+QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
 # The same, whatever the threads.
 START, TRIAL, FIT = 3.0, 0.3, 1.0  # opening; a trial; weights of counts for one way to group
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
@@ -94,7 +95,8 @@ def query(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) 
     seconds = model.n_columns * (values + QUERY_COLUMN)
     classes, sums = model.n_classes, model.n_classes * model.n_repetitions
     if sizes.max_pairs:
-        return (seconds + classes * QUERY_COUNTS + sums * QUERY_SUM) / speed
+        each, summed = QUERY_TILE if classes <= MAX_CLASSES else QUERY_ALONE
+        return (seconds + classes * each + sums * summed) / speed
     return (seconds + (classes + sums) * QUERY_CLASS) / speed
 
 

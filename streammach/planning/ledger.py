@@ -97,8 +97,8 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         **backend,
         **_reader(facts, sizes),
         **counts.footprint(
-            facts, max_pairs=sizes.max_pairs, validation_rows=sizes.validation_rows,
-            threads=sizes.threads,
+            facts, n_columns=model.n_columns, max_pairs=sizes.max_pairs,
+            validation_rows=sizes.validation_rows, threads=sizes.threads,
         ),
         **_closed_form(facts, sizes),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,

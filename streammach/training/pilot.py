@@ -8,6 +8,7 @@ is chosen on held-out rows; transform and learning rate are those that the first
 from __future__ import annotations
 
 import gc
+import math
 import os
 import tempfile
 import time
@@ -90,7 +91,7 @@ def pilot(
     made = plan(dataset, **options)
     if made.device != "cpu":
         raise UsageError("how long trainings take on a GPU is not known yet", path="--pilot")
-    rivals = _rivals(made)
+    rivals = _rivals(made, options)
     if len(rivals) < 2:
         return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))
     found: list[Pilot] = []
@@ -108,11 +109,13 @@ def pilot(
     return replace(chosen, reasons=(*chosen.reasons, reason))
 
 
-def _rivals(made: Plan) -> list[Option]:
+def _rivals(made: Plan, options: dict[str, Any]) -> list[Option]:
     """Return the planned model and the best of other kinds, those first that could be better."""
+    limits = [options.get(name) for name in ("time", "latency")]
+    most, query = (parse_seconds(x) if x is not None else math.inf for x in limits)
     best: dict[Kind, Option] = {}
     for option in sorted(made.options, key=lambda option: (not option.chosen, option.loss)):
-        if option.fits:
+        if option.fits and option.seconds <= most and option.query_seconds <= query:
             best.setdefault(kind(option), option)
     ordered = sorted(best.values(), key=lambda o: (not o.chosen, o.loss - o.loss_error))
     return ordered[:RIVALS]
@@ -157,16 +160,17 @@ class _Pilots:
                 f"take {time_text(least)}",
                 path="--pilot",
             )
-        rows, slower = max(self._rows(rivals, FIRST_SHARE * allowed), MIN_ROWS), 1.0
-        while True:
+        rows, slower = max(self._rows(rivals, FIRST_SHARE * allowed), MIN_ROWS), 0.0
+        while True:  # on the first sample, with nothing known yet, every rival has its turn
             began, planned = time.monotonic(), 0.0
             for rival in rivals:
                 left = SAFE * (end - time.monotonic())
-                if self._known and slower * self._expected(rival, rows) > left:
+                if slower * self._expected(rival, rows) > max(left, 0.0):
                     return
                 planned += self._round([rival], rows)
                 yield self._trained(rival, rows)
-                slower = max(slower, (time.monotonic() - began) / planned)
+                if slower:
+                    slower = max(slower, (time.monotonic() - began) / planned)
             slower, before = (time.monotonic() - began) / planned, rows
             left = SAFE * (end - time.monotonic())
             rows = min(self._rows(rivals, left / slower), int(LEAP * before))

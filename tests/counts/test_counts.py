@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from streammach.counts import learning
+from streammach.counts import scores as scores_module
 from streammach.counts.learning import GroupWeights, Learnt, evidence, learn, weigh
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.counts.table import Worth, count_pairs, cut
@@ -165,12 +166,15 @@ def blended_by_force(scorer, block, hashed):
 @pytest.mark.parametrize("k", [1, 5, K, K + 3])
 @pytest.mark.parametrize("weight", [0.0, 0.5, 30.0])
 @pytest.mark.parametrize("levels", [2, 1000])  # few levels: many ties
-def test_counts_beside_hashes_are_exact_to_the_bit(rng, k, weight, levels):
+@pytest.mark.parametrize("most", [0, K])  # classes for which rows are taken together
+def test_counts_beside_hashes_are_exact_to_the_bit(rng, monkeypatch, k, weight, levels, most):
+    monkeypatch.setattr(scores_module, "MAX_CLASSES", most)
     block = block_of(rng, 70, D, K)
     table = counted(block)
     n_buckets, n_repetitions = 5, 3
     logs = np.log(rng.integers(1, levels + 1, (70, n_buckets * n_repetitions)) / levels)
-    codes = rng.integers(0, n_buckets, (K, n_repetitions)).astype(np.uint8)
+    codes = rng.integers(0, n_buckets, (K, n_repetitions))
+    codes = codes.astype(np.uint16 if levels == 2 else np.uint8)
     hashed = Hashed(logs.astype(np.float32), codes.reshape(-1), n_buckets, n_repetitions)
     flat = GroupWeights(
         np.zeros(D, np.int32), *(np.ones(1, np.float32) * x for x in (0.5, 1, 0)), 0.0, 0.0, weight

@@ -123,7 +123,17 @@ def test_what_cannot_be_piloted_is_said(store, no_exact_model, tiny):
 def test_a_single_model_needs_no_pilot(store):
     made = sm.plan(store, **SMALL)
     only = dataclasses.replace(made, options=tuple(o for o in made.options if o.chosen))
-    assert module._rivals(only) == [o for o in made.options if o.chosen]
+    assert module._rivals(only, {}) == [o for o in made.options if o.chosen]
+
+
+def test_models_beyond_the_limits_of_time_are_not_compared(store, no_exact_model):
+    made = module.plan(store, **SMALL)
+    rivals = module._rivals(made, {})
+    assert len(rivals) > 1
+    slowest = max(one.query_seconds for one in rivals)
+    kept = module._rivals(made, {"latency": slowest * 0.99, "time": "1h"})
+    assert 0 < len(kept) < len(rivals)
+    assert module._rivals(made, {"time": 1e-9}) == []
 
 
 def test_an_interrupted_pilot_leaves_nothing(store, no_exact_model, tiny, monkeypatch):

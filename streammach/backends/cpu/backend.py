@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from streammach import hashing
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decode import decode_one, decode_tile
-from streammach.backends.cpu.lanes import LANES
 from streammach.backends.estimators import KINDS, estimates
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
+from streammach.rows.lanes import LANES
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
 
 OPTIMIZERS: dict[Optimizer, int] = {

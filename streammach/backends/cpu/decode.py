@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.cpu.lanes import LANES, lanes_within
 from streammach.backends.estimators import MINIMUM, SUM
 from streammach.jit import Array, Number, kernel
+from streammach.rows.lanes import LANES, lanes_within
 from streammach.rows.words import trailing_zeros
 
 FIRST_CLASSES = 64  # scored exactly for a first theta

@@ -1,0 +1,86 @@
+"""Exact top-k of counts beside hashed models for sixteen rows at once.
+
+Where classes are no more than :data:`MAX_CLASSES`, the sums over the repetitions of all of them are
+made, sixteen rows to a vector, in the order and so with the bits of one row's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streammach.counts.kernels import best_of, hashed_sum, insert
+from streammach.jit import Array, Number, kernel
+from streammach.rows.lanes import WIDE_LANES, lanes_reaching
+from streammach.rows.words import trailing_zeros
+
+MAX_CLASSES = 1 << 15  # totals of sixteen rows stay in the cache; of more, most are left out
+
+
+@kernel(fastmath=False)
+def first_bound(
+    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    seeds: Array, seed_scores: Array, k: int,
+) -> Number:  # fmt: skip
+    """Return the k-th best score among the classes with the largest totals.
+
+    `seeds` int64 and `seed_scores` float32, k of them at least, are scratch.
+    """
+    best_of(total, seed_scores, seeds)
+    n = min(seeds.shape[0], total.shape[0])
+    for j in range(n):
+        s = hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
+        seed_scores[j] = total[seeds[j]] + weight * s
+    return np.sort(seed_scores[:n])[n - k]
+
+
+@kernel(fastmath=False)
+def best_of_tile(
+    totals: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    by_column: Array, seeds: Array, seed_scores: Array, scores: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Write each row's classes with the largest ``total_i + weight * sum_r ln P_r[h_r(i)]``.
+
+    Parameters
+    ----------
+    totals : float32 (16, K)
+        The rows' totals of counts; those of rows that are not there mean nothing.
+    logs : float32 (n, C)
+        Logarithms of the bucket probabilities of n <= 16 rows.
+    codes : unsigned (K * R,)
+        Buckets of the classes, class by class.
+    n_buckets, n_repetitions, weight : int, int, float32
+        B, R, and the weight of the hashed models over R.
+    by_column, seeds, seed_scores : float32 (C * 16,), int64 (m,), float32 (m,), m >= k
+        Scratch.
+    scores, ids : float32 (n, k), int64 (n, k)
+        Receive the best, best first, ties to the smaller id.
+    """
+    n, k = scores.shape
+    bounds = np.full(WIDE_LANES, np.float32(np.inf))
+    by_column[:] = 0
+    for q in range(n):
+        for c in range(logs.shape[1]):
+            by_column[c * WIDE_LANES + q] = logs[q, c]
+        bounds[q] = first_bound(
+            totals[q], logs[q], codes, n_buckets, n_repetitions, weight, seeds, seed_scores, k
+        )
+    scores[:] = -np.inf
+    ids[:] = 0
+    block = np.zeros(WIDE_LANES * WIDE_LANES, np.float32)
+    for first in range(0, totals.shape[1], WIDE_LANES):
+        last = min(first + WIDE_LANES, totals.shape[1])
+        for q in range(n):
+            for i in range(first, last):
+                block[(i - first) * WIDE_LANES + q] = totals[q, i]
+        for i in range(first, last):
+            start = (i - first) * WIDE_LANES
+            lanes = lanes_reaching(
+                by_column, codes, i * n_repetitions, n_repetitions, n_buckets, block, start, weight,
+                bounds,
+            )  # fmt: skip
+            while lanes:
+                lane = np.int64(trailing_zeros(lanes))
+                lanes &= lanes - np.uint64(1)
+                if block[start + lane] > scores[lane, k - 1]:
+                    insert(scores[lane], ids[lane], block[start + lane], i)
+                    bounds[lane] = max(bounds[lane], scores[lane, k - 1])

@@ -6,7 +6,7 @@ Needs numba-cuda (extra gpu-cuda12 or gpu-cuda13) and no GPU: NVVM makes PTX, an
 linker of a real run, makes machine code and says what each kernel takes. Without targets: the
 oldest that the project's extras know (6.1 where NVVM is of CUDA 12, 7.5 from CUDA 13 on), 8.0 and
 9.0. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
-arithmetic, or lacks the 16-byte accesses that it is written for.
+arithmetic, or lacks the 16-byte accesses that it is written for (8 bytes of bfloat16 weights).
 """
 
 import re
@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, items, kernels, steps
+from streammach.backends.cuda import decode, items, kernels, resident, steps
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -27,6 +27,7 @@ from streammach.backends.cuda.launch import (
     launch_bounds,
     launch_shape,
 )
+from streammach.backends.cuda.weights import CODINGS
 from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 
 STEPS = [(32, 25), (512, 20), (33, 7), (32, 200), (4096, 1)]  # B, R
@@ -37,6 +38,7 @@ OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES
 OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
 WIDE_LOAD, WIDE_STORE = r"ld\.global(\.nc)?\.v4", r"st\.global\.v4"
+PAIR_LOAD = r"ld\.global(\.nc)?\.v2"  # of bfloat16 weights
 FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\b(atom|red)\."}
 
 
@@ -45,36 +47,50 @@ def signatures():
     from numba import float32, int32, int64, types, uint32
 
     f, i, u, wide = (types.Array(t, 1, "C") for t in (float32, int32, uint32, int64))
+    backward = (i, i, i, i, i, i, f, f, float32, float32, uint32, int64, f, f, f)
     scan = types.void(f, u, int64, int64, int64, int64, wide)
     return {
         "forward": types.void(i, i, f, i, f, u, f, int64, int64, float32, f, f),
-        "backward": types.void(i, i, i, i, i, i, f, f, float32, float32, f, f, f, f),
+        "forward bfloat16": types.void(i, i, f, i, f, u, u, int64, int64, float32, f, f),
+        "backward": types.void(*backward, f),
+        "backward bfloat16": types.void(*backward, u),
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
+        "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "expand": types.void(i, f, i, int64, int64, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
     }
 
 
+def step_kernels(n_buckets, n_models, weights_are, capability):
+    """The kernels of a step of sparse rows."""
+    shape, of = launch_shape(n_buckets, n_models), f"({n_buckets}, {n_models})"
+    narrow = "" if weights_are == "float32" else f" {weights_are}"
+    bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
+    for name, output in OUTPUTS.items():
+        made = kernels.forward_kernel(shape, code_bits(n_buckets), output, weights_are=weights_are)
+        yield f"forward {name}{narrow} {of}", f"forward{narrow}", made, bounds, True
+    for name, optimizer in OPTIMIZERS.items():
+        registers = ADAM_REGISTERS if name == "adam" else BACKWARD_REGISTERS
+        bounds = launch_bounds(shape.threads, registers, capability)
+        made = kernels.backward_kernel(shape, optimizer, weights_are=weights_are)
+        yield f"backward {name}{narrow} {of}", f"backward{narrow}", made, bounds, True
+
+
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
     yield "mark", "mark", items.mark, (items.THREADS, 4), False
     yield "place", "place", items.place, (items.THREADS, 4), False
+    yield "gather", "gather", resident.gather, (resident.THREADS, 4), False
     yield "expand", "expand", steps.expand, (items.THREADS, 4), False
     for n_buckets, n_models in STEPS:
-        shape, label = launch_shape(n_buckets, n_models), f"({n_buckets}, {n_models})"
+        for weights_are in CODINGS:
+            yield from step_kernels(n_buckets, n_models, weights_are, capability)
+        shape = launch_shape(n_buckets, n_models)
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
-        for name, output in OUTPUTS.items():
-            made = kernels.forward_kernel(shape, code_bits(n_buckets), output)
-            yield f"forward {name} {label}", "forward", made, bounds, True
         made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
-        yield f"forward dense {label}", "forward", made, bounds, True
-        for name, optimizer in OPTIMIZERS.items():
-            registers = ADAM_REGISTERS if name == "adam" else BACKWARD_REGISTERS
-            bounds = launch_bounds(shape.threads, registers, capability)
-            made = kernels.backward_kernel(shape, optimizer)
-            yield f"backward {name} {label}", "backward", made, bounds, True
+        yield f"forward dense ({n_buckets}, {n_models})", "forward", made, bounds, True
     for n_buckets, n_models in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN
@@ -118,12 +134,14 @@ def number(pattern, log):
     return int(found[1]) if found else 0
 
 
-def faults(ptx, found, *, wide):
+def faults(ptx, found, *, wide, pairs):
     """What a kernel must not have, by name."""
     out = [name for name in ("stack", "spill_stores", "spill_loads") if found[name]]
     out += [name for name, pattern in FORBIDDEN.items() if re.search(pattern, ptx)]
     if wide and not (found["wide_loads"] and found["wide_stores"]):
         out.append("no 16-byte accesses")
+    if pairs and not re.search(PAIR_LOAD, ptx):
+        out.append("no 8-byte accesses")
     return out
 
 
@@ -143,18 +161,18 @@ def main():
     options = arguments.parse_args()
     targets = options.targets or default_targets()
     types, results, bad = signatures(), [], Counter()
-    print(f"{'kernel':<36}{'sm':>5}{'registers':>11}{'stack':>7}{'spill':>7}{'shared':>8}  wide")
+    print(f"{'kernel':<42}{'sm':>5}{'registers':>11}{'stack':>7}{'spill':>7}{'shared':>8}  wide")
     for target in targets:
         capability = tuple(int(part) for part in target.split("."))
         for name, kind, function, bounds, wide in every_kernel(capability):
             if options.only not in name:
                 continue
             ptx, found = compiled_for(function, types[kind], bounds, capability)
-            wrong = faults(ptx, found, wide=wide)
+            wrong = faults(ptx, found, wide=wide, pairs="bfloat16" in name)
             bad.update(wrong)
             results.append({"kernel": name, "target": target, **found, "faults": wrong})
             print(
-                f"{name:<36}{target:>5}{found['registers']:>11}{found['stack']:>7}"
+                f"{name:<42}{target:>5}{found['registers']:>11}{found['stack']:>7}"
                 f"{found['spill_stores'] + found['spill_loads']:>7}{found['shared']:>8}"
                 f"  {found['wide_loads']}/{found['wide_stores']}  {', '.join(wrong)}",
                 flush=True,

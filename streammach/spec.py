@@ -16,6 +16,7 @@ import msgspec
 
 Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = Literal["adagrad", "adam", "sgd"]
+Weights = Literal["float32", "bfloat16"]  # while they are trained
 Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
 Objective = Literal["accuracy", "smallest", "fastest"]
@@ -290,6 +291,10 @@ class Plan:
         Who set it.
     waves : int
         Groups that the repetitions are trained in, one after another.
+    weights : str
+        Type of the weights on the device: ``float32``, or ``bfloat16`` on a GPU.
+    resident : bool
+        Whether the store's rows are kept in the device's memory, decoded once.
     objective : str
         ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
@@ -323,6 +328,8 @@ class Plan:
     device_allowed_bytes: int = 0
     device_limit_source: str = ""
     waves: int = 1
+    weights: Weights = "float32"
+    resident: bool = False
     objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
@@ -348,6 +355,8 @@ class Plan:
     def device_text(self) -> str:
         """The device, what it has, and why it was chosen."""
         waves = f", {self.waves} waves of repetitions" if self.waves > 1 else ""
+        if self.device_allowed_bytes:
+            waves += ", rows kept on the GPU" if self.resident else ", rows streamed"
         why = f" ({self.device_reason})" if self.device_reason else ""
         return f"{self.device}, {self.threads} threads{waves}{why}"
 

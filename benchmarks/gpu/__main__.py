@@ -35,13 +35,13 @@ SIMULATED = {
 LIBRARIES = ("numba-cuda", "cupy-cuda12x", "cupy-cuda13x", "cuda-toolkit")
 
 
-def largest(shape, limit, most_models):
+def largest(shape, limit, most_models, weights="float32"):
     """The same with the most repetitions that a limit of device memory allows."""
     best = replace(shape, n_repetitions=1)
     for step in (256, 64, 16, 4, 1):
         while best.n_repetitions + step <= most_models:
             more = replace(best, n_repetitions=best.n_repetitions + step)
-            work = Workload("adagrad", more.dense, more.batch_size, more.batch_nnz, 1, 1)
+            work = Workload("adagrad", more.dense, more.batch_size, more.batch_nnz, 1, 1, weights)
             if sum(footprint("cuda", more.model, work)[1].values()) > limit:
                 break
             best = more
@@ -57,7 +57,11 @@ def stage_list(options):
         "kernels": lambda: stages.kernel_times(options),
         "top-k": lambda: stages.top_k(options),
         "epoch": lambda: stages.epoch(options, sparse),
+        "resident epoch": lambda: stages.epoch(options, sparse, resident=True),
         "repeat": lambda: stages.repeat(options),
+        "bfloat16 rounding": lambda: stages.rounding(options),
+        "bfloat16 epoch": lambda: stages.epoch(options, sparse, weights="bfloat16"),
+        "bfloat16 repeat": lambda: stages.repeat(options, "bfloat16"),
     }
     if options.store:
         out["whole run"] = lambda: stages.whole_run(options)
@@ -67,15 +71,23 @@ def stage_list(options):
         "largest model": lambda: stages.epoch(
             options, largest(sparse, options.limit, options.most_models), limit=options.limit
         ),
-    }
+        "bfloat16 largest model": lambda: stages.epoch(
+            options, largest(sparse, options.limit, options.most_models, "bfloat16"),
+            limit=options.limit, weights="bfloat16",
+        ),
+    }  # fmt: skip
 
 
 def wrong(name, found):
     """What a stage's figures say that must not be."""
     if name == "correctness" and found["failures"]:
         return f"{len(found['failures'])} shapes differ from the CPU's"
-    if name == "repeat" and not found["same"]:
+    if name.endswith("repeat") and not found["same"]:
         return "the same batches gave other bytes"
+    if name == "bfloat16 rounding" and (
+        found["largest"] >= 1 or abs(found["mean"]) > 4 / found["n"] ** 0.5
+    ):
+        return "bfloat16 weights are not rounded without bias"
     if "taken_bytes" in found and found["taken_bytes"] > found["projected_bytes"]:
         return "more memory was taken than projected"
     return None

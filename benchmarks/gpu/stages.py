@@ -7,6 +7,7 @@ launching is in them. Floors are arithmetic on the rates that the first stage me
 import hashlib
 import statistics
 import time
+from dataclasses import replace
 from itertools import cycle, islice
 
 import numpy as np
@@ -18,6 +19,7 @@ from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
 from streammach.backends.estimators import KINDS
 from streammach.backends.workload import Workload
+from streammach.rows.batch import Chosen
 
 GB = 1e9
 
@@ -36,13 +38,26 @@ def seconds(backend, work, repeats, warm=2):
     return statistics.median(found)
 
 
-def opened(shape, *, limit=0, waves=1):
-    """A backend that is ready to train."""
+def opened(shape, *, limit=0, waves=1, weights="float32", keep=0):
+    """A backend that is ready to train, with room for so many batches that stay there."""
     backend = open_backend(
-        "cuda", shape.model, dense=shape.dense, threads=1, device_bytes=limit, waves=waves
-    )
+        "cuda", shape.model, dense=shape.dense, threads=1, device_bytes=limit, waves=waves,
+        weights_are=weights, keep=(keep * shape.batch_size, keep * shape.batch_nnz),
+    )  # fmt: skip
     backend.prepare(shape.training, shape.batch_nnz)
     return backend
+
+
+def shown(backend, batches):
+    """Batches as a backend wants them: where it keeps rows, they are kept and then named."""
+    if backend.keeper is None:
+        return batches
+    first, out = 0, []
+    for batch in batches:
+        backend.keeper.keep(batch, "drawn")
+        out.append(Chosen(np.arange(first, first + batch.n_rows), batch.indptr))
+        first += batch.n_rows
+    return out
 
 
 def facts(options):
@@ -153,17 +168,17 @@ def kernel_times(options):
         floors = step_floors(p, shape.batch_size, columns, shape.n_repetitions, rates)
     steps, group, batch = backend._trains, backend._group, batches[-1]
     held, n, nnz = steps._held, batch.n_rows, len(batch.features)
-    rule = Rule(np.float32(0.1), np.float32(1))
-    entries = int(steps._slot._host["indptr"][n])
+    rule = Rule(np.float32(0.1), np.float32(1), np.uint32(0))
+    slot = steps._slots.next()
+    with backend._memory.use():
+        entries = slot.load(batch)
     columns, unique = shape.n_buckets * shape.n_repetitions, len(np.unique(batch.features))
     work = {
-        "fill and send": (lambda: steps._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        ), 16 * entries),
+        "fill and send": (lambda: slot.load(batch), 16 * entries),
         "forward": (lambda: group.forward(
-            steps._slot, n, kernels.RESIDUALS, 0.1, held["z"], held["losses"]
+            slot, n, kernels.RESIDUALS, 0.1, held["z"], held["losses"]
         ), 4 * columns * (nnz + 2 * n)),
-        "sorting": (lambda: steps._sorter.sort(steps._slot, n, nnz, entries), 40 * entries),
+        "sorting": (lambda: steps._sorter.sort(slot, n, nnz, entries), 40 * entries),
         "backward": (lambda: group.backward(
             steps._sorter, held["z"], held["partial"], rule, n + nnz
         ), 4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions)),
@@ -202,44 +217,68 @@ def top_k(options):
     return out
 
 
-def epoch(options, shape, *, limit=0, waves=1):
-    """Seconds of an epoch from host memory, by drawn batches in turn; memory beside the plan."""
-    backend = opened(shape, limit=limit, waves=waves)
-    batches = Rows(shape).batches(options.distinct)
+def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False):
+    """Seconds of an epoch of drawn batches in turn, sent or kept; memory beside the plan."""
+    keep = options.distinct if resident else 0
+    backend = opened(shape, limit=limit, waves=waves, weights=weights, keep=keep)
+    batches = shown(backend, Rows(shape).batches(options.distinct))
     in_all = -(-shape.n_rows // shape.batch_size)
     measured = min(in_all, options.steps_timed)
 
-    def run(count):
+    def run(count, *, waiting=False):
+        began = time.perf_counter()
         for wave in range(backend.n_waves):
             backend.select(wave)
             for batch in islice(cycle(batches), count):
                 backend.step(batch, 0.1)
+                if waiting:
+                    backend.settle()
+            backend.settle()
+        return time.perf_counter() - began
 
     run(2)
-    began = time.perf_counter()
-    run(measured)
-    took = (time.perf_counter() - began) * in_all / measured
+    took, waiting = (run(measured, waiting=wait) * in_all / measured for wait in (False, True))
     taken, allowed = backend.device_bytes()
     work = Workload(
-        shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves
-    )
+        shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves,
+        weights, keep * shape.batch_size, keep * shape.batch_nnz,
+    )  # fmt: skip
     lines = footprint("cuda", shape.model, work)[1]
     backend.close()
     return {
-        "shape": vars(shape), "waves": waves, "batches": in_all, "batches_measured": measured,
-        "seconds": took, "projected_bytes": sum(lines.values()) - lines["context"],
-        "taken_bytes": taken, "allowed_bytes": allowed,
+        "shape": vars(shape), "waves": waves, "weights": weights, "resident": resident,
+        "batches": in_all, "batches_measured": measured, "seconds": took,
+        "seconds_with_a_wait_after_each_step": waiting,
+        "projected_bytes": sum(lines.values()) - lines["context"], "taken_bytes": taken,
+        "allowed_bytes": allowed,
     }  # fmt: skip
 
 
-def repeat(options):
-    """Whether the same batches give the same bytes twice, and in two waves."""
+def rounding(options):
+    """How far bfloat16 weights are from float32 ones after a step, in units of the last place."""
+    shape = options.sparse
+    (batch,) = Rows(shape).batches(1)
+    found = {}
+    for weights in ("float32", "bfloat16"):
+        backend = opened(shape, weights=weights)
+        backend.step(batch, 0.1)
+        found[weights] = backend.arrays()["weights"].copy()
+        backend.close()
+    exact = found["float32"][found["float32"] != 0].astype(np.float64)
+    moved = found["bfloat16"][found["float32"] != 0] - exact
+    moved /= 2.0 ** (np.floor(np.log2(np.abs(exact))) - 7)
+    return {"largest": float(np.abs(moved).max()), "mean": float(moved.mean()), "n": len(moved)}
+
+
+def repeat(options, weights="float32"):
+    """Whether the same batches give the same bytes twice, in two waves, and where rows are kept."""
     shape, digests = options.sparse, []
-    for waves in (1, 1, 2):
-        backend = opened(shape, waves=waves)
+    for waves, keep in ((1, 0), (1, 0), (2, 0), (1, options.distinct)):
+        backend = opened(shape, waves=waves, weights=weights, keep=keep)
+        batches = shown(backend, Rows(shape).batches(options.distinct))
         for wave in range(backend.n_waves):
             backend.select(wave)
-            for batch in Rows(shape).batches(options.distinct):
+            for batch in batches:
                 backend.step(batch, 0.1)
         digests.append(hashlib.sha256(backend.arrays()["weights"].data).hexdigest())
         backend.close()
@@ -255,11 +294,14 @@ def whole_run(options):
     from streammach.prediction.evaluate import evaluate
 
     found = {}
-    for device in ("cuda", "cpu"):
-        shape = {"n_buckets": options.run_shape[0], "n_repetitions": options.run_shape[1]}
+    shape = {"n_buckets": options.run_shape[0], "n_repetitions": options.run_shape[1]}
+    for name in ("cuda", "cuda streamed", "cpu"):
+        device = name.split()[0]
         plan = sm.plan(
             options.store, device=device, counts="off", batch_size=options.batch_size, **shape
         )
+        if name == "cuda streamed":
+            plan = replace(plan, resident=False)
         trainer = sm.Trainer(
             plan, epochs=options.epochs, learning_rate=options.rate, transform="binary"
         )
@@ -267,6 +309,8 @@ def whole_run(options):
             run = trainer.fit(options.store, Path(folder) / "run")
             entry = {
                 "seconds": run.result.seconds,
+                "rows_per_second": run.result.history[-1]["rows_per_second"],
+                "resident": plan.resident,
                 "held_out": run.result.validation,
                 "device_peak_bytes": run.result.device_peak_bytes,
                 "device_projected_bytes": run.result.device_projected_bytes,
@@ -275,5 +319,5 @@ def whole_run(options):
                 with sm.Predictor(run.model, device=device) as predictor:
                     report = evaluate(predictor, options.test_store)
                 entry["test_p_at_1"] = report.p_at_1
-        found[device] = entry
+        found[name] = entry
     return found

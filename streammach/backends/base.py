@@ -7,13 +7,34 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.loss import Loss
 from streammach.backends.workload import Workload
 from streammach.errors import BudgetError, DeviceError, clean
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, ModelSpec, TrainSpec
+from streammach.spec import Estimator, ModelSpec, TrainSpec, Weights
 
 DEVICES = ("cpu", "cuda")
+
+
+class Keeper(Protocol):
+    """Keeps a store's rows in a device's memory, so that batches may name them."""
+
+    def count(self, content: str) -> int:
+        """Return how many of the store's first rows are there as what is called so."""
+        ...
+
+    def keep(self, batch: Batch, content: str) -> None:
+        """Take the next rows of the store; if something else was kept, the first ones.
+
+        Parameters
+        ----------
+        batch : Batch
+            The rows.
+        content : str
+            What they are called: another name for rows with other values.
+        """
+        ...
 
 
 class Backend(Protocol):
@@ -21,13 +42,19 @@ class Backend(Protocol):
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps. Repetitions that do not fit a device together are trained in waves,
-    each of which sees all rows of an epoch.
+    each of which sees all rows of an epoch. A backend with a `keeper` is shown all rows once, and
+    is given their numbers as batches.
     """
 
     spec: ModelSpec
     codes: NDArray[Any]
     wants_by_feature: bool
     n_waves: int
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Where rows are kept, if they are."""
+        ...
 
     def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again.
@@ -45,8 +72,15 @@ class Backend(Protocol):
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
         ...
 
-    def step(self, batch: Batch, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and models, in nats."""
+    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+        """Train on one batch; return the losses of it and of earlier ones that are known now.
+
+        A device may be some batches behind. Each loss is returned once.
+        """
+        ...
+
+    def settle(self) -> Loss:
+        """Wait for all steps; return the losses that none of them returned."""
         ...
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
@@ -130,6 +164,8 @@ def open_backend(
     weights: dict[str, NDArray[Any]] | None = None,
     device_bytes: int = 0,
     waves: int = 0,
+    weights_are: Weights = "float32",
+    keep: tuple[int, int] = (0, 0),
 ) -> Backend:
     """Return a backend for a model.
 
@@ -151,25 +187,33 @@ def open_backend(
         Most bytes of a device's own memory; 0 for what is free.
     waves : int
         Groups that the repetitions are trained in; 0 for the fewest that fit for predicting.
+    weights_are : str
+        Type of the weights while they are trained: bfloat16 on a GPU alone.
+    keep : tuple of int
+        Rows of a store, and their values, that a GPU keeps; zeros where they are streamed.
 
     Raises
     ------
     DeviceError
-        If there is no such device.
+        If there is no such device, or it has no such weights.
     BudgetError
         If the model does not fit its memory.
     """
     if device == "cpu":
         from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
 
+        if weights_are != "float32":
+            raise DeviceError(f"the CPU trains float32 weights, not {weights_are}")
+        assert not any(keep), "the CPU has no memory of its own"
         return CpuBackend(spec, dense=dense, threads=threads, weights=weights)
     if device == "cuda":
         free = device_limit(device)  # before Numba's CUDA target is imported
         from streammach.backends.cuda.backend import CudaBackend
 
         return CudaBackend(
-            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves
-        )
+            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves,
+            weights_are=weights_are, keep=keep,
+        )  # fmt: skip
     raise DeviceError(f"'{clean(device)}' is no device; known are {', '.join(DEVICES)}")
 
 

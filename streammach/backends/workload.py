@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streammach.spec import Optimizer
+from streammach.spec import Optimizer, Weights
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Workload:
         Threads that compute on the CPU.
     waves : int
         Groups that the repetitions are trained in.
+    weights : str
+        Type of the weights on a device that has memory of its own.
+    kept_rows, kept_nnz : int
+        Rows of a store and their values that such a device keeps; zeros where they are streamed.
     """
 
     optimizer: Optimizer | None
@@ -31,3 +35,6 @@ class Workload:
     batch_nnz: int
     threads: int
     waves: int
+    weights: Weights = "float32"
+    kept_rows: int = 0
+    kept_nnz: int = 0

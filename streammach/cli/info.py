@@ -69,11 +69,12 @@ def _store_document(path: Path) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def _device_lines(result: Result) -> list[tuple[str, str]]:
+def _device_lines(plan: Plan, result: Result) -> list[tuple[str, str]]:
     if not result.device_peak_bytes:
         return []
     ratio = result.device_peak_bytes / result.device_projected_bytes
     return [
+        ("device", plan.device_text),
         ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
                        f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
     ]  # fmt: skip
@@ -95,13 +96,13 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
+        ("training", f"{plan.weights}, {training.optimizer}, rate {training.learning_rate:.3g}, "
                      f"{training.transform} values, smoothing {training.label_smoothing:g}, "
                      f"batch {training.batch_size:,}"),
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
-        *_device_lines(result),
+        *_device_lines(plan, result),
         ("time", _time(plan, result.seconds)),
         ("accuracy", validation),
     ]  # fmt: skip
@@ -113,6 +114,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         "counts_bytes": model.counts_bytes,
         "estimator": model.estimator, "learning_rate": training.learning_rate,
         "transform": training.transform, "optimizer": training.optimizer,
+        "weights": plan.weights, "resident": plan.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": result.history, "best_epoch": result.best_epoch + 1,
         "validation": result.validation, "held_out": run.settings.held_out,

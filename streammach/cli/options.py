@@ -111,6 +111,13 @@ def shape_options(command: F) -> F:
             "smallest model or the shortest training.",
         ),
         device_option,
+        click.option(
+            "--weights",
+            type=click.Choice(["float32", "bfloat16"]),
+            default="float32",
+            show_default=True,
+            help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
+        ),
         threads_option,
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Decides all that is random."

@@ -41,7 +41,7 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
         "closed_form": not options["no_closed_form"],
     }
     same = ("exact", "batch_size", "optimizer", "counts", "time", "latency", "objective", "device")
-    asked |= {name: options[name] for name in (*same, "threads", "seed")}
+    asked |= {name: options[name] for name in (*same, "weights", "threads", "seed")}
     if options["pilot"] is None:
         return choose(store, **asked)
     return apart(_piloted, store, options, asked, folder)
@@ -91,7 +91,7 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
         *(_pilot_line(one) for one in plan.pilots),
-        f"chosen   {shape_text(plan)} float32, {plan.optimizer}, batch {plan.batch_size:,}",
+        f"chosen   {shape_text(plan)} {plan.weights}, {plan.optimizer}, batch {plan.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
     ]
@@ -191,6 +191,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "threads": plan.threads,
             "limit_source": plan.limit_source,
             "waves": plan.waves,
+            "resident": plan.resident,
             "allowed_bytes": plan.device_allowed_bytes,
             "projected_bytes": plan.device_projected_bytes,
         },
@@ -204,6 +205,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "exact": plan.model.exact,
             "batch_size": plan.batch_size,
             "optimizer": plan.optimizer,
+            "weights": plan.weights,
             "dense": plan.dense,
             "max_pairs": plan.max_pairs,
             "closed_form": plan.closed_form,

@@ -98,8 +98,8 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     speed()
     chosen = _planned(store, out, options)
     tell(
-        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} float32, "
-        f"{chosen.device_text}"
+        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
+        f"{chosen.weights}, {chosen.device_text}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):

@@ -1,9 +1,9 @@
 """Streams a store's rows as batches, in an order that is a pure function of the seed and the epoch.
 
-Epoch e: the store's blocks (row ranges of about 2^20 values) are permuted, `pool_blocks` of them at
-a time are decoded, and the rows of such a pool are permuted and cut into batches; batches run on
-across pools. One thread decodes the next pool while another makes batches of the present one, into
-a few slots of fixed size. Memory does not depend on the size of the store: see
+Blocks of the store (row ranges of about 2^20 values) are decoded `pool_blocks` at a time, and the
+rows of such a pool are cut into batches, all in the order of :mod:`streammach.data.row_order`;
+batches run on across pools. One thread decodes the next pool while another makes batches of the
+present one, into a few slots of fixed size. Memory does not depend on the size of the store: see
 :meth:`Reader.footprint`.
 """
 
@@ -14,45 +14,33 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, n_blocks
 from streammach.data.store.dataset import Dataset
 from streammach.rows.batch import Batch, BatchSlot
 from streammach.rows.block import RowBlock
-from streammach.rows.order import permutation
 from streammach.spec import DataFacts, Transform
 
 N_SLOTS = 3
-BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
 PATIENCE_SECONDS = 1.0
-
-
-def n_blocks(facts: DataFacts) -> int:
-    """Return how many blocks the rows of a store form."""
-    return -(-facts.n_rows // facts.block_rows)
 
 
 class _Pool:
     """Room for the decoded rows of some blocks."""
 
-    def __init__(
-        self, facts: DataFacts, blocks: int, value_type: np.dtype[Any], *, weighted: bool
-    ) -> None:
-        arrays = _pool_arrays(facts, blocks, value_type, weighted=weighted)
+    def __init__(self, facts: DataFacts, blocks: int) -> None:
+        arrays = block_arrays(facts, blocks)
         self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
-        self._block_rows = facts.block_rows
         self.rows = np.empty(0, np.int64)
 
-    def fill(self, dataset: Dataset, blocks: NDArray[np.int64]) -> None:
-        """Decode blocks, in rising order; ``rows`` then says which rows of the store these are."""
+    def fill(self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64]) -> None:
+        """Decode rising blocks; ``rows`` then says which rows of the store these are."""
         arrays, n, nnz = self._arrays, 0, 0
-        numbers = []
-        for block in np.sort(blocks).tolist():
-            start = block * self._block_rows
-            stop = min(start + self._block_rows, dataset.n_rows)
+        for block in blocks.tolist():
+            start, stop = order.range_of(block)
             indptr = arrays["indptr"][n : n + stop - start + 1]
             before = int(indptr[0]) if n else 0
             dataset.read_into("X/indptr", start, stop + 1, indptr)
@@ -63,9 +51,8 @@ class _Pool:
             dataset.read_into("y", start, stop, arrays["labels"][n : n + stop - start])
             if "weights" in arrays:
                 dataset.read_into("weight", start, stop, arrays["weights"][n : n + stop - start])
-            numbers.append(np.arange(start, stop))
             n, nnz = n + stop - start, nnz + b - a
-        self.rows = np.concatenate(numbers)
+        self.rows = order.rows_of(blocks)
 
     @property
     def block(self) -> RowBlock:
@@ -78,22 +65,6 @@ class _Pool:
             arrays["labels"][:n],
             arrays["weights"][:n] if "weights" in arrays else None,
         )
-
-
-def _pool_arrays(
-    facts: DataFacts, blocks: int, value_type: np.dtype[Any], *, weighted: bool
-) -> dict[str, tuple[int, Any]]:
-    rows = min(blocks * facts.block_rows, facts.n_rows)
-    nnz = min(blocks * facts.max_block_nnz, facts.nnz)
-    arrays: dict[str, tuple[int, Any]] = {
-        "indptr": (rows + 1, np.int64),
-        "features": (nnz, np.int32),
-        "values": (nnz, value_type),
-        "labels": (rows, np.int32),
-    }
-    if weighted:
-        arrays["weights"] = (rows, np.float32)
-    return arrays
 
 
 class Reader:
@@ -140,14 +111,11 @@ class Reader:
         rows: int | None = None,
     ) -> None:
         facts = dataset.facts
-        self._dataset, self._seed, self._held, self.transform = dataset, seed, held, transform
-        self._end = facts.n_rows if rows is None else min(rows, facts.n_rows)
-        self._blocks = -(-self._end // facts.block_rows)
-        self._block_rows = facts.block_rows
-        self._pool_blocks = min(pool_blocks, self._blocks)
+        order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
+        self._dataset, self._order, self._transform = dataset, order, transform
         self._pools = [
-            _Pool(facts, self._pool_blocks, dataset.value_type, weighted=dataset.weighted)
-            for _ in range(1 if self._pool_blocks == self._blocks else 2)
+            _Pool(facts, order.pool_blocks)
+            for _ in range(1 if order.pool_blocks == order.n_blocks else 2)
         ]
         self._kept = False  # whether a single pool is filled already
         self._slots = [
@@ -155,8 +123,7 @@ class Reader:
             for _ in range(N_SLOTS)
         ]
         self._batch_size = batch_size
-        self._free_rows = [self._rows_of_block(b) for b in range(self._blocks)]
-        self.n_rows = sum(self._free_rows)
+        self.n_rows = order.n_rows
         self.waited_seconds = 0.0
 
     @staticmethod
@@ -164,11 +131,10 @@ class Reader:
         facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool
     ) -> dict[str, int]:
         """Return the bytes of the buffers of such a reader, by name."""
-        value_type = np.dtype(np.uint8 if facts.value_bytes == 1 else np.float32)
         pool_blocks = min(pool_blocks, n_blocks(facts))
-        arrays = _pool_arrays(facts, pool_blocks, value_type, weighted=facts.weighted)
+        arrays = block_arrays(facts, pool_blocks)
         pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
-        orders = 4 * 8 * arrays["labels"][0]  # row numbers, their keys and their order
+        orders = ORDER_BYTES * arrays["labels"][0]
         slot = BatchSlot.footprint(batch_size, batch_nnz, by_feature=by_feature)
         pools = 1 if pool_blocks == n_blocks(facts) else 2
         return {"decoded rows": pools * pool + orders, "batches": N_SLOTS * slot}
@@ -236,7 +202,7 @@ class Reader:
                 done = 0
                 while done < len(chosen):
                     wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
-                    added = slot.add(block, chosen[done : done + wanted], self.transform)
+                    added = slot.add(block, chosen[done : done + wanted], self._transform)
                     done += added
                     if added < wanted or slot.n_rows == self._batch_size:
                         ready.put((slot, slot.batch()))
@@ -251,25 +217,13 @@ class Reader:
 
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
-        blocks = permutation(self._blocks, self._seed, epoch, BLOCKS_STREAM)
-        size = self._pool_blocks
-        groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
-        first = 0
-        while first < len(groups) and skip >= (
-            rows := sum(self._free_rows[b] for b in groups[first])
-        ):
-            skip, first = skip - rows, first + 1
+        groups, first, skip = self._order.pools(epoch, skip)
         with ThreadPoolExecutor(1, "decoder") as decoder:
             coming = self._decode(decoder, groups, first)
             for number in range(first, len(groups)):
                 pool = coming.result() if coming is not None else self._pools[0]
                 coming = self._decode(decoder, groups, number + 1)
-                order = permutation(len(pool.rows), self._seed, epoch, ROWS_STREAM, number)
-                rows = pool.rows[order]
-                order = order[rows < self._end]
-                if self._held is not None:
-                    order = order[~self._held[pool.rows[order]]]
-                yield pool.block, order[skip:]
+                yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
                 skip = 0
 
     def _decode(
@@ -281,17 +235,11 @@ class Reader:
         pool = self._pools[number % len(self._pools)]
 
         def fill() -> _Pool:
-            pool.fill(self._dataset, groups[number])
+            pool.fill(self._dataset, self._order, groups[number])
             self._kept = True
             return pool
 
         return decoder.submit(fill)
-
-    def _rows_of_block(self, block: int) -> int:
-        start = block * self._block_rows
-        stop = min(start + self._block_rows, self._end)
-        held = int(self._held[start:stop].sum()) if self._held is not None else 0
-        return stop - start - held
 
 
 class _Stopped(Exception):

@@ -43,6 +43,8 @@ class Progress(msgspec.Struct, frozen=True):
         Why training ended before its last epoch.
     wave, wave_steps : int
         Wave of the epoch that it is in, from 0, and the batches of it that are done.
+    loss_rows : int
+        Rows that `loss_sum` is of; each wave's count.
     """
 
     step: int = 0
@@ -57,6 +59,7 @@ class Progress(msgspec.Struct, frozen=True):
     stopped: str | None = None
     wave: int = 0
     wave_steps: int = 0
+    loss_rows: int = 0
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from streammach import hashing
 from streammach.backends.base import choose_device
@@ -16,14 +17,27 @@ from streammach.planning.limits import Limits, limits
 from streammach.planning.options import Asked, Candidate, candidates
 from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
-from streammach.spec import Budget, DataFacts, ModelSpec, Objective, Optimizer, Option, Pilot, Plan
+from streammach.spec import (
+    Budget,
+    DataFacts,
+    ModelSpec,
+    Objective,
+    Optimizer,
+    Option,
+    Pilot,
+    Plan,
+    Weights,
+)
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
 FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
 SHOWN = 9
 OPTIMIZERS: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
 OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
+
+W = TypeVar("W", bound=str)
 
 
 def plan(
@@ -41,6 +55,7 @@ def plan(
     latency: str | float | None = None,
     objective: str = "accuracy",
     device: str = "auto",
+    weights: str = "float32",
     threads: int | None = None,
     seed: int = 0,
     pilots: Sequence[Pilot] = (),
@@ -83,6 +98,9 @@ def plan(
         those expected within 1 point of the best that fits.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
+    weights : str
+        Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a GPU, half as
+        large, for sparse rows.
     threads : int, optional
         Threads that compute; all cores otherwise.
     seed : int
@@ -107,16 +125,20 @@ def plan(
     """
     facts = _facts(data)
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
-    goal = next((o for o in OBJECTIVES if o == objective), None)
-    if goal is None:
-        raise UsageError(f"'{clean(objective)}' is not one of {', '.join(OBJECTIVES)}: --objective")
+    goal = _one_of(OBJECTIVES, objective, "--objective")
+    of_weights = _one_of(WEIGHTS, weights, "--weights")
     chosen, why_device = choose_device(device)
+    if of_weights != "float32" and chosen == "cpu":
+        raise UsageError(
+            f"{of_weights} weights are for a GPU, the device is the CPU ({why_device})",
+            path=f"--weights {of_weights}",
+        )
     allowed = limits(chosen, memory)
     wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
         chosen, threads or cores(), None if time is None else parse_seconds(time),
-        None if latency is None else parse_seconds(latency),
+        None if latency is None else parse_seconds(latency), of_weights,
     )  # fmt: skip
     speed = known_speed()
     if chosen != "cpu" and (time is not None or latency is not None):
@@ -124,7 +146,7 @@ def plan(
     try:
         weighed = candidates(facts, asked, allowed, speed)
     except DeviceError as error:  # its shape cannot be launched
-        if device != "auto":
+        if device != "auto" or of_weights != "float32":
             raise
         chosen, why_device = "cpu", error.message
         asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
@@ -140,8 +162,8 @@ def plan(
         found.sizes.validation_nnz, found.sizes.max_pairs, found.sizes.closed_form,
         chosen, found.sizes.threads, allowed.host, allowed.host_source, found.lines,
         (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
-        allowed.device_source, found.sizes.waves, goal, replace(found.option, chosen=True),
-        _shown(found, weighed),
+        allowed.device_source, found.sizes.waves, found.sizes.weights, found.sizes.resident, goal,
+        replace(found.option, chosen=True), _shown(found, weighed),
         () if asked.shaped else _budgets(facts, asked, allowed, goal, speed, pilots),
         tuple(pilots),
     )  # fmt: skip
@@ -155,6 +177,13 @@ def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:
         return data.facts
     with Dataset.open(data) as dataset:
         return dataset.facts
+
+
+def _one_of(known: tuple[W, ...], given: str, name: str) -> W:
+    found = next((k for k in known if k == given), None)
+    if found is None:
+        raise UsageError(f"'{clean(given)}' is not one of {', '.join(known)}: {name}")
+    return found
 
 
 def _check_options(
@@ -278,6 +307,8 @@ def _budgets(
 def _with_hashes(found: Plan, seed: int) -> Plan:
     model, reasons = found.model, list(found.reasons)
     reasons.append(f"{found.optimizer} for {'dense' if found.dense else 'sparse'} rows")
+    if found.weights != "float32":
+        reasons.append(f"{found.weights} weights, as asked: half the bytes on the GPU")
     if not model.exact:
         shape = (model.n_classes, model.n_buckets, model.n_repetitions)
         a, b = hashing.draw(seed, *shape)

@@ -9,7 +9,8 @@ from streammach.backends.base import footprint
 from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
-from streammach.spec import DataFacts, Line, ModelSpec, Optimizer
+from streammach.data.resident import OrderReader
+from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Weights
 
 # Measured: 245 MB of Python, libraries and compiled kernels, and 100 MB while kernels are compiled
 # in a first run.
@@ -43,6 +44,10 @@ class Sizes:
         Threads that compute.
     waves : int
         Groups that the repetitions are trained in, one after another.
+    weights : str
+        Type of the weights on the device.
+    resident : bool
+        Whether the store's rows are kept in the device's memory.
     """
 
     batch_size: int
@@ -57,13 +62,16 @@ class Sizes:
     device: str
     threads: int
     waves: int = 1
+    weights: Weights = "float32"
+    resident: bool = False
 
-    @property
-    def work(self) -> Workload:
-        """What a backend's bytes depend on."""
+    def work(self, facts: DataFacts) -> Workload:
+        """Return what a backend's bytes depend on."""
+        kept = (facts.n_rows, facts.nnz) if self.resident else (0, 0)
         return Workload(
-            self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves
-        )
+            self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves,
+            self.weights, *kept,
+        )  # fmt: skip
 
 
 def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]:
@@ -83,16 +91,11 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
     DeviceError
         If the model's shape cannot be launched on the device.
     """
-    backend, device = footprint(sizes.device, model, sizes.work)
-    reader = Reader.footprint(
-        facts, batch_size=sizes.batch_size, batch_nnz=sizes.batch_nnz,
-        pool_blocks=sizes.pool_blocks,
-        by_feature=not sizes.dense and sizes.device == "cpu",
-    )  # fmt: skip
+    backend, device = footprint(sizes.device, model, sizes.work(facts))
     host = {
         "code": CODE_BYTES,
         **backend,
-        **reader,
+        **_reader(facts, sizes),
         **counts.footprint(
             facts, n_columns=model.n_columns, max_pairs=sizes.max_pairs,
             validation_rows=sizes.validation_rows, threads=sizes.threads,
@@ -111,6 +114,16 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )
+
+
+def _reader(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
+    if sizes.resident:
+        return OrderReader.footprint(facts, pool_blocks=sizes.pool_blocks)
+    return Reader.footprint(
+        facts, batch_size=sizes.batch_size, batch_nnz=sizes.batch_nnz,
+        pool_blocks=sizes.pool_blocks,
+        by_feature=not sizes.dense and sizes.device == "cpu",
+    )  # fmt: skip
 
 
 def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:

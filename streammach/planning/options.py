@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,13 +21,14 @@ from streammach.planning.accuracy import (
 from streammach.planning.cost import cost, query
 from streammach.planning.ledger import Sizes, bytes_in, ledger
 from streammach.planning.limits import Limits
-from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option
+from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option, Weights
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
 # By dense: measured to be fast on the CPU, accuracy does not depend on it.
 BATCH = {"cpu": {False: 1024, True: 256}, "cuda": {False: 4096, True: 256}}
 MAX_WAVES = {"cpu": 1, "cuda": 8}
+RESIDENT = {"cpu": (False,), "cuda": (True, False)}
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
 POOL_BLOCKS = (8, 4, 2, 1)
@@ -64,6 +66,8 @@ class Asked:
         Threads that compute.
     seconds, query_seconds : float or None
         Most time of the training, and of a query on one thread.
+    weights : str
+        Type of the weights on the device.
     """
 
     n_buckets: int | None
@@ -77,6 +81,7 @@ class Asked:
     threads: int
     seconds: float | None = None
     query_seconds: float | None = None
+    weights: Weights = "float32"
 
     def allows(self, option: Option) -> bool:
         """Return whether an option fits the budget and the limits of time."""
@@ -128,11 +133,13 @@ def candidates(facts: DataFacts, asked: Asked, limits: Limits, speed: float) -> 
     Raises
     ------
     UsageError
-        If counts are asked for that cannot be.
+        If counts or weights are asked for that cannot be.
     DeviceError
         If no model of the shape asked for can be launched on the device.
     """
     ways = list(_ways(facts, asked))
+    if asked.weights != "float32" and ways[0].dense:
+        raise UsageError(f"rows are dense: --weights {asked.weights}")
     found: list[Candidate] = []
     refused: DeviceError | None = None
     for beside in _beside(facts, ways[0], asked):
@@ -197,7 +204,7 @@ def _way(
 
 
 def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: more waves, smaller pools, smaller batches."""
+    """Yield the ways to run, the best first: streamed, more waves, smaller pools, and batches."""
     dense = facts.density >= DENSE_SHARE
     usual = max(MIN_BATCH, min(BATCH[asked.device][dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
@@ -206,12 +213,14 @@ def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
     for batch in [min(asked.batch_size, facts.n_rows)] if asked.batch_size else batches:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
-            for waves in range(1, MAX_WAVES[asked.device] + 1):
+            for waves, resident in itertools.product(
+                range(1, MAX_WAVES[asked.device] + 1), RESIDENT[asked.device]
+            ):
                 yield Sizes(
                     batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
                     min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
                     asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
-                    asked.threads, waves,
+                    asked.threads, waves, asked.weights, resident,
                 )  # fmt: skip
 
 

@@ -73,6 +73,27 @@ class Batch:
         return len(self.labels)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """Rows for one training step that a device holds, by their numbers.
+
+    Attributes
+    ----------
+    rows : int64 (n,)
+        Numbers in the store, in the order of training.
+    indptr : int64 (n + 1,)
+        Row pointers, from 0, of a batch of these rows.
+    """
+
+    rows: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+
 class BatchSlot:
     """Fixed room for one batch, filled again and again.
 

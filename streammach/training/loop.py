@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streammach.backends.base import Backend
+from streammach.backends.loss import Loss, joined
 from streammach.data.reader import Reader
+from streammach.data.resident import OrderReader, block_batches, row_lengths
+from streammach.data.row_order import RowOrder
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
 from streammach.spec import Plan, TrainSpec
 from streammach.training.holdout import HeldOut
+
+Feed = Reader | OrderReader
 
 
 def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
@@ -27,8 +32,10 @@ def open_reader(
     held: HeldOut,
     *,
     rows: int | None = None,
-) -> Reader:
+) -> Feed:
     """Return the reader of a training, whose batches have the room that the plan gives them.
+
+    A backend that keeps the store's rows is shown those that it does not have yet.
 
     Parameters
     ----------
@@ -44,7 +51,24 @@ def open_reader(
         Rows to leave out.
     rows : int, optional
         Use the first rows of the store only.
+
+    Raises
+    ------
+    StoreError, DiskError
+        If the store cannot be read.
     """
+    keeper = backend.keeper
+    if keeper is not None:
+        order = RowOrder(
+            dataset.facts, seed=spec.seed, pool_blocks=plan.pool_blocks, held=held.mask, rows=rows
+        )
+        known = keeper.count(spec.transform)
+        for batch in block_batches(dataset, spec.transform, known, order.end):
+            keeper.keep(batch, spec.transform)
+        return OrderReader(
+            order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
+            batch_nnz=plan.batch_nnz,
+        )  # fmt: skip
     return Reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=plan.batch_nnz,
         pool_blocks=plan.pool_blocks, transform=spec.transform,
@@ -52,12 +76,37 @@ def open_reader(
     )  # fmt: skip
 
 
+def check_loss(loss: Loss, spec: TrainSpec, epoch: int, row: int, n_rows: int) -> None:
+    """Refuse a loss that is not finite.
+
+    Parameters
+    ----------
+    loss : Loss
+        What steps returned.
+    spec : TrainSpec
+        The training.
+    epoch, row, n_rows : int
+        Where it is, and the rows of an epoch.
+
+    Raises
+    ------
+    DivergedError
+        If it is not.
+    """
+    if not math.isfinite(loss.total):
+        rate = rate_at(spec, epoch * n_rows + row, spec.epochs * n_rows)
+        raise DivergedError(
+            f"the loss is not finite in epoch {epoch + 1} before row {row:,}, at rate {rate:.3g}",
+            hint="Use a smaller --learning-rate; the last checkpoint is kept.",
+        )
+
+
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: its rows, its loss summed over rows and models in nats, its wave."""
+    """What one batch gave: its rows, the losses that became known, its wave."""
 
     n_rows: int
-    loss: float
+    loss: Loss
     wave: int
 
 
@@ -71,7 +120,11 @@ class Start:
 
 
 def train_epoch(
-    backend: Backend, reader: Reader, spec: TrainSpec, epoch: int, start: Start = Start()
+    backend: Backend,
+    reader: Feed,
+    spec: TrainSpec,
+    epoch: int,
+    start: Start = Start(),
 ) -> Iterator[Step]:
     """Train on the rows of one epoch, once for each wave; yield after each batch.
 
@@ -91,7 +144,7 @@ def train_epoch(
     Raises
     ------
     DivergedError
-        If the loss of a batch is not finite.
+        If the loss is not finite.
     StoreError, DiskError
         If the store cannot be read.
     """
@@ -102,12 +155,9 @@ def train_epoch(
         for batch in reader.epoch(epoch, row):
             rate = rate_at(spec, before + row, total)
             loss = backend.step(batch, rate)
-            if not math.isfinite(loss):
-                raise DivergedError(
-                    f"the loss is not finite in epoch {epoch + 1} after row {row:,}, at rate "
-                    f"{rate:.3g}",
-                    hint="Use a smaller --learning-rate; the last checkpoint is kept.",
-                )
             row += batch.n_rows
+            if row == reader.n_rows:
+                loss = joined(loss, backend.settle())
+            check_loss(loss, spec, epoch, row, reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
         start = Start()

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from streammach.backends.base import Backend, open_backend
-from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
 from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
@@ -26,7 +25,7 @@ from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, hold_out
-from streammach.training.loop import Start, open_reader, train_epoch
+from streammach.training.loop import Feed, Start, check_loss, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import (
     MAX_DOCUMENT,
@@ -181,7 +180,7 @@ class Trainer:
         decided = [
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
             plan.validation_rows, plan.validation_nnz, plan.max_pairs,
-            plan.closed_form, self._spec,
+            plan.closed_form, plan.weights, self._spec,
             self._transform, self._rate, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
@@ -206,10 +205,12 @@ class _Session:
         self._signals = signals
         self._plan = trainer.plan
         self._callbacks = trainer._callbacks
+        facts = self._plan.facts
         self._backend: Backend = open_backend(
             self._plan.device, self._plan.model, dense=self._plan.dense,
             threads=self._plan.threads, device_bytes=self._plan.device_allowed_bytes,
-            waves=self._plan.waves,
+            waves=self._plan.waves, weights_are=self._plan.weights,
+            keep=(facts.n_rows, facts.nnz) if self._plan.resident else (0, 0),
         )  # fmt: skip
         self._began = time.monotonic()
         self._failed_saves = 0
@@ -267,7 +268,7 @@ class _Session:
         self,
         progress: Progress,
         spec: TrainSpec,
-        reader: Reader,
+        reader: Feed,
         held: HeldOut,
         checkpoints: Checkpoints,
     ) -> tuple[Progress, State]:
@@ -286,7 +287,8 @@ class _Session:
                 row=(progress.row if same_wave else 0) + step.n_rows,
                 wave=step.wave,
                 wave_steps=(progress.wave_steps if same_wave else 0) + 1,
-                loss_sum=progress.loss_sum + step.loss,
+                loss_sum=progress.loss_sum + step.loss.total,
+                loss_rows=progress.loss_rows + step.loss.n_rows,
                 seconds=before + time.monotonic() - began,
             )
             state = self._state(progress, spec, reader, first_row, time.monotonic() - began)
@@ -294,7 +296,9 @@ class _Session:
             pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             call(self._callbacks, "on_progress", state)
             asked = asked or state.stop_reason
-            self._between_batches(progress, state, checkpoints)
+            if self._signals.requested or self._is_time_to_save():
+                progress = self._settled(progress, spec, reader)
+                self._between_batches(progress, state, checkpoints)
         seconds = time.monotonic() - began
         entry = self._measured(progress, spec, reader, held, (reader.n_rows - first_row) / seconds)
         progress = _after_epoch(progress, entry, before + time.monotonic() - began)
@@ -306,12 +310,17 @@ class _Session:
         call(self._callbacks, "on_epoch_end", state)
         return msgspec.structs.replace(progress, stopped=asked or state.stop_reason), state
 
-    def _done(self, progress: Progress, reader: Reader) -> int:
+    def _done(self, progress: Progress, reader: Feed) -> int:
         """Return the rows of the epoch that are done: all of them when the last wave is."""
         return (progress.wave * reader.n_rows + progress.row) // self._backend.n_waves
 
     def _measured(
-        self, progress: Progress, spec: TrainSpec, reader: Reader, held: HeldOut, speed: float
+        self,
+        progress: Progress,
+        spec: TrainSpec,
+        reader: Feed,
+        held: HeldOut,
+        speed: float,
     ) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "epoch": progress.epoch + 1,
@@ -325,8 +334,21 @@ class _Session:
             entry |= {"p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "merit": found.merit}
         return entry
 
+    def _is_time_to_save(self) -> bool:
+        return time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds
+
+    def _settled(self, progress: Progress, spec: TrainSpec, reader: Feed) -> Progress:
+        """Return the progress with the losses of all its steps."""
+        loss = self._backend.settle()
+        check_loss(loss, spec, progress.epoch, progress.row, reader.n_rows)
+        return msgspec.structs.replace(
+            progress,
+            loss_sum=progress.loss_sum + loss.total,
+            loss_rows=progress.loss_rows + loss.n_rows,
+        )
+
     def _between_batches(self, progress: Progress, state: State, checkpoints: Checkpoints) -> None:
-        """Save when it is time, and when a signal asks for the end."""
+        """Save, and end where a signal asks for it."""
         if self._signals.requested:
             checkpoints.save(progress, self._backend.arrays())
             self._log("interrupted", step=progress.step, epoch=progress.epoch, row=progress.row)
@@ -335,9 +357,8 @@ class _Session:
                 f"(epoch {progress.epoch + 1}, row {progress.row:,})",
                 hint=GOES_ON,
             )
-        if time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds:
-            self._save(progress, checkpoints)
-            call(self._callbacks, "on_checkpoint", state)
+        self._save(progress, checkpoints)
+        call(self._callbacks, "on_checkpoint", state)
 
     def _save(self, progress: Progress, checkpoints: Checkpoints) -> None:
         """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
@@ -399,7 +420,7 @@ class _Session:
         self,
         progress: Progress,
         spec: TrainSpec,
-        reader: Reader,
+        reader: Feed,
         first_row: int = 0,
         seconds: float = 0.0,
     ) -> State:
@@ -412,7 +433,9 @@ class _Session:
             row=row,
             n_rows=reader.n_rows,
             step=progress.step,
-            loss=progress.loss_sum / max(row * self._plan.n_repetitions, 1),
+            loss=progress.loss_sum
+            * self._backend.n_waves
+            / max(progress.loss_rows * self._plan.n_repetitions, 1),
             rows_per_second=speed,
             seconds=progress.seconds,
             left_seconds=left / speed if speed else 0.0,
@@ -440,6 +463,7 @@ def _after_epoch(progress: Progress, entry: dict[str, Any], seconds: float) -> P
         wave=0,
         wave_steps=0,
         loss_sum=0.0,
+        loss_rows=0,
         seconds=seconds,
         history=(*progress.history, entry),
         best_step=progress.step if better else progress.best_step,

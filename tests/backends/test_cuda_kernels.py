@@ -9,26 +9,23 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach import hashing
 from streammach.backends.base import open_backend
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.items import Sorter
-from streammach.backends.cuda.launch import decode_bounds, decode_shape, launch_bounds, launch_shape
-from streammach.backends.cuda.layout import packed_codes
+from streammach.backends.cuda.launch import decode_bounds, decode_shape
 from streammach.backends.cuda.memory import Memory
+from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot
 from streammach.backends.estimators import KINDS
-from streammach.backends.optimizers import corrected
-from streammach.rows.batch import BatchSlot
+from streammach.rows.batch import Chosen
+from tests.backends.device import Device, batch_of
 from tests.builders import block_of, dense_block, spec_of, training
 from tests.reference.decoding import topk
-from tests.reference.layout import rows_in_fours, work_items
+from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach
 
-ANY_GPU = (9, 0)
-OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
 OUTPUTS = {False: kernels.PROBABILITIES, True: kernels.LOGARITHMS}
 
 
@@ -39,83 +36,6 @@ def threads_take_turns_quickly():
     sys.setswitchinterval(1e-4)
     yield
     sys.setswitchinterval(before)
-
-
-class Device:
-    """A model on a simulated device: arrays and launches as a backend makes them."""
-
-    def __init__(self, spec, how, *, tile_columns=1024, segment=3, blocks=4):
-        self.spec, self.how, self.segment, self.blocks = spec, how, segment, blocks
-        self.shape = launch_shape(spec.n_buckets, spec.n_repetitions, tile_columns)
-        codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
-        self.codes = codes
-        self.packed = packed_codes(codes, spec.n_buckets)
-        self.table = np.zeros((spec.n_features + 1, self.shape.stride), np.float32)
-        wide = self.table.shape if how.optimizer == "adam" else (1, 4)
-        squares = (spec.n_features + 1, spec.n_repetitions)
-        self.squares = np.zeros(wide if how.optimizer == "adam" else squares, np.float32)
-        self.second = np.zeros(wide, np.float32)
-        self.steps = 0
-        self.residuals = None
-        bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
-        bits = 8 if spec.n_buckets <= 256 else 16
-        self.forward = {
-            output: compiled(kernels.forward_kernel(self.shape, bits, output), bounds)
-            for output in (kernels.RESIDUALS, kernels.PROBABILITIES, kernels.LOGARITHMS)
-        }
-        self.backward = compiled(
-            kernels.backward_kernel(self.shape, OPTIMIZERS[how.optimizer]), bounds
-        )
-
-    def outputs(self, batch, output):
-        """Residuals and losses, or probabilities, of padded rows; what is not written stays NaN."""
-        n, spec = len(batch.indptr) - 1, self.spec
-        rows = rows_in_fours(batch.indptr, batch.features, batch.values)
-        z = np.full((n, self.shape.stride), np.nan, np.float32)
-        losses = np.full((n, spec.n_repetitions), np.nan, np.float32)
-        importance = batch.weights if batch.weights is not None else np.ones(n, np.float32)
-        self.forward[output][(n, self.shape.n_tiles), self.shape.threads](
-            rows.indptr, rows.features, rows.values, batch.labels, importance,
-            self.packed.ravel(), self.table.ravel(), self.packed.shape[1], spec.n_features,
-            np.float32(self.how.label_smoothing), z.ravel(), losses.ravel(),
-        )  # fmt: skip
-        return z, losses
-
-    def step(self, batch, rate):
-        z, losses = self.outputs(batch, kernels.RESIDUALS)
-        self.steps += 1
-        numbers = [np.float32(x) for x in corrected(self.how, rate, self.steps)]
-        work = work_items(batch.by_feature, batch.n_rows, self.spec.n_features, self.segment)
-        partial = np.full((max(work.n_slots, 1), self.shape.stride), np.nan, np.float32)
-        slots = np.arange(work.n_slots, dtype=np.int32), np.ones(work.n_slots, np.float32)
-        for items, entries, source in (
-            (work.whole, (work.rows, work.values), z), (work.joined, slots, partial),
-        ):  # fmt: skip
-            if len(items.begin):
-                self.backward[(self.blocks, self.shape.n_tiles), self.shape.threads](
-                    *items, np.array([len(items.begin)], np.int32), *entries, source.ravel(),
-                    *numbers, partial.ravel(), self.squares.ravel(), self.second.ravel(),
-                    self.table.ravel(),
-                )  # fmt: skip
-        self.residuals = z
-        return float(losses.sum(dtype=np.float64))
-
-    @property
-    def weights(self):
-        return self.table[:-1, : self.spec.n_columns]
-
-    @property
-    def bias(self):
-        return self.table[-1, : self.spec.n_columns]
-
-
-def batch_of(block, n_features, weights=None):
-    """All rows of a block as one batch, feature by feature too."""
-    slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
-    if weights is not None:
-        block = type(block)(block.indptr, block.features, block.values, block.labels, weights)
-    slot.add(block, np.arange(block.n_rows), "raw")
-    return slot.batch()
 
 
 def close(found, expected, within=1e-5):
@@ -156,7 +76,7 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
         loss = device.step(batch, 0.3)
         arrays = (block.indptr, block.features, block.values, block.labels, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.3), rel=1e-5)
-        assert loss == pytest.approx(cpu.step(batch, 0.3), rel=1e-5)
+        assert loss == pytest.approx(cpu.step(batch, 0.3).total, rel=1e-5)
     held = cpu.arrays()
     if n_classes > 1:
         assert close(device.weights, held["weights"])
@@ -189,6 +109,37 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
         assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
         block = block_of(rng, n_rows, 6, 5, most=3)
+
+
+@pytest.mark.parametrize("most", [6, 70])
+def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
+    memory, block = Memory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
+    weights = rng.uniform(0.5, 2, 23).astype(np.float32)
+    whole = batch_of(block, 90, weights)
+    kept = Resident(memory, 23, block.nnz)
+    for _ in range(2):  # the second time over the first
+        kept.keep(batch_of(block.part(0, 9), 90, weights[:9]), "raw")
+        assert (kept.count("raw"), kept.count("l2")) == (9, 0)
+        kept.keep(batch_of(block.part(9, 23), 90, weights[9:]), "raw")
+        assert kept.count("raw") == 23
+        kept.keep(batch_of(block.part(0, 3), 90), "l2")
+        assert (kept.count("raw"), kept.count("l2")) == (0, 3)
+        kept.keep(whole, "again")
+    sent, gathered = Slot(memory, 9, 700), Slot(memory, 9, 700, kept)
+    for n in (9, 4):
+        rows = rng.permutation(23)[:n]
+        lengths = np.diff(block.indptr)[rows]
+        chosen = Chosen(rows, np.concatenate([[0], np.cumsum(lengths)]))
+        m = gathered.load(chosen)
+        places = np.concatenate([np.arange(*block.indptr[r : r + 2]) for r in rows])
+        assert m == sent.fill(
+            chosen.indptr, block.features[places], whole.values[places], block.labels[rows],
+            weights[rows],
+        )  # fmt: skip
+        counts = {"indptr": n + 1, "labels": n, "importance": n}
+        for name in sent.held:
+            count = counts.get(name, m)
+            assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
 
 
 def test_empty_rows_are_cut_into_the_bias_alone():

@@ -21,7 +21,7 @@ class _Array(np.ndarray):
         assert (source.shape, source.dtype) == (self.shape, self.dtype)
         self[...] = source
 
-    def get(self, stream=None, out=None):
+    def get(self, stream=None, out=None, blocking=True):
         assert stream is not None
         assert out.flags.c_contiguous
         assert (out.shape, out.dtype) == (self.shape, self.dtype)
@@ -60,9 +60,25 @@ class _Stream(contextlib.nullcontext):
     def __init__(self, non_blocking):
         super().__init__()
         assert non_blocking
+        self.calls = []
 
     def synchronize(self):
-        pass
+        self.calls.append("synchronize")
+
+    def wait_event(self, event):
+        self.calls.append(("wait", event))
+
+
+class _Event:
+    def __init__(self, block, disable_timing):
+        assert (block, disable_timing) == (False, True)
+        self.calls = []
+
+    def record(self, stream):
+        self.calls.append(("record", stream))
+
+    def synchronize(self):
+        self.calls.append("synchronize")
 
 
 @pytest.fixture
@@ -72,6 +88,7 @@ def cupy(monkeypatch):
         Device=lambda number: _Device(),
         MemoryPool=_Pool,
         Stream=_Stream,
+        Event=_Event,
         using_allocator=lambda allocator: contextlib.nullcontext(),
         PinnedMemory=bytearray,
         PinnedMemoryPointer=lambda memory, offset: memory,
@@ -109,6 +126,30 @@ def test_copies_go_there_and_back(cupy):
         assert part.values.tolist() == [0, 1, 2]
         again = memory.sent(np.arange(6, dtype=np.int32).reshape(2, 3))
         assert again.values.tolist() == list(range(6))
+
+
+def test_copies_ahead_have_a_stream_of_their_own_and_moments_join_it(cupy):
+    memory = CudaMemory(100 * UNIT)
+    streams = []
+    with memory.use():
+        array = memory.zeros(4, np.float32)
+        for ahead in (False, True):
+            moment = memory.moment()
+            moment.mark(ahead=ahead)
+            moment.before(ahead=not ahead)
+            moment.reach()
+            ((_, stream), last) = moment._event.calls
+            assert last == "synchronize"
+            streams.append(stream)
+        host = memory.page_locked(2, np.float32)
+        memory.send(array, np.ones(2, np.float32), 1, ahead=True)
+        memory.fetch_later(host, array)
+        memory.wait()
+    assert streams == [memory._stream, memory._copies]
+    assert streams[0] is not streams[1]
+    assert [stream.calls[0][0] for stream in streams] == ["wait", "wait"]
+    assert [stream.calls[-1] for stream in streams] == ["synchronize"] * 2
+    assert host.tolist() == [0, 1]
 
 
 def test_launches_get_numbas_arrays_and_the_stream(cupy):

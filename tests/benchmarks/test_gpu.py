@@ -25,7 +25,13 @@ def test_every_stage_runs_and_finds_nothing_wrong(tiny, monkeypatch, capsys):
     found = json.loads(file.read_text())
     assert not any("failed" in stage for stage in found.values() if isinstance(stage, dict)), text
     assert found["repeat"]["same"]
+    assert found["bfloat16 repeat"]["same"]
+    assert found["repeat"]["sha256"] != found["bfloat16 repeat"]["sha256"]
+    assert (found["epoch"]["resident"], found["resident epoch"]["resident"]) == (False, True)
     assert found["correctness"]["failures"] == []
     run = found["whole run"]
     assert run["cuda"]["test_p_at_1"] == pytest.approx(run["cpu"]["test_p_at_1"])
+    assert [entry["resident"] for entry in run.values() if isinstance(entry, dict)] == [
+        True, False, False,
+    ]  # fmt: skip
     assert "nothing wrong was found" in text

@@ -63,6 +63,13 @@ def both(device, spec, spec_training, *, dense, threads=1):
     return backend, reference
 
 
+def loss_of(backend, batch, rate):
+    """Train on a batch; its loss."""
+    known, late = backend.step(batch, rate), backend.settle()
+    assert known.n_rows + late.n_rows == batch.n_rows
+    return known.total + late.total
+
+
 MOST_VALUES = 2000  # of a batch
 SHAPES = [  # K, d, B, R
     (40, 12, 8, 5),
@@ -88,7 +95,7 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, r
         weights = rng.uniform(0.5, 2, n).astype(np.float32)
         if dense and optimizer == "adam":  # dense Adam moves every row: let every row be touched
             block = dense_block(rng.uniform(0.1, 1, (n, n_features)), block.labels)
-        loss = backend.step(batch_of(block, n_features, weights), 0.1)
+        loss = loss_of(backend, batch_of(block, n_features, weights), 0.1)
         arrays = (block.indptr, block.features, block.values, block.labels, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-4)
     held = backend.arrays()
@@ -173,20 +180,42 @@ def test_the_number_of_threads_does_not_change_a_bit(device, optimizer, shape, r
     for threads in (1, 2, 5):
         how = training(optimizer=optimizer, label_smoothing=0.1, batch_size=40)
         backend, _ = both(device, spec, how, dense=False, threads=threads)
-        losses = [backend.step(batch_of(b, n_features), 0.3) for b in blocks]
+        losses = [loss_of(backend, batch_of(b, n_features), 0.3) for b in blocks]
         held.append((losses, {k: v.tobytes() for k, v in backend.arrays().items()}))
         backend.close()
     assert held[0] == held[1] == held[2]
+
+
+def test_every_loss_is_returned_once_however_late(device, rng):
+    spec, how = spec_of(20, 9, 4, 3), training(batch_size=6)
+    batches = [batch_of(block_of(rng, 2 + i % 5, 9, 20), 9) for i in range(21)]
+    backend, _ = both(device, spec, how, dense=False)
+    expected = [loss_of(backend, batch, 0.5) for batch in batches]
+    backend.prepare(how, MOST_VALUES)
+    backend.step(batches[0], 0.5)
+    backend.prepare(how, MOST_VALUES)  # what was not asked for is gone
+    total, rows, done = 0.0, 0, 0
+    for batch in batches:
+        known = backend.step(batch, 0.5)
+        total, rows, done = total + known.total, rows + known.n_rows, done + 1
+        ends = np.cumsum([b.n_rows for b in batches[:done]]).tolist()
+        assert rows in [0, *ends]
+        assert total == pytest.approx(sum(expected[: [0, *ends].index(rows)]))
+    late = backend.settle()
+    assert rows + late.n_rows == sum(b.n_rows for b in batches)
+    assert total + late.total == pytest.approx(sum(expected))
+    assert backend.settle() == (0, 0)
+    backend.close()
 
 
 def test_preparing_again_starts_from_zero(device, rng):
     spec = spec_of(20, 9, 4, 3)
     backend, _ = both(device, spec, training(batch_size=10), dense=False)
     block = block_of(rng, 10, 9, 20)
-    first = backend.step(batch_of(block, 9), 0.5)
+    first = loss_of(backend, batch_of(block, 9), 0.5)
     once = backend.arrays()["weights"].copy()
     backend.prepare(training(batch_size=10), MOST_VALUES)
-    assert backend.step(batch_of(block, 9), 0.5) == first
+    assert loss_of(backend, batch_of(block, 9), 0.5) == first
     assert backend.arrays()["weights"].tobytes() == once.tobytes()
     backend.close()
 
@@ -241,7 +270,7 @@ def test_a_run_of_one_device_is_that_of_the_cpu(device, rng):
     backends = [both(name, spec, how, dense=False)[0] for name in (device, "cpu")]
     for _ in range(50):
         block = block_of(rng, 6, 8, 40, most=4)
-        losses = [backend.step(batch_of(block, 8), 0.5) for backend in backends]
+        losses = [loss_of(backend, batch_of(block, 8), 0.5) for backend in backends]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     found, expected = (backend.arrays() for backend in backends)
     for name, array in expected.items():

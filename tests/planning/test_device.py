@@ -3,7 +3,7 @@
 import pytest
 
 from streammach.backends.cuda import probe
-from streammach.errors import BudgetError, DeviceError
+from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import limits
 from streammach.planning.choose import plan
@@ -67,3 +67,44 @@ def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
     assert chosen.device == "cuda"
     assert chosen.n_buckets <= 4096
     assert not chosen.model.exact
+
+
+def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
+    shape = {"n_buckets": 32, "n_repetitions": 25, "counts": "off"}
+    roomy, tight = (plan(facts(), memory=memory, **shape) for memory in ("2GB", "1GB"))
+    assert (roomy.resident, tight.resident, roomy.waves, tight.waves) == (True, False, 1, 1)
+    kept = on_device(roomy)["rows of the store"]
+    assert kept == pytest.approx(8 * roomy.facts.nnz + 16 * roomy.facts.n_rows, rel=1e-4)
+    assert "rows of the store" not in on_device(tight)
+    assert ("rows kept on the GPU" in roomy.device_text, "streamed" in tight.device_text) == (
+        True, True,
+    )  # fmt: skip
+    assert roomy.projected_bytes < tight.projected_bytes  # no pools of decoded rows
+    assert not plan(facts(), device="cpu", memory="2GB").resident
+
+
+def test_bfloat16_weights_take_half_the_room():
+    shape = {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
+    wide, narrow = (plan(facts(), weights=name, **shape) for name in ("float32", "bfloat16"))
+    assert on_device(wide)["weights"] == 2 * on_device(narrow)["weights"]
+    assert (wide.weights, narrow.weights) == ("float32", "bfloat16")
+    assert "bfloat16 weights, as asked" in " ".join(narrow.reasons)
+    wide, narrow = (
+        plan(facts(n_features=400_000), weights=name, memory="1700MB", **shape)
+        for name in ("float32", "bfloat16")
+    )
+    assert wide.waves > narrow.waves
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"device": "cpu"}, r"for a GPU, the device is the CPU \(asked for\): --weights bfloat16"),
+        ({"rows": "dense"}, "rows are dense: --weights bfloat16"),
+        ({"weights": "float16"}, "'float16' is not one of float32, bfloat16: --weights"),
+    ],
+)
+def test_bfloat16_weights_are_refused_where_they_cannot_be(options, line):
+    rows = facts(n_features=100) if options.pop("rows", None) else facts()
+    with pytest.raises(UsageError, match=line):
+        plan(rows, **{"weights": "bfloat16", **options})

@@ -18,9 +18,10 @@ from streammach.backends.cuda import probe
 from streammach.backends.workload import Workload
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DeviceError, Interrupted
+from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
+from tests.backends.late import LateMemory
 from tests.builders import TinyData, block_of, spec_of
 from tests.training.test_training import StopAfter, model_bytes
 
@@ -71,9 +72,42 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
         assert ours["p_at_1"] == pytest.approx(theirs["p_at_1"])
-    assert (run.plan.device, run.plan.dense) == ("cuda", False)
+    assert (run.plan.device, run.plan.dense, run.plan.resident) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
+
+
+@pytest.mark.parametrize("transform", ["l2", "auto"])
+def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
+    transform, data, plan, tmp_path, monkeypatch
+):
+    """Trials of all transforms fill the device again and again; a run may go on the other way."""
+    assert plan.resident
+    streamed = replace(plan, resident=False)
+    options = {"transform": transform, "epochs": 2}
+    found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
+    assert model_bytes(found[0]) == model_bytes(found[1])
+    assert found[0].settings == found[1].settings
+    for name, first, then in (("there", plan, streamed), ("back", streamed, plan)):
+        stop = StopAfter(4, monkeypatch)
+        with pytest.raises(Interrupted):
+            fit(data, tmp_path / name, first, callbacks=[stop], **options)
+        monkeypatch.undo()
+        resumed = fit(data, tmp_path / name, then, resume=True, **options)
+        assert model_bytes(resumed) == model_bytes(found[0])
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="a simulated device")
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
+    resident, data, plan, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
+    late = fit(data, tmp_path / "late", replace(plan, resident=resident, waves=2))
+    assert model_bytes(late) == model_bytes(run)
+    assert [h["loss"] for h in late.result.history] == pytest.approx(
+        [h["loss"] for h in run.result.history], rel=1e-6
+    )
 
 
 def test_a_model_of_one_device_is_served_on_the_other(run, rows, tmp_path):
@@ -102,6 +136,30 @@ def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
     assert [h["loss"] for h in resumed.result.history] == pytest.approx(
         [h["loss"] for h in run.result.history], rel=1e-6
     )
+
+
+def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
+    data, plan, run, tmp_path, monkeypatch
+):
+    narrow = sm.plan(data, device="cuda", weights="bfloat16", **MODEL)
+    lines = [{x.name: x.n_bytes for x in p.ledger if x.where == "device"} for p in (plan, narrow)]
+    assert 2 * lines[1].pop("weights") == pytest.approx(lines[0].pop("weights"), abs=1024)
+    assert lines[0] == lines[1]
+    whole = fit(data, tmp_path / "whole", narrow)
+    assert 0 < whole.result.device_peak_bytes <= whole.result.device_projected_bytes
+    found, expected = whole.model.weights, run.model.weights
+    assert not (found.view(np.uint32) & 0xFFFF).any()
+    assert np.abs(found - expected).mean() < 0.01 * np.abs(expected).max()
+    ours, theirs = (r.result.history[-1] for r in (whole, run))
+    assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.01)
+    in_waves = replace(narrow, waves=2)
+    stop = StopAfter(8, monkeypatch)  # within the second wave
+    with pytest.raises(Interrupted):
+        fit(data, tmp_path / "run", in_waves, callbacks=[stop])
+    monkeypatch.undo()
+    with pytest.raises(MismatchError):
+        fit(data, tmp_path / "run", plan, resume=True)
+    assert model_bytes(fit(data, tmp_path / "run", in_waves, resume=True)) == model_bytes(whole)
 
 
 def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path, monkeypatch):
@@ -207,8 +265,14 @@ def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
     text = capsys.readouterr().out
     assert "(Numba's simulator)" in text
     assert "\nGPU      context" in text
+    assert main(["plan", str(data), "--device", "cuda", "--weights", "bfloat16", *shape]) == 0
+    assert "chosen   4 x 5 bfloat16, adagrad" in capsys.readouterr().out
+    assert main(["plan", str(data), "--weights", "bfloat16", *shape]) == 2
+    assert "bfloat16 weights are for a GPU, the device is the CPU" in capsys.readouterr().err
     assert main(["info", str(run.path)]) == 0
-    assert "GPU       buffers projected" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "GPU       buffers projected" in text
+    assert "rows kept on the GPU" in text
 
 
 def test_a_command_without_a_gpu_ends_with_exit_code_5(data, monkeypatch, capsys):

@@ -22,9 +22,10 @@ from streammach import hashing
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decode import decode_one, decode_tile
 from streammach.backends.estimators import KINDS, estimates
+from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.rows.lanes import LANES
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
@@ -145,12 +146,18 @@ class CpuBackend:
             self._buffers.clear()
             self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
 
+    @property
+    def keeper(self) -> None:
+        """Nothing: rows are streamed."""
+        return
+
     def select(self, wave: int, done: int = 0) -> None:
         """Do nothing: all models are here."""
 
-    def step(self, batch: Batch, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and models, in nats."""
+    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+        """Train on one batch; return its loss."""
         assert self._training is not None, "prepare() comes first"
+        assert isinstance(batch, Batch), "no rows are kept"
         self._steps[0] += 1
         if self.dense:
             self._dense_forward(batch)
@@ -158,7 +165,12 @@ class CpuBackend:
         else:
             self._sparse_forward(batch)
             self._sparse_backward(batch, rate)
-        return float(self._buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
+        total = float(self._buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
+        return Loss(total, batch.n_rows)
+
+    def settle(self) -> Loss:
+        """Return nothing: every step returned its loss."""
+        return NOTHING
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

@@ -2,42 +2,40 @@
 
 The device holds one group of repetitions: all of them where they fit. Host arrays of the whole
 model are where checkpoints and models come from, and where the groups rest that are not on the
-device. A step is: rows to the device, forward pass, sorting, backward pass, losses back.
+device. A step is: rows to the device, forward pass, sorting, backward pass, losses back. Nothing
+waits for it: copies to the device run beside the kernels of the batch before, and losses are read
+several steps later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
-from streammach.backends.cuda.group import ModelGroup, Rule, group_edges, widest
-from streammach.backends.cuda.group import footprint as group_footprint
-from streammach.backends.cuda.memory import UNIT, DeviceArray, buffer_bytes, open_memory
+from streammach.backends.cuda.group import ModelGroup, Rule
+from streammach.backends.cuda.losses import Losses
+from streammach.backends.cuda.memory import open_memory
+from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.slot import Slot
-from streammach.backends.cuda.steps import (
-    QUERY_NNZ,
-    DenseSteps,
-    Queries,
-    SparseSteps,
-    Steps,
-    query_rows,
-)
-from streammach.backends.cuda.topk import Decoder
-from streammach.backends.estimators import KINDS, estimates
+from streammach.backends.cuda.resident import Resident
+from streammach.backends.cuda.slot import Slot, Slots
+from streammach.backends.cuda.steps import QUERY_NNZ, DenseSteps, SparseSteps, Steps, query_rows
+from streammach.backends.cuda.tables import Tables
+from streammach.backends.cuda.waves import group_edges, widest
+from streammach.backends.cuda.weights import rounding_key
+from streammach.backends.estimators import estimates
+from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.optimizers import corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.errors import BudgetError
 from streammach.machine import size_text
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
-from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec
-
-WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
+from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
 
 
 class CudaBackend:
@@ -57,6 +55,15 @@ class CudaBackend:
     waves : int
         Groups that the repetitions are trained in, one after another; 0 for the fewest that fit a
         backend that only predicts.
+    weights_are : str
+        Type of the weights on the device; bfloat16 for sparse rows alone.
+    keep : tuple of int
+        Rows of a store, and their values, that are kept on the device; zeros where they are sent.
+
+    Attributes
+    ----------
+    keeper : Resident or None
+        Where they are kept.
 
     Raises
     ------
@@ -76,7 +83,10 @@ class CudaBackend:
         weights: dict[str, NDArray[Any]] | None = None,
         device_bytes: int,
         waves: int = 0,
+        weights_are: Weights = "float32",
+        keep: tuple[int, int] = (0, 0),
     ) -> None:
+        assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
         self.spec, self.dense = spec, dense
         waves = waves or _fewest_waves(spec, dense, device_bytes)
         self._edges = group_edges(spec, waves)
@@ -94,14 +104,16 @@ class CudaBackend:
         self._ahead = False  # whether the device holds newer numbers than the host
         self._training: TrainSpec | None = None
         self._trains: Steps | None = None
+        self._losses: Losses | None = None
         self._room = (0, 0)
-        self._predicts: _Prediction | None = None
+        self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
-            self._group = ModelGroup(self._memory, spec, self.codes, self._most)
+            self._group = ModelGroup(self._memory, spec, self.codes, self._most, weights_are)
             self._group.take(*self._edges[0])
             self._group.read(self._host)
+            self.keeper = Resident(self._memory, *keep) if any(keep) else None
 
     @staticmethod
     def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
@@ -113,13 +125,14 @@ class CudaBackend:
             "tables": spec.n_classes * spec.n_repetitions
             * hashing.code_type(spec.n_buckets).itemsize,
             "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
-            "transfers": ModelGroup.host_bytes(spec, models) + Slot.footprint(rows, QUERY_NNZ),
+            "transfers": Tables.host_bytes(spec, models) + Slot.host_footprint(rows, QUERY_NNZ),
         }  # fmt: skip
         if work.optimizer is not None:
             shapes = state_shapes(spec, work.optimizer).values()
             lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
-            lines["transfers"] += (
-                Slot.footprint(work.batch_size, work.batch_nnz) + 4 * work.batch_size * models
+            lines["transfers"] += Losses.host_bytes(work.batch_size * models)
+            lines["transfers"] += Slots.host_footprint(
+                work.batch_size, work.batch_nnz, resident=work.kept_rows > 0
             )
         return lines
 
@@ -135,15 +148,16 @@ class CudaBackend:
         models = widest(spec, work.waves)
         lines = {
             CONTEXT: RESERVED_BYTES,
-            **group_footprint(spec, models, work.optimizer),
-            "queries": Queries.footprint(spec, models, dense=work.dense) + UNIT,
-            "decode": Decoder.footprint(spec),
+            **ModelGroup.footprint(spec, models, work.optimizer, work.weights),
+            **Prediction.footprint(spec, work.waves, dense=work.dense),
         }
-        if work.waves > 1:
-            lines["outputs of all waves"] = buffer_bytes(_joint_size(spec), np.float32)
         if work.optimizer is not None:
             kind = DenseSteps if work.dense else SparseSteps
-            lines |= kind.footprint(spec, models, work.batch_size, work.batch_nnz)
+            lines |= kind.footprint(
+                spec, models, work.batch_size, work.batch_nnz, resident=work.kept_rows > 0
+            )
+        if work.kept_rows:
+            lines["rows of the store"] = Resident.footprint(work.kept_rows, work.kept_nnz)
         return lines
 
     def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
@@ -159,6 +173,7 @@ class CudaBackend:
             for array in self._host.values():
                 array[:] = 0
         self._steps[0] = self._wave_steps = 0
+        self.settle()  # of an earlier training
         with self._memory.use():
             self._group.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
@@ -168,10 +183,12 @@ class CudaBackend:
                 self._trains = None  # its buffers go before new ones come
                 kind = DenseSteps if self.dense else SparseSteps
                 self._trains = kind(
-                    self._memory, self.spec, self._most, training.batch_size, batch_nnz
-                )
+                    self._memory, self.spec, self._most, training.batch_size, batch_nnz,
+                    self.keeper,
+                )  # fmt: skip
+                self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
-            self._open_prediction()  # it must fit when an epoch has been trained
+            self._prediction()  # it must fit when an epoch has been trained
 
     def select(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before.
@@ -189,36 +206,37 @@ class CudaBackend:
         with self._memory.use():
             self._turn_to(wave)
 
-    def step(self, batch: Batch, rate: float) -> float:
-        """Train on one batch; return the loss summed over its rows and the models, in nats."""
-        training = self._training
+    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+        """Train on one batch; return the losses of it and of earlier ones that are known now.
+
+        The device is not waited for: it may be some batches behind.
+        """
+        training, losses = self._training, self._losses
         assert training is not None, "prepare() comes first"
         assert self._trains is not None
+        assert losses is not None
         self._steps[0] += 1
         self._wave_steps += 1
-        numbers = corrected(training, rate, int(self._steps[0]))
-        rule = Rule(*(np.float32(x) for x in numbers))
+        number = int(self._steps[0])
+        rate, epsilon = corrected(training, rate, number)
+        key = rounding_key(training.seed, number)
+        rule = Rule(np.float32(rate), np.float32(epsilon), key)
         with self._memory.use():
             self._ahead = True
-            return self._trains.step(self._group, batch, training.label_smoothing, rule)
+            found = self._trains.step(self._group, batch, training.label_smoothing, rule)
+            return losses.take(found, batch.n_rows * self._group.n_models, batch.n_rows)
+
+    def settle(self) -> Loss:
+        """Wait for all steps; return the losses that none of them returned."""
+        if self._losses is None:
+            return NOTHING
+        with self._memory.use():
+            return self._losses.settle()
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
-        out = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
-        rows = self._scaled(rows)
         with self._memory.use():
-            queries = self._open_prediction().queries
-            for wave, (first, last) in enumerate(self._edges):
-                self._turn_to(wave)
-                columns = slice(first * self.spec.n_buckets, last * self.spec.n_buckets)
-                stride = self._group.shape.stride
-                for start, stop in queries.parts(rows):
-                    part = rows.part(start, stop)
-                    z = queries.run(self._group, part, logarithms=logarithms)
-                    found = np.empty((stop - start, stride), np.float32)
-                    self._memory.fetch(found.reshape(-1), z)
-                    out[start:stop, columns] = found[:, : columns.stop - columns.start]
-        return out
+            return self._prediction().outputs(self._scaled(rows), logarithms=logarithms)
 
     def topk(
         self, rows: RowBlock, k: int, estimator: Estimator
@@ -244,8 +262,7 @@ class CudaBackend:
         k = min(k, self.spec.n_classes)
         ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         with self._memory.use():
-            find = self._topk_of_one_group if self.n_waves == 1 else self._topk_of_waves
-            find(rows, self._open_prediction(), estimator, scores, ids)
+            self._prediction().topk(self._scaled(rows), estimator, scores, ids)
         return ids, estimates(scores, self.spec, estimator)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -271,7 +288,8 @@ class CudaBackend:
 
     def close(self) -> None:
         """Give the device's memory back."""
-        self._trains = self._predicts = None
+        self._memory.wait()  # copies may be on their way from the room that goes now
+        self._trains = self._losses = self._predicts = self.keeper = None
         del self._group
         self._memory.close()
 
@@ -293,73 +311,18 @@ class CudaBackend:
         values = rows.values * self._scale[rows.features]
         return RowBlock(rows.indptr, rows.features, values, rows.labels)
 
-    def _open_prediction(self) -> _Prediction:
+    def _prediction(self) -> Prediction:
         if self._predicts is None:
-            memory, spec = self._memory, self.spec
-            self._predicts = _Prediction(
-                Queries(memory, spec, self._most, dense=self.dense),
-                Decoder(memory, spec, self.codes),
-                memory.empty(_joint_size(spec), np.float32) if self.n_waves > 1 else None,
+            self._predicts = Prediction(
+                self._memory, self.spec, self.codes, self.n_waves, self._groups, dense=self.dense
             )
         return self._predicts
 
-    def _topk_of_one_group(
-        self,
-        rows: RowBlock,
-        by: _Prediction,
-        estimator: Estimator,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
-    ) -> None:
-        rows = self._scaled(rows)
-        for start, stop in by.queries.parts(rows):
-            part = rows.part(start, stop)
-            z = by.queries.run(self._group, part, logarithms=estimator == "logsum")
-            by.decoder.best(z, KINDS[estimator], scores[start:stop], ids[start:stop])
-
-    def _topk_of_waves(
-        self,
-        rows: RowBlock,
-        by: _Prediction,
-        estimator: Estimator,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
-    ) -> None:
-        """Join the groups' outputs on the host and send them back: they fit the device in parts."""
-        spec, memory, joint = self.spec, self._memory, by.joint
-        assert joint is not None
-        stride = _joint_stride(spec)
-        step = _joint_size(spec) // stride
-        most = max(1, WAVES_BYTES // (4 * spec.n_columns))
-        for a in range(0, rows.n_rows, most):
-            b = min(a + most, rows.n_rows)
-            p = self.outputs(rows.part(a, b), logarithms=estimator == "logsum")
-            for start in range(a, b, step):
-                stop = min(start + step, b)
-                padded = np.zeros((stop - start, stride), np.float32)
-                padded[:, : spec.n_columns] = p[start - a : stop - a]
-                memory.send(joint, padded.reshape(-1))
-                memory.wait()
-                by.decoder.best(joint, KINDS[estimator], scores[start:stop], ids[start:stop])
-
-
-@dataclass(frozen=True)
-class _Prediction:
-    """What predicting needs on the device; `joint` takes all waves' outputs."""
-
-    queries: Queries
-    decoder: Decoder
-    joint: DeviceArray | None
-
-
-def _joint_stride(spec: ModelSpec) -> int:
-    return -(-spec.n_columns // 4) * 4
-
-
-def _joint_size(spec: ModelSpec) -> int:
-    """Return the elements of the buffer that all groups' outputs are sent back through."""
-    stride = _joint_stride(spec)
-    return stride * max(1, min(4096, (16 << 20) // (4 * stride)))
+    def _groups(self) -> Iterator[ModelGroup]:
+        """Bring one group after another to the device."""
+        for wave in range(self.n_waves):
+            self._turn_to(wave)
+            yield self._group
 
 
 def _fewest_waves(spec: ModelSpec, dense: bool, device_bytes: int) -> int:

@@ -57,25 +57,27 @@ def _compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
     return cuda.jit(function, launch_bounds=bounds)
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> tuple[Any, Any]:
-    """Return the address of four words in device memory, and the type of one."""
+def _pointer(
+    context: Any, builder: Any, kind: Any, array: Any, position: Any, n_words: int
+) -> tuple[Any, Any]:
+    """Return the address of some words in device memory, and the type of one."""
     word = WORDS[kind.dtype]
     address = builder.gep(context.make_array(kind)(context, builder, array).data, [position])
     address = builder.addrspacecast(address, ir.PointerType(word, GLOBAL))
-    return builder.bitcast(address, ir.PointerType(ir.VectorType(word, 4), GLOBAL)), word
+    return builder.bitcast(address, ir.PointerType(ir.VectorType(word, n_words), GLOBAL)), word
 
 
-def _wide_load(*, constant: bool) -> Any:
+def _wide_load(n_words: int, *, constant: bool) -> Any:
     def load(typing: Any, a: Any, i: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            address, _ = _pointer(context, builder, signature.args[0], args[0], args[1])
-            vector = builder.load(address, align=16)
+            address, _ = _pointer(context, builder, signature.args[0], args[0], args[1], n_words)
+            vector = builder.load(address, align=4 * n_words)
             if constant:  # no one writes it during the kernel: the read-only path
                 vector.set_metadata("invariant.load", builder.module.add_metadata([]))
-            parts = [builder.extract_element(vector, INT32(lane)) for lane in range(4)]
+            parts = [builder.extract_element(vector, INT32(lane)) for lane in range(n_words)]
             return context.make_tuple(builder, signature.return_type, parts)
 
-        return types.UniTuple(a.dtype, 4)(a, types.intp), generate
+        return types.UniTuple(a.dtype, n_words)(a, types.intp), generate
 
     return intrinsic(load)
 
@@ -97,17 +99,20 @@ def _narrow_store(typing: Any, a: Any, i: Any, x: Any) -> Any:
     return types.void(a, types.intp, a.dtype), generate
 
 
-def _wide_store(typing: Any, a: Any, i: Any, v: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address, word = _pointer(context, builder, signature.args[0], args[0], args[1])
-        vector = ir.Constant(ir.VectorType(word, 4), ir.Undefined)
-        for lane in range(4):
-            part = builder.extract_value(args[2], lane)
-            vector = builder.insert_element(vector, part, INT32(lane))
-        builder.store(vector, address, align=16)
-        return context.get_dummy_value()
+def _wide_store(n_words: int) -> Any:
+    def store(typing: Any, a: Any, i: Any, v: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            address, word = _pointer(context, builder, signature.args[0], args[0], args[1], n_words)
+            vector = ir.Constant(ir.VectorType(word, n_words), ir.Undefined)
+            for lane in range(n_words):
+                part = builder.extract_value(args[2], lane)
+                vector = builder.insert_element(vector, part, INT32(lane))
+            builder.store(vector, address, align=4 * n_words)
+            return context.get_dummy_value()
 
-    return types.void(a, types.intp, types.UniTuple(a.dtype, 4)), generate
+        return types.void(a, types.intp, types.UniTuple(a.dtype, n_words)), generate
+
+    return intrinsic(store)
 
 
 def _cast(source: Any, target: Any) -> Any:
@@ -123,15 +128,22 @@ def _cast(source: Any, target: Any) -> Any:
 if SIMULATED:
     device, shared, compiled = simulated.device, simulated.shared, simulated.compiled
     get, put, get4, put4 = simulated.get, simulated.put, simulated.get4, simulated.put4
-    get4_constant = simulated.get4_constant
+    get2, put2, product = simulated.get2, simulated.put2, simulated.product
+    get4_constant, get2_constant = simulated.get4, simulated.get2
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
 else:
     device, shared, compiled = _device, _shared, _compiled
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
-    get4, get4_constant = _wide_load(constant=False), _wide_load(constant=True)
-    put4 = intrinsic(_wide_store)
+    get4, get4_constant = _wide_load(4, constant=False), _wide_load(4, constant=True)
+    get2, get2_constant = _wide_load(2, constant=False), _wide_load(2, constant=True)
+    put4, put2 = _wide_store(4), _wide_store(2)
     bits_of, float_of = _cast(types.float32, types.uint32), _cast(types.uint32, types.float32)
+
+    @device
+    def product(a: Number, b: Number) -> Any:
+        """Return the lower 32 bits of a product."""
+        return np.uint32(a * b)
 
     @device
     def warp_sum(x: Number) -> Any:

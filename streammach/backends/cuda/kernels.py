@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import cuda
 
+from streammach.backends.cuda.chunks import (
+    adam4,
+    add4,
+    gathered,
+    less4,
+    moments4,
+    spread,
+    squares4,
+)
 from streammach.backends.cuda.instructions import (
     adagrad_step,
-    adam_moment,
-    adam_step,
-    device,
     exp,
     get,
     get4,
@@ -36,7 +41,9 @@ from streammach.backends.cuda.instructions import (
     warp_sum,
 )
 from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
+from streammach.backends.cuda.weights import CODINGS
 from streammach.jit import Array, Number
+from streammach.spec import Weights
 
 RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
 ADAGRAD, ADAM, SGD = range(3)
@@ -44,62 +51,13 @@ ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
 
 
-@device
-def add4(sums: Any, x: Number, v: Any) -> Any:
-    """Return ``sums + x * v`` for a chunk of four: tuples stay in registers, arrays may not."""
-    return sums[0] + x * v[0], sums[1] + x * v[1], sums[2] + x * v[2], sums[3] + x * v[3]
-
-
-@device
-def less4(v: Any, steps: Any, g: Any) -> Any:
-    """Return ``v - steps * g`` for a chunk of four."""
-    return (
-        v[0] - steps[0] * g[0], v[1] - steps[1] * g[1],
-        v[2] - steps[2] * g[2], v[3] - steps[3] * g[3],
-    )  # fmt: skip
-
-
-@device
-def spread(a: Array, i: Number, v: Any) -> None:
-    """Write four words to shared memory, at any position."""
-    put(a, i, v[0])
-    put(a, i + 1, v[1])
-    put(a, i + 2, v[2])
-    put(a, i + 3, v[3])
-
-
-@device
-def gathered(a: Array, i: Number) -> Any:
-    """Return four words of shared memory, from any position."""
-    return get(a, i), get(a, i + 1), get(a, i + 2), get(a, i + 3)
-
-
-@device
-def moments4(m: Any, g: Any, decay: Number) -> Any:
-    """Return Adam's running means of a chunk of four."""
-    return (
-        adam_moment(m[0], g[0], decay), adam_moment(m[1], g[1], decay),
-        adam_moment(m[2], g[2], decay), adam_moment(m[3], g[3], decay),
-    )  # fmt: skip
-
-
-@device
-def squares4(g: Any) -> Any:
-    """Return the squares of a chunk of four."""
-    return g[0] * g[0], g[1] * g[1], g[2] * g[2], g[3] * g[3]
-
-
-@device
-def adam4(w: Any, m: Any, v: Any, rate: Number, epsilon: Number) -> Any:
-    """Return a chunk of four weights after Adam's step."""
-    return (
-        w[0] - adam_step(m[0], v[0], rate, epsilon), w[1] - adam_step(m[1], v[1], rate, epsilon),
-        w[2] - adam_step(m[2], v[2], rate, epsilon), w[3] - adam_step(m[3], v[3], rate, epsilon),
-    )  # fmt: skip
-
-
 def forward_kernel(
-    shape: ColumnTiles, code_bits: int, output: int, *, dense: bool = False
+    shape: ColumnTiles,
+    code_bits: int,
+    output: int,
+    *,
+    dense: bool = False,
+    weights_are: Weights = "float32",
 ) -> Callable[..., None]:
     """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
 
@@ -115,7 +73,10 @@ def forward_kernel(
         RESIDUALS, PROBABILITIES or LOGARITHMS.
     dense : bool
         Whether the logits are in `z` already, from a matrix product.
+    weights_are : str
+        Type of the weights.
     """
+    fetch, widen = CODINGS[weights_are].fetch_constant, CODINGS[weights_are].widen
     B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
@@ -149,7 +110,7 @@ def forward_kernel(
             Classes and weights of the rows.
         codes : uint32 (R * code_words,)
             Packed buckets, model by model.
-        weights : float32 ((d + 1) * stride,)
+        weights : float32 ((d + 1) * stride,) or uint32 ((d + 1) * stride / 2,)
             The table; its last row is the bias.
         code_words, bias_row : int
             Words of a model's codes; d.
@@ -171,15 +132,16 @@ def forward_kernel(
         if dense:
             sums = get4(z, row * stride + mine * CHUNK)
         else:
-            sums = get4_constant(weights, (bias_row * chunks_per_row + mine) * CHUNK)
+            sums = widen(fetch(weights, bias_row * chunks_per_row + mine))
             stop = int64(get(indptr, row + 1))
             for j in range(int64(get(indptr, row)), stop, 4):  # four loads are under way at once
                 f, x = get4_constant(features, j), get4_constant(values, j)
-                w0 = get4_constant(weights, (int64(f[0]) * chunks_per_row + mine) * CHUNK)
-                w1 = get4_constant(weights, (int64(f[1]) * chunks_per_row + mine) * CHUNK)
-                w2 = get4_constant(weights, (int64(f[2]) * chunks_per_row + mine) * CHUNK)
-                w3 = get4_constant(weights, (int64(f[3]) * chunks_per_row + mine) * CHUNK)
-                sums = add4(add4(add4(add4(sums, x[0], w0), x[1], w1), x[2], w2), x[3], w3)
+                w0 = fetch(weights, int64(f[0]) * chunks_per_row + mine)
+                w1 = fetch(weights, int64(f[1]) * chunks_per_row + mine)
+                w2 = fetch(weights, int64(f[2]) * chunks_per_row + mine)
+                w3 = fetch(weights, int64(f[3]) * chunks_per_row + mine)
+                sums = add4(add4(sums, x[0], widen(w0)), x[1], widen(w1))
+                sums = add4(add4(sums, x[2], widen(w2)), x[3], widen(w3))
         if t < n_chunks:
             spread(shared, t * CHUNK, sums)
         cuda.syncthreads()
@@ -231,7 +193,11 @@ def forward_kernel(
 
 
 def backward_kernel(
-    shape: ColumnTiles, optimizer: int, decays: tuple[float, float] = (0.9, 0.99)
+    shape: ColumnTiles,
+    optimizer: int,
+    decays: tuple[float, float] = (0.9, 0.99),
+    *,
+    weights_are: Weights = "float32",
 ) -> Callable[..., None]:
     """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks.
 
@@ -247,7 +213,12 @@ def backward_kernel(
         ADAGRAD, ADAM or SGD.
     decays : tuple of float
         Adam's decays.
+    weights_are : str
+        Type of the weights.
     """
+    fetch, widen, store = (
+        CODINGS[weights_are].fetch, CODINGS[weights_are].widen, CODINGS[weights_are].store,
+    )  # fmt: skip
     first_decay, second_decay = np.float32(decays[0]), np.float32(decays[1])
     B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
@@ -268,6 +239,8 @@ def backward_kernel(
         source: Array,
         rate: Number,
         epsilon: Number,
+        key: Number,
+        first_chunk: int,
         partial: Array,
         accumulated: Array,
         second: Array,
@@ -287,13 +260,16 @@ def backward_kernel(
             What they multiply.
         rate, epsilon : float32
             The optimiser's numbers.
+        key, first_chunk : uint32, int
+            What bfloat16 is rounded by: the step's key, and where in the whole model's row of
+            chunks these columns begin.
         partial : float32 (slots * stride,)
             Receives the sums of items that are a part of their feature.
         accumulated : float32 ((d + 1) * R,) or ((d + 1) * stride,)
             Adagrad's sums of squares, or Adam's first moments; changed. Not used by SGD.
         second : float32 ((d + 1) * stride,)
             Adam's second moments; changed. Used by Adam alone.
-        weights : float32 ((d + 1) * stride,)
+        weights : float32 ((d + 1) * stride,) or uint32 ((d + 1) * stride / 2,)
             The table; changed.
         """
         tile, t = int64(cuda.blockIdx.y), int64(cuda.threadIdx.x)
@@ -302,13 +278,14 @@ def backward_kernel(
         first = tile * chunks_per_tile
         n_chunks = min(chunks_per_tile, chunks_per_row - first)
         local = min(t, n_chunks - 1)  # idle threads repeat a chunk that is there
-        mine = (first + local) * CHUNK
+        place = first + local  # of the chunk in a row of the table
+        mine = place * CHUNK
         keeper = t < per_tile and tile * per_tile + t < R  # of model t's sum of squares
         warp, lane = t // WARP, t % WARP
         for item in range(int64(cuda.blockIdx.x), int64(n_items[0]), int64(cuda.gridDim.x)):
             f, slot = int64(get(features, item)), int64(get(slots, item))
             j, stop = int64(get(begin, item)), int64(get(end, item))
-            w = get4(weights, f * stride + mine)  # on their way while the gradient is summed
+            w = fetch(weights, f * chunks_per_row + place)  # on its way while gradients are summed
             m = v = (ZERO, ZERO, ZERO, ZERO)
             if optimizer == ADAM:
                 m = get4(accumulated, f * stride + mine)
@@ -338,7 +315,10 @@ def backward_kernel(
                 if t < n_chunks:
                     put4(accumulated, f * stride + mine, m)
                     put4(second, f * stride + mine, v)
-                    put4(weights, f * stride + mine, adam4(w, m, v, rate, epsilon))
+                    store(
+                        weights, f * chunks_per_row + place,
+                        adam4(widen(w), m, v, rate, epsilon), key, f, first_chunk + place,
+                    )  # fmt: skip
             else:
                 k = (rate, rate, rate, rate)
                 if optimizer == ADAGRAD:
@@ -371,6 +351,9 @@ def backward_kernel(
                             get(steps, min((c + 3) // B, last)),
                         )  # fmt: skip
                 if t < n_chunks:
-                    put4(weights, f * stride + mine, less4(w, k, g))
+                    store(
+                        weights, f * chunks_per_row + place, less4(widen(w), k, g), key, f,
+                        first_chunk + place,
+                    )  # fmt: skip
 
     return backward

@@ -4,6 +4,9 @@
 stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies and streams. Numba
 allocates nothing: arrays are wrapped once, since a CuPy array as an argument of a kernel is wrapped
 again, and its stream waited for, at every launch.
+
+Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
+their own, and run beside kernels. A :class:`Moment` orders the two.
 """
 
 from __future__ import annotations
@@ -38,6 +41,19 @@ class DeviceArray:
 
     def __init__(self, values: Any, kernel: Any) -> None:
         self.values, self.kernel = values, kernel
+
+
+class Moment:
+    """A point in the order of work; on a simulated device all work is done when it is asked for."""
+
+    def mark(self, *, ahead: bool = False) -> None:
+        """Be the point behind all that was asked for, or behind all copies ahead."""
+
+    def before(self, *, ahead: bool = False) -> None:
+        """Let what is asked for from now on, or the copies ahead, wait for this point."""
+
+    def reach(self) -> None:
+        """Return when all before this point is done; at once if it was never marked."""
 
 
 def buffer_bytes(count: int, dtype: Any) -> int:
@@ -157,10 +173,16 @@ class Memory:
         """Write the matrix product of float32 (n, m) and (m, p) to (n, p)."""
         self.xp.matmul(a, b, out=out)
 
-    def send(self, target: DeviceArray, source: NDArray[Any], at: int = 0) -> None:
-        """Copy a flat host array to the device, behind what was asked for before.
+    def moment(self) -> Moment:
+        """Return a point in the order of work that is not marked yet."""
+        return Moment()
 
-        The source must stay as it is until :meth:`wait`.
+    def send(
+        self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
+    ) -> None:
+        """Copy a flat host array to the device, behind what was asked for before, or ahead of it.
+
+        The source must stay as it is until a moment behind the copy is reached.
         """
         target.values[at : at + len(source)] = source
 
@@ -168,8 +190,15 @@ class Memory:
         """Copy elements from `at` on into a flat host array; they are there on return."""
         target[:] = source.values[at : at + len(target)]
 
+    def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
+        """Copy a buffer's first elements into a flat page-locked array, behind what was asked for.
+
+        They are there when a moment behind the copy is reached.
+        """
+        target[:] = source.values[: len(target)]
+
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
-        """Return a host array that the device copies from without help."""
+        """Return a host array that the device copies from and to without help."""
         return np.empty(max(count, 1), dtype)
 
     def wait(self) -> None:
@@ -200,8 +229,35 @@ class Memory:
         self.held -= n_bytes
 
 
+class CudaMoment(Moment):
+    """A point in the order of a GPU's work.
+
+    Parameters
+    ----------
+    event : cupy.cuda.Event
+        Stands for it.
+    stream, copies : cupy.cuda.Stream
+        The streams of the work, and of copies ahead of it.
+    """
+
+    def __init__(self, event: Any, stream: Any, copies: Any) -> None:
+        self._event, self._streams = event, (stream, copies)
+
+    def mark(self, *, ahead: bool = False) -> None:
+        """Be the point behind all that was asked for, or behind all copies ahead."""
+        self._event.record(self._streams[ahead])
+
+    def before(self, *, ahead: bool = False) -> None:
+        """Let what is asked for from now on, or the copies ahead, wait for this point."""
+        self._streams[ahead].wait_event(self._event)
+
+    def reach(self) -> None:
+        """Return when all before this point is done; at once if it was never marked."""
+        self._event.synchronize()
+
+
 class CudaMemory(Memory):
-    """The memory of a GPU: one CuPy pool with a hard limit, one stream.
+    """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead.
 
     Parameters
     ----------
@@ -223,19 +279,33 @@ class CudaMemory(Memory):
         with self._device:
             self._pool.set_limit(size=limit)
             self._stream = cupy.cuda.Stream(non_blocking=True)
+            self._copies = cupy.cuda.Stream(non_blocking=True)
         self.stream = cuda.external_stream(self._stream.ptr)
         digits = self._device.compute_capability  # "90", "120"
         self.capability = (int(digits[:-1]), int(digits[-1]))
         self.multiprocessors = self._device.attributes["MultiProcessorCount"]
 
-    def send(self, target: DeviceArray, source: NDArray[Any], at: int = 0) -> None:
-        """Copy a flat host array to the device, behind what was asked for before."""
-        target.values[at : at + len(source)].set(source, stream=self._stream)
+    def moment(self) -> Moment:
+        """Return a point in the order of work that is not marked yet."""
+        with self._device:
+            event = self.xp.cuda.Event(block=False, disable_timing=True)
+        return CudaMoment(event, self._stream, self._copies)
+
+    def send(
+        self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
+    ) -> None:
+        """Copy a flat host array to the device, behind what was asked for, or ahead of it."""
+        stream = self._copies if ahead else self._stream
+        target.values[at : at + len(source)].set(source, stream=stream)
 
     def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
         """Copy elements from `at` on into a flat host array; they are there on return."""
         source.values[at : at + len(target)].get(stream=self._stream, out=target)
         self.wait()
+
+    def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
+        """Copy a buffer's first elements into a flat page-locked array."""
+        source.values[: len(target)].get(stream=self._stream, out=target, blocking=False)
 
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a page-locked host array: its own allocation, of exactly its size."""
@@ -246,6 +316,7 @@ class CudaMemory(Memory):
 
     def wait(self) -> None:
         """Return when everything that was asked for is done."""
+        self._copies.synchronize()
         self._stream.synchronize()
 
     def room(self) -> int:

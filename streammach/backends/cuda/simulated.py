@@ -49,14 +49,30 @@ def get4(a: Array, i: Number) -> Any:
     return a[i], a[i + 1], a[i + 2], a[i + 3]
 
 
-get4_constant = get4
-
-
 def put4(a: Array, i: Number, v: tuple[Number, Number, Number, Number]) -> None:
     """Write four words at `i`, a multiple of four."""
     assert i % 4 == 0, i
     assert 0 <= i <= len(a) - 4, (i, len(a))
     a[i], a[i + 1], a[i + 2], a[i + 3] = v
+
+
+def get2(a: Array, i: Number) -> Any:
+    """Return the two words at `i`, an even position."""
+    assert i % 2 == 0, i
+    assert 0 <= i <= len(a) - 2, (i, len(a))
+    return a[i], a[i + 1]
+
+
+def put2(a: Array, i: Number, v: tuple[Number, Number]) -> None:
+    """Write two words at `i`, an even position."""
+    assert i % 2 == 0, i
+    assert 0 <= i <= len(a) - 2, (i, len(a))
+    a[i], a[i + 1] = v
+
+
+def product(a: Number, b: Number) -> Any:
+    """Return the lower 32 bits of a product."""
+    return np.uint32(int(a) * int(b) & 0xFFFFFFFF)
 
 
 def bits_of(x: Number) -> Any:

@@ -1,4 +1,10 @@
-"""Rows on their way to the device: fixed room on both sides, filled again and again."""
+"""Rows on their way to the device: fixed room on both sides, filled again and again.
+
+Copies run ahead of the kernels' stream, so that with two slots in turn one batch is copied while
+another is trained on. Three rules keep them apart: the host refills a slot when its last copies are
+done; copies overwrite what is on the device when the work that read it is done; work on a slot
+begins when its copies are done.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,11 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda.launch import CHUNK, rounded_up
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.resident import Resident
 from streammach.jit import Array, kernel
+from streammach.rows.batch import Batch, Chosen
 
-PADDING = -1  # the row of an entry that only fills up a row
+N_SLOTS = 2
 
 
 def entries(n_rows: int, nnz: int) -> int:
@@ -54,9 +62,9 @@ def fill_in_fours(
     return q
 
 
-def _arrays(n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+def _arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, Any]]:
     m = entries(n_rows, nnz)
-    return {
+    arrays: dict[str, tuple[int, Any]] = {
         "indptr": (n_rows + 1, np.int32),
         "features": (m, np.int32),
         "values": (m, np.float32),
@@ -64,6 +72,12 @@ def _arrays(n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
         "labels": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
     }
+    return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
+
+
+def _host_arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, Any]]:
+    arrays = _arrays(n_rows, nnz, resident=resident)
+    return {name: arrays[name] for name in ("indptr", "chosen")} if resident else arrays
 
 
 class Slot:
@@ -75,25 +89,49 @@ class Slot:
         The device's.
     n_rows, nnz : int
         Most rows and values.
+    resident : Resident, optional
+        Where batches are gathered from; else they are sent.
 
     Attributes
     ----------
     held : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
-        entry, in fours; ``labels`` int32 (n,), ``importance`` float32 (n,).
+        entry, in fours; ``labels`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
+        where rows are resident.
     """
 
-    def __init__(self, memory: Memory, n_rows: int, nnz: int) -> None:
-        self._memory = memory
+    def __init__(
+        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None
+    ) -> None:
+        self._memory, self._resident = memory, resident
         self.n_rows, self.nnz = n_rows, nnz
-        sizes = _arrays(n_rows, nnz)
-        self._host = {name: memory.page_locked(*size) for name, size in sizes.items()}
+        kept = resident is not None
+        on_host = _host_arrays(n_rows, nnz, resident=kept)
+        self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
+        sizes = _arrays(n_rows, nnz, resident=kept)
         self.held = {name: memory.empty(*size) for name, size in sizes.items()}
+        self._copied, self._used = memory.moment(), memory.moment()
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int) -> int:
-        """Return the bytes that such a slot takes on the device, and about as many on the host."""
-        return sum(buffer_bytes(*size) for size in _arrays(n_rows, nnz).values())
+    def footprint(n_rows: int, nnz: int, *, resident: bool = False) -> int:
+        """Return the bytes that such a slot takes on the device."""
+        arrays = _arrays(n_rows, nnz, resident=resident)
+        return sum(buffer_bytes(*size) for size in arrays.values())
+
+    @staticmethod
+    def host_footprint(n_rows: int, nnz: int, *, resident: bool = False) -> int:
+        """Return the bytes that such a slot takes on the host."""
+        arrays = _host_arrays(n_rows, nnz, resident=resident)
+        return sum(buffer_bytes(*size) for size in arrays.values())
+
+    def load(self, batch: Batch | Chosen) -> int:
+        """Bring a batch to the device; return its number of entries, in fours.
+
+        When all work on it was asked for, :meth:`release` follows.
+        """
+        if isinstance(batch, Chosen):
+            return self._gather(batch)
+        return self.fill(batch.indptr, batch.features, batch.values, batch.labels, batch.weights)
 
     def fill(
         self,
@@ -103,7 +141,7 @@ class Slot:
         labels: NDArray[np.int32] | None = None,
         importance: NDArray[np.float32] | None = None,
     ) -> int:
-        """Send rows to the device; return their number of entries, in fours.
+        """Send rows to the device as :meth:`load` does; return their number of entries, in fours.
 
         Parameters
         ----------
@@ -112,6 +150,7 @@ class Slot:
         labels, importance : int32 (n,), float32 (n,), optional
             Classes and weights of the rows, for training.
         """
+        self._copied.reach()
         host, n = self._host, len(indptr) - 1
         out = [host[name] for name in ("indptr", "features", "values", "rows")]
         m = int(fill_in_fours(indptr, features, values, *out))
@@ -120,9 +159,67 @@ class Slot:
             if given is not None:
                 host[name][:n] = given
                 counts[name] = n
-        for name, count in counts.items():
-            self._memory.send(self.held[name], host[name][:count])
+        self._send(counts)
         return m
+
+    def _gather(self, batch: Chosen) -> int:
+        """Send the numbers of rows, and gather these on the device."""
+        assert self._resident is not None, "no rows are kept"
+        self._copied.reach()
+        host, n = self._host, batch.n_rows
+        in_fours = -(-np.diff(batch.indptr) // CHUNK) * CHUNK
+        host["indptr"][0] = 0
+        np.cumsum(in_fours, out=host["indptr"][1 : n + 1])
+        host["chosen"][:n] = batch.rows
+        self._send({"indptr": n + 1, "chosen": n})
+        self._resident.gather(self.held, n)
+        return int(host["indptr"][n])
+
+    def _send(self, counts: dict[str, int]) -> None:
+        self._used.before(ahead=True)
+        for name, count in counts.items():
+            self._memory.send(self.held[name], self._host[name][:count], ahead=True)
+        self._copied.mark(ahead=True)
+        self._copied.before()
+
+    def release(self) -> None:
+        """Allow the slot to be filled again behind the work that was asked for on it."""
+        self._used.mark()
 
     def __getitem__(self, name: str) -> DeviceArray:
         return self.held[name]
+
+
+class Slots:
+    """Two slots that batches take in turn.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    n_rows, nnz : int
+        Most rows and values of a batch.
+    resident : Resident, optional
+        Where batches are gathered from; else they are sent.
+    """
+
+    def __init__(
+        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None
+    ) -> None:
+        self._slots = [Slot(memory, n_rows, nnz, resident) for _ in range(N_SLOTS)]
+        self._turn = 0
+
+    @staticmethod
+    def footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
+        """Return the bytes on the device."""
+        return N_SLOTS * Slot.footprint(n_rows, nnz, resident=resident)
+
+    @staticmethod
+    def host_footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
+        """Return the bytes on the host."""
+        return N_SLOTS * Slot.host_footprint(n_rows, nnz, resident=resident)
+
+    def next(self) -> Slot:
+        """Return the slot for the next batch."""
+        self._turn = (self._turn + 1) % N_SLOTS
+        return self._slots[self._turn]

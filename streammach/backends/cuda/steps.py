@@ -14,9 +14,10 @@ from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.items import RESIDENT, SEGMENT, THREADS, Items, Sorter, most_slots
 from streammach.backends.cuda.launch import launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.resident import Resident
+from streammach.backends.cuda.slot import Slot, Slots
 from streammach.jit import Array, Number
-from streammach.rows.batch import Batch
+from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import ModelSpec
 
@@ -25,10 +26,12 @@ QUERY_NNZ = 1 << 20
 
 
 class Steps(Protocol):
-    """Trains a group on batches."""
+    """Trains a group on batches; nothing waits for the device."""
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
-        """Train on one batch; return the loss summed over its rows and the group's models."""
+    def step(
+        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+    ) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
         ...
 
 
@@ -41,12 +44,6 @@ def _residual_sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tupl
         "z": (n_rows * _stride(spec, models), np.float32),
         "losses": (n_rows * models, np.float32),
     }
-
-
-def _total_loss(losses: DeviceArray, count: int, memory: Memory, room: Any) -> float:
-    """Bring losses to the host, which waits for the step, and add them up there."""
-    memory.fetch(room[:count], losses)
-    return float(room[:count].sum(dtype=np.float64))
 
 
 class SparseSteps:
@@ -62,15 +59,19 @@ class SparseSteps:
         Most models of a group.
     n_rows, nnz : int
         Most rows and values of a batch.
+    resident : Resident, optional
+        Where batches are gathered from.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
+        resident: Resident | None,
+    ) -> None:  # fmt: skip
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slot = Slot(memory, n_rows, nnz)
+        self._slots = Slots(memory, n_rows, nnz, resident)
         self._sorter = Sorter(memory, n_rows, nnz, spec.n_features)
-        self._losses = memory.page_locked(n_rows * models, np.float32)
 
     @staticmethod
     def _sizes(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
@@ -79,26 +80,30 @@ class SparseSteps:
         return {**_residual_sizes(spec, models, n_rows), "partial": partial}
 
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+    def footprint(
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+    ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slot.footprint(n_rows, nnz),
+            "batch": Slots.footprint(n_rows, nnz, resident=resident),
             "batch by features": Sorter.footprint(n_rows, nnz),
             "sorting": Sorter.working_bytes(n_rows, nnz),
         }
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
-        """Train on one batch; return the loss summed over its rows and the group's models."""
+    def step(
+        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+    ) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
-        entries = self._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        )
-        group.forward(self._slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"])
-        self._sorter.sort(self._slot, n, nnz, entries)
+        slot = self._slots.next()
+        entries = slot.load(batch)
+        group.forward(slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"])
+        self._sorter.sort(slot, n, nnz, entries)
+        slot.release()
         group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
-        return _total_loss(held["losses"], n * group.n_models, self._memory, self._losses)
+        return held["losses"]
 
 
 def expand(
@@ -185,15 +190,19 @@ class DenseSteps:
         Most models of a group.
     n_rows, nnz : int
         Most rows and values of a batch.
+    resident : Resident, optional
+        Where batches are gathered from.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int) -> None:
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
+        resident: Resident | None,
+    ) -> None:  # fmt: skip
         self._memory, self._rows = memory, spec.n_features + 1
         sizes = self._sizes(spec, models, n_rows)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slot = Slot(memory, n_rows, nnz)
+        self._slots = Slots(memory, n_rows, nnz, resident)
         self._products = Products(memory, spec, n_rows)
-        self._losses = memory.page_locked(n_rows * models, np.float32)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
         self._numbers = memory.sent(numbers[:-1])
         self._items = Items(
@@ -209,34 +218,37 @@ class DenseSteps:
         return {**_residual_sizes(spec, models, n_rows), "gradient": gradient}
 
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, int]:
+    def footprint(
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+    ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows)
         row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slot.footprint(n_rows, nnz) + Products.footprint(spec, n_rows),
+            "batch": Slots.footprint(n_rows, nnz, resident=resident)
+            + Products.footprint(spec, n_rows),
         }
 
-    def step(self, group: ModelGroup, batch: Batch, smoothing: float, rule: Rule) -> float:
-        """Train on one batch; return the loss summed over its rows and the group's models."""
+    def step(
+        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+    ) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
-        entries = self._slot.fill(
-            batch.indptr, batch.features, batch.values, batch.labels, batch.weights
-        )
-        x = self._products.expanded(self._slot, n, entries)
+        slot = self._slots.next()
+        entries = slot.load(batch)
+        x = self._products.expanded(slot, n, entries)
         z = self._products.logits(group, x, held["z"])
-        group.forward(
-            self._slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"], dense=True
-        )
+        group.forward(slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"], dense=True)
+        slot.release()
         gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
         memory.product(x.T, z, gradient)
         group.update(
             self._items, self._numbers, self._ones, held["gradient"], held["gradient"], rule,
             self._rows,
         )  # fmt: skip
-        return _total_loss(held["losses"], n * group.n_models, memory, self._losses)
+        return held["losses"]
 
 
 def query_rows(spec: ModelSpec, models: int, *, dense: bool) -> int:
@@ -314,4 +326,5 @@ class Queries:
         group.forward(
             self._slot, rows.n_rows, output, 0.0, self.z, self.z, dense=self._products is not None
         )
+        self._slot.release()
         return self.z

@@ -1,0 +1,155 @@
+"""A store's rows in device memory: filled once, gathered batch by batch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from streammach.backends.cuda.instructions import compiled, get, int64, put
+from streammach.backends.cuda.launch import WARP
+from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.jit import Array, Number
+from streammach.rows.batch import Batch
+
+THREADS, RESIDENT = 256, 8  # of a block; blocks that a multiprocessor has at once
+
+
+def gather(
+    chosen: Array,
+    at: Array,
+    n_rows: Number,
+    starts: Array,
+    features: Array,
+    values: Array,
+    labels: Array,
+    importance: Array,
+    out_features: Array,
+    out_values: Array,
+    out_rows: Array,
+    out_labels: Array,
+    out_importance: Array,
+) -> None:
+    """Copy chosen rows so that each takes a multiple of four entries; a warp takes a row.
+
+    A row is filled up with its last feature, the value 0 and the row number -1.
+
+    Parameters
+    ----------
+    chosen, at : int64 (n,), int32 (n + 1,)
+        Numbers of the rows, and where each goes: multiples of four.
+    n_rows : int
+        n.
+    starts, features, values : int64 (N + 1,), int32 (nnz,), float32 (nnz,)
+        The rows that are kept.
+    labels, importance : int32 (N,), float32 (N,)
+        Their classes and weights.
+    out_features, out_values, out_rows : int32 (m,), float32 (m,), int32 (m,)
+        Receive of each entry the feature, value and row of the batch.
+    out_labels, out_importance : int32 (n,), float32 (n,)
+        Receive classes and weights.
+    """
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        row = int64(get(chosen, i))
+        begin = int64(get(starts, row))
+        n = int64(get(starts, row + 1)) - begin
+        q = int64(get(at, i))
+        room = int64(get(at, i + 1)) - q
+        for j in range(lane, room, WARP):
+            p = begin + min(j, n - 1)
+            put(out_features, q + j, get(features, p))
+            put(out_values, q + j, get(values, p) if j < n else np.float32(0))
+            put(out_rows, q + j, np.int32(i if j < n else -1))
+        if lane == 0:
+            put(out_labels, i, get(labels, row))
+            put(out_importance, i, get(importance, row))
+
+
+@lru_cache
+def _gather() -> Any:
+    return compiled(gather, (THREADS, 4))
+
+
+def _sizes(n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+    return {
+        "starts": (n_rows + 1, np.int64),
+        "features": (nnz, np.int32),
+        "values": (nnz, np.float32),
+        "labels": (n_rows, np.int32),
+        "importance": (n_rows, np.float32),
+    }
+
+
+class Resident:
+    """Room for all rows of a store.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    n_rows, nnz : int
+        Rows and values of the store.
+    """
+
+    def __init__(self, memory: Memory, n_rows: int, nnz: int) -> None:
+        self._memory = memory
+        self._held = {name: memory.empty(*size) for name, size in _sizes(n_rows, nnz).items()}
+        self._content = ""
+        self._rows = self._nnz = 0
+
+    @staticmethod
+    def footprint(n_rows: int, nnz: int) -> int:
+        """Return the bytes on the device."""
+        return sum(buffer_bytes(*size) for size in _sizes(n_rows, nnz).values())
+
+    def count(self, content: str) -> int:
+        """Return how many of the store's first rows are there as what is called so."""
+        return self._rows if content == self._content else 0
+
+    def keep(self, batch: Batch, content: str) -> None:
+        """Take the next rows of the store; if something else was kept, the first ones.
+
+        Parameters
+        ----------
+        batch : Batch
+            The rows.
+        content : str
+            What they are called: another name for rows with other values.
+        """
+        if content != self._content:
+            self._content, self._rows, self._nnz = content, 0, 0
+        sent: dict[str, tuple[int, NDArray[Any]]] = {
+            "starts": (self._rows, self._nnz + batch.indptr),
+            "features": (self._nnz, batch.features),
+            "values": (self._nnz, batch.values),
+            "labels": (self._rows, batch.labels),
+            "importance": (self._rows, batch.weights),
+        }
+        with self._memory.use():
+            for name, (at, array) in sent.items():
+                self._memory.send(self._held[name], array, at)
+            self._memory.wait()
+        self._rows += batch.n_rows
+        self._nnz += len(batch.features)
+
+    def gather(self, slot: dict[str, DeviceArray], n_rows: int) -> None:
+        """Write the rows that a slot's first two arrays name to its others.
+
+        Parameters
+        ----------
+        slot : dict of str to DeviceArray
+            ``chosen`` int64 (n,) and ``indptr`` int32 (n + 1,), in fours; the others receive rows.
+        n_rows : int
+            n.
+        """
+        memory = self._memory
+        blocks, threads = memory.grid(n_rows * WARP, THREADS, RESIDENT)
+        memory.launch(
+            _gather(), blocks, threads, slot["chosen"], slot["indptr"], np.int64(n_rows),
+            *self._held.values(), slot["features"], slot["values"], slot["rows"], slot["labels"],
+            slot["importance"],
+        )  # fmt: skip

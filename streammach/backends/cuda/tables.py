@@ -1,0 +1,157 @@
+"""A group's columns on the device, weights and optimiser state, and their copies to the host.
+
+A table has a row for each feature and one for the bias; on the host the bias has an array of its
+own. Host arrays are float32 and hold the columns of all groups: bfloat16 weights are widened there,
+which loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.cuda.launch import CHUNK, launch_shape
+from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.weights import CODINGS, narrow_into, widen_into
+from streammach.spec import ModelSpec, Optimizer, Weights
+
+PIECE_BYTES = 16 << 20  # of a table that are copied at once
+Host = dict[str, NDArray[Any]]
+
+
+def _sizes(
+    spec: ModelSpec, models: int, optimizer: Optimizer | None, weights_are: Weights
+) -> dict[str, tuple[int, Any]]:
+    """Return the elements of the tables, by the names of host arrays."""
+    rows, stride = spec.n_features + 1, launch_shape(spec.n_buckets, models).stride
+    coding = CODINGS[weights_are]
+    words = rows * stride // CHUNK * coding.words
+    sizes: dict[str, tuple[int, Any]] = {"weights": (words, coding.word)}
+    if optimizer == "adagrad":
+        sizes["first"] = (rows * models, np.float32)
+    elif optimizer == "adam":
+        sizes["first"] = sizes["second"] = (rows * stride, np.float32)
+    return sizes
+
+
+def _piece_rows(spec: ModelSpec, models: int) -> int:
+    """Return how many rows of a table are copied at once."""
+    stride = launch_shape(spec.n_buckets, models).stride
+    return max(1, min(spec.n_features + 1, PIECE_BYTES // (4 * stride)))
+
+
+class Tables:
+    """A group's tables, with room for the widest group.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The whole model.
+    models : int
+        Most models of a group.
+    weights_are : str
+        Type of the weights.
+
+    Attributes
+    ----------
+    optimizer : str or None
+        Whose state is kept.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec, models: int, weights_are: Weights) -> None:
+        self._memory, self._spec, self._most, self._weights_are = memory, spec, models, weights_are
+        self._held = {"weights": memory.empty(*_sizes(spec, models, None, weights_are)["weights"])}
+        self._piece_rows = _piece_rows(spec, models)
+        self._piece = memory.page_locked(self.host_bytes(spec, models), np.uint8)
+        self.optimizer: Optimizer | None = None
+
+    @staticmethod
+    def footprint(
+        spec: ModelSpec, models: int, optimizer: Optimizer | None, weights_are: Weights
+    ) -> dict[str, int]:
+        """Return the bytes of such tables on the device, by name."""
+        sizes = _sizes(spec, models, optimizer, weights_are)
+        tables = {name: buffer_bytes(*size) for name, size in sizes.items()}
+        return {"weights": tables.pop("weights"), "optimizer": sum(tables.values())}
+
+    @staticmethod
+    def host_bytes(spec: ModelSpec, models: int) -> int:
+        """Return the bytes of host memory that copies go through."""
+        return 4 * launch_shape(spec.n_buckets, models).stride * _piece_rows(spec, models)
+
+    def __getitem__(self, name: str) -> DeviceArray:
+        return self._held[name]
+
+    def get(self, name: str, other: DeviceArray) -> DeviceArray:
+        """Return a table, or another array where there is none of this name."""
+        return self._held.get(name, other)
+
+    def keep_state(self, optimizer: Optimizer) -> None:
+        """Make room for an optimiser's state."""
+        if optimizer == self.optimizer:
+            return
+        self._held = {"weights": self._held["weights"]}
+        sizes = _sizes(self._spec, self._most, optimizer, self._weights_are)
+        for name, size in sizes.items():
+            if name != "weights":
+                self._held[name] = self._memory.empty(*size)
+        self.optimizer = optimizer
+
+    def zero(self) -> None:
+        """Set weights and state to zero."""
+        for table in self._held.values():
+            table.values.fill(0)
+
+    def copy(self, host: Host, first: int, last: int, *, to_host: bool) -> None:
+        """Copy the columns of models ``first:last``; a table that `host` lacks is left out.
+
+        Parameters
+        ----------
+        host : dict of str to array
+            Arrays of the whole model.
+        first, last : int
+            The models.
+        to_host : bool
+            Whether they are copied there or from there.
+        """
+        for name in self._held:
+            if name not in host:
+                continue
+            main = host[name]
+            bias = host["bias" if name == "weights" else f"bias_{name}"].reshape(1, -1)
+            per_model = main.shape[1] // self._spec.n_repetitions
+            columns = slice(first * per_model, last * per_model)
+            width = launch_shape(self._spec.n_buckets, last - first).stride
+            if name == "first" and self.optimizer == "adagrad":
+                width = last - first
+            self._copy(name, main[:, columns], bias[:, columns], width, to_host=to_host)
+
+    def _copy(
+        self, name: str, main: NDArray[Any], bias: NDArray[Any], width: int, *, to_host: bool
+    ) -> None:
+        """Copy a table whose rows have `width` columns, in pieces of whole rows."""
+        table, n_rows, used = self._held[name], len(main) + 1, main.shape[1]
+        word = np.dtype(table.values.dtype)
+        number = np.dtype(np.float32 if word == np.float32 else np.uint16)
+        words = width * number.itemsize // word.itemsize
+        for a in range(0, n_rows, self._piece_rows):
+            b = min(a + self._piece_rows, n_rows)
+            flat = self._piece[: (b - a) * words * word.itemsize].view(word)
+            rows = flat.view(number).reshape(b - a, width)
+            pairs = [(main[a:b], rows[: len(main[a:b]), :used])]
+            if b == n_rows:
+                pairs.append((bias, rows[-1:, :used]))
+            if to_host:
+                self._memory.fetch(flat, table, a * words)
+                for host, mine in pairs:
+                    widen_into(mine, host)
+            else:
+                rows[:, used:] = 0
+                for host, mine in pairs:
+                    narrow_into(host, mine)
+                self._memory.send(table, flat, a * words)
+                self._memory.wait()

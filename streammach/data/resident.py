@@ -1,0 +1,147 @@
+"""Reading for a device that keeps a store's rows: all of them once, then batches of their numbers.
+
+Values are transformed by the code that transforms them for a streamed batch, and orders and cuts
+are those of streamed batches, so that training has the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, pool_rows
+from streammach.data.store.dataset import Dataset
+from streammach.rows.batch import Batch, BatchSlot, Chosen
+from streammach.spec import DataFacts, Transform
+
+
+def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int) -> Iterator[Batch]:
+    """Yield a store's blocks in turn as batches; each is valid until the next one is asked for.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The store.
+    transform : str
+        What is done to a row's values.
+    start, stop : int
+        The first row, where a block begins; the block that holds the row before `stop` is the last.
+
+    Raises
+    ------
+    StoreError, DiskError
+        If the store is damaged or cannot be read.
+    """
+    facts = dataset.facts
+    step = min(facts.block_rows, facts.n_rows)
+    slot = BatchSlot(step, facts.max_block_nnz, facts.n_features, by_feature=False)
+    for first in range(start, stop, facts.block_rows):
+        block = dataset.rows(first, min(first + step, facts.n_rows))
+        slot.clear()
+        added = slot.add(block, np.arange(block.n_rows), transform)
+        assert added == block.n_rows, "a block has the values that the manifest says"
+        yield slot.batch()
+
+
+def row_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32]:
+    """Return how many values each of a store's first rows has: int32 (stop,)."""
+    out, step = np.empty(stop, np.int32), dataset.facts.block_rows
+    indptr = np.empty(step + 1, np.int64)
+    for first in range(0, stop, step):
+        last = min(first + step, stop)
+        ends = indptr[: last - first + 1]
+        dataset.read_into("X/indptr", first, last + 1, ends)
+        out[first:last] = np.diff(ends)
+    return out
+
+
+class OrderReader:
+    """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
+
+    Parameters
+    ----------
+    order : RowOrder
+        The order.
+    lengths : int32 (>= end,)
+        Values of each row of the store.
+    batch_size, batch_nnz : int
+        Most rows and values of a batch; a batch ends before the row that would pass one of them.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of an epoch.
+    waited_seconds : float
+        How long the caller waited for orders.
+    """
+
+    def __init__(
+        self, order: RowOrder, lengths: NDArray[np.int32], *, batch_size: int, batch_nnz: int
+    ) -> None:
+        self._order, self._lengths = order, lengths
+        self._batch_size, self._batch_nnz = batch_size, batch_nnz
+        self.n_rows, self.waited_seconds = order.n_rows, 0.0
+
+    @staticmethod
+    def footprint(facts: DataFacts, *, pool_blocks: int) -> dict[str, int]:
+        """Return the bytes of such a reader and of the pass before it, by name."""
+        arrays = block_arrays(facts, 1)
+        block = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
+        slot = BatchSlot.footprint(arrays["labels"][0], arrays["features"][0], by_feature=False)
+        pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
+        return {"decoded rows": 2 * block + slot, "row orders": 4 * facts.n_rows + pools}
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Chosen]:
+        """Yield the batches of an epoch.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch.
+        start : int
+            Rows of the epoch to leave out: those of the batches done before.
+        """
+        waiting = np.zeros(0, np.int64)
+        for rows in self._rows(epoch, start):
+            waiting = np.concatenate([waiting, rows])
+            while (batch := self._cut(waiting)) is not None:
+                yield batch
+                waiting = waiting[batch.n_rows :]
+        if len(waiting):
+            yield self._batch(waiting)
+
+    def _cut(self, waiting: NDArray[np.int64]) -> Chosen | None:
+        """Return the first batch of what waits; None where a later row may belong to it, too."""
+        some = waiting[: self._batch_size]
+        ends = np.cumsum(self._lengths[some], dtype=np.int64)
+        fits = int(np.searchsorted(ends, self._batch_nnz, side="right"))
+        full = len(some) == self._batch_size or fits < len(some)
+        return self._batch(some[:fits]) if full else None
+
+    def _batch(self, rows: NDArray[np.int64]) -> Chosen:
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self._lengths[rows], out=indptr[1:])
+        return Chosen(rows, indptr)
+
+    def _rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
+        """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""
+        pools, first, skip = self._order.pools(epoch, skip)
+
+        def drawn(number: int) -> NDArray[np.int64]:
+            rows = self._order.rows_of(pools[number])
+            return rows[self._order.within(rows, epoch, number)]
+
+        with ThreadPoolExecutor(1, "orders") as ahead:
+            coming = ahead.submit(drawn, first) if first < len(pools) else None
+            for number in range(first, len(pools)):
+                assert coming is not None
+                began = time.monotonic()
+                rows = coming.result()
+                self.waited_seconds += time.monotonic() - began
+                coming = ahead.submit(drawn, number + 1) if number + 1 < len(pools) else None
+                yield rows[skip:]
+                skip = 0

@@ -1,0 +1,70 @@
+"""Copies beside kernels: a device that does them as late as it may must give the same bytes."""
+
+import os
+
+import numpy as np
+import pytest
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
+    pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
+
+from streammach.backends.base import open_backend
+from streammach.backends.cuda import backend as cuda_backend
+from streammach.backends.cuda.slot import Slot
+from streammach.rows.batch import Chosen
+from tests.backends.device import batch_of
+from tests.backends.late import LateMemory, LateMoment
+from tests.builders import block_of, spec_of, training
+
+N_BATCHES = 19  # more than losses are on their way
+
+
+def trained(spec, how, batches, *, dense, keep):
+    """The bytes and the loss of a training on batches, sent or named."""
+    room = (sum(b.n_rows for b in batches), sum(len(b.features) for b in batches))
+    backend = open_backend("cuda", spec, dense=dense, threads=1, keep=room if keep else (0, 0))
+    backend.prepare(how, 200)
+    if keep:
+        first = 0
+        for i, batch in enumerate(batches):
+            backend.keeper.keep(batch, "rows")
+            batches[i] = Chosen(np.arange(first, first + batch.n_rows), batch.indptr)
+            first += batch.n_rows
+    total = sum(backend.step(batch, 0.3).total for batch in batches) + backend.settle().total
+    held = {name: array.tobytes() for name, array in backend.arrays().items()}
+    backend.close()
+    return held, total
+
+
+def drawn(rng):
+    spec, how = spec_of(40, 9, 8, 3), training(batch_size=7, label_smoothing=0.1)
+    batches = [batch_of(block_of(rng, 3 + i % 5, 9, 40), 9) for i in range(N_BATCHES)]
+    return spec, how, batches
+
+
+@pytest.mark.parametrize(("dense", "keep"), [(False, False), (False, True), (True, False)])
+def test_late_copies_give_the_bytes_of_early_ones(dense, keep, rng, monkeypatch):
+    spec, how, batches = drawn(rng)
+    expected = trained(spec, how, list(batches), dense=dense, keep=keep)
+    monkeypatch.setattr(cuda_backend, "open_memory", LateMemory)
+    found = trained(spec, how, list(batches), dense=dense, keep=keep)
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], rel=1e-12)
+
+
+def test_each_rule_of_a_slot_is_needed(rng, monkeypatch):
+    spec, how, batches = drawn(rng)
+    expected = trained(spec, how, list(batches), dense=False, keep=False)
+    monkeypatch.setattr(cuda_backend, "open_memory", LateMemory)
+    with monkeypatch.context() as patch:
+        patch.setattr(Slot, "release", lambda slot: None)
+        with pytest.raises(AssertionError, match="overwritten while it is in use"):
+            trained(spec, how, list(batches), dense=False, keep=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(LateMoment, "before", lambda moment, ahead=False: None)
+        with pytest.raises(AssertionError, match="used before it was copied"):
+            trained(spec, how, list(batches), dense=False, keep=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(LateMoment, "reach", lambda moment: None)
+        found = trained(spec, how, list(batches), dense=False, keep=False)
+        assert found[1] != pytest.approx(expected[1], rel=1e-3)

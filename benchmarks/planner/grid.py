@@ -4,9 +4,9 @@
         --memory 3.5GB --name NAME [--transform binary --learning-rate 0.5] [--json FILE]
 
 SWEEP is the folder of `streammach sweep STORE --out SWEEP --on TEST --memory 3.5GB`, whose points
-are the grid, with the same transform and rate (searched for each where they are not given). For every budget the plan's own B x R and the rule's, 32 with the largest R that fits,
-are trained into the same folder; then P@1 of the plan stands beside the best of all points that
-fit the budget.
+are the grid, with the same transform and rate (searched for each where they are not given). For
+every budget the plan's own B x R and the rule's, 32 with the largest R that fits, are trained into
+the same folder; then P@1 of the plan stands beside the best of all points that fit the budget.
 """
 
 import json

@@ -88,8 +88,14 @@ def query(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) 
 
     Parameters
     ----------
-    facts, model, sizes, speed
-        As for :func:`cost`.
+    facts : DataFacts
+        The store.
+    model : ModelSpec
+        The model.
+    sizes : Sizes
+        How it is trained: whether rows are dense, and room for pairs.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
     """
     values = facts.n_features * QUERY_DENSE if sizes.dense else facts.nnz / facts.n_rows * FORWARD
     seconds = model.n_columns * (values + QUERY_COLUMN)

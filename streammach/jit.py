@@ -80,6 +80,10 @@ class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types
 
     def on_start(self, event: Event) -> None:
         """Tell once."""
+        self.announce()
+
+    def announce(self) -> None:
+        """Tell, unless that was told."""
         if self.tell is not None and not self._told:
             self._told = True
             self.tell()
@@ -100,6 +104,11 @@ def on_first_compilation(tell: Callable[[], None]) -> None:
         Called without arguments, on the thread that compiles, before it does.
     """
     _first_compilation.tell = tell
+
+
+def announce_compilation() -> None:
+    """Tell that kernels will be compiled, in another process."""
+    _first_compilation.announce()
 
 
 def kernel(*, fastmath: bool = True, inline: bool = False) -> Callable[[F], F]:

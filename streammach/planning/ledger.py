@@ -10,11 +10,12 @@ from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
+from streammach.jit import CACHE_DIR
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Weights
 
-# Measured: 245 MB of Python, libraries and compiled kernels, and 100 MB while kernels are compiled
-# in a first run.
-CODE_BYTES = 350_000_000
+# Measured: 245 MB of Python, libraries and kernels that are loaded, and 100 MB more where kernels
+# are compiled, which another process does where they can be kept.
+CODE_BYTES, COMPILER_BYTES = 265_000_000, 85_000_000
 CHECKPOINTS = 3  # on disk at once: the best, the newest, and the one being written
 
 
@@ -93,7 +94,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
     """
     backend, device = footprint(sizes.device, model, sizes.work(facts))
     host = {
-        "code": CODE_BYTES,
+        "code": CODE_BYTES + (0 if sizes.device == "cpu" and CACHE_DIR else COMPILER_BYTES),
         **backend,
         **_reader(facts, sizes),
         **counts.footprint(

@@ -39,6 +39,7 @@ from streammach.training.run import (
 )
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial
+from streammach.training.warm import warm
 
 SMOOTHING = {False: 0.1, True: 0.0}
 CHECKPOINT_MINUTES = 10.0
@@ -159,6 +160,10 @@ class Trainer:
                 "the plan was made for another store", path=clean(dataset.path, 300)
             )
         begun(folder, resume=resume)
+        warm(
+            self.plan, dataset.path, transform=self._transform, by=hold_out_by,
+            validation=None if validation is None else os.fspath(validation),
+        )  # fmt: skip
         make_folder(folder)
         with locked(folder / ".lock", clean(folder)), StopSignals() as signals:
             request = self._request(validation, hold_out_by)

@@ -11,22 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from streammach.data.store.dataset import Dataset
-from streammach.errors import StreammachError
 from streammach.files import sha256
 from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.planning.choose import plan
-from streammach.spec import Optimizer, Plan, Transform, from_json, to_json
-from streammach.training.run import MAX_DOCUMENT
+from streammach.spec import Optimizer, Plan, Transform, to_json
 
-ROWS, HELD_OUT = 600, 200
-FEW_BUCKETS, MANY_BUCKETS = 16, 300  # codes of a byte, and of two
-REPETITIONS = 3
 WARMING = "STREAMMACH_WARMING"  # set for the other process, which must not start a third
 
 
@@ -103,44 +95,10 @@ def warm(
     with tempfile.TemporaryDirectory(prefix="streammach-") as folder:
         order = Order(str(store.resolve()), kind, folder)
         done = subprocess.run(
-            [sys.executable, "-c", "from streammach.training.warm import main; main()"],
+            [sys.executable, "-c", "from streammach.training.warmed import main; main()"],
             input=to_json(order), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, WARMING: "1", "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
             check=False,
         )  # fmt: skip
     if done.returncode == 0:
         mark.touch()
-
-
-def main() -> None:
-    """Train on a few rows as standard input tells; what was compiled is kept by then."""
-    order = from_json(sys.stdin.buffer.read(MAX_DOCUMENT), Order)
-    try:
-        train_a_little(order)
-    except StreammachError:  # too few rows for something; the kernels before it are there
-        sys.exit(1)
-
-
-def train_a_little(order: Order) -> None:
-    """Train by a small plan of a kind on the first rows of a store."""
-    from streammach.training.trainer import Trainer  # it calls this module
-
-    kind = order.kind
-    with Dataset.open(order.store) as data:
-        sample = data.first(ROWS)
-        shape = (sample.n_classes, 1)
-        if not kind.exact:
-            shape = (MANY_BUCKETS if kind.many_buckets else FEW_BUCKETS, REPETITIONS)
-        made = plan(
-            sample, n_buckets=shape[0], n_repetitions=shape[1],
-            optimizer=kind.optimizer, counts="on" if kind.counts else "off",
-            closed_form=kind.closed_form, device="cpu", threads=kind.threads,
-        )  # fmt: skip
-        made = replace(made, dense=kind.dense, validation_rows=min(HELD_OUT, sample.n_rows // 3))
-        trainer = Trainer(
-            made, epochs=1, learning_rate=0.5 if kind.transform else None,
-            transform=kind.transform or "auto",
-        )  # fmt: skip
-        trainer.fit(
-            sample, Path(order.folder) / "run", validation=kind.validation, hold_out_by=kind.by
-        )

@@ -10,7 +10,8 @@ import streammach as sm
 from streammach.spec import from_json
 from streammach.training import warm as module
 from streammach.training.run import Run
-from streammach.training.warm import Order, train_a_little, warm
+from streammach.training.warm import Order, warm
+from streammach.training.warmed import train_a_little
 
 OPTIONS = {"transform": "binary", "by": None, "validation": None}
 

@@ -21,6 +21,7 @@ from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
+    THREADS,
     code_bits,
     decode_bounds,
     decode_shape,
@@ -80,10 +81,10 @@ def step_kernels(n_buckets, n_models, weights_are, capability):
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
-    yield "mark", "mark", items.mark, (items.THREADS, 4), False
-    yield "place", "place", items.place, (items.THREADS, 4), False
-    yield "gather", "gather", resident.gather, (resident.THREADS, 4), False
-    yield "expand", "expand", steps.expand, (items.THREADS, 4), False
+    yield "mark", "mark", items.mark, (THREADS, 4), False
+    yield "place", "place", items.place, (THREADS, 4), False
+    yield "gather", "gather", resident.gather, (THREADS, 4), False
+    yield "expand", "expand", steps.expand, (THREADS, 4), False
     for n_buckets, n_models in STEPS:
         for weights_are in CODINGS:
             yield from step_kernels(n_buckets, n_models, weights_are, capability)

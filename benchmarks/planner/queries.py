@@ -7,11 +7,12 @@ time, the best of three turns; and what `--latency` reckons with.
 """
 
 import time
+from dataclasses import replace
 
 from benchmarks.machine_facts import facts, parser, report
 from streammach.data.store.dataset import Dataset
 from streammach.planning.cost import query
-from streammach.planning.ledger import Sizes
+from streammach.planning.ledger import sizes_of
 from streammach.planning.speed import speed
 from streammach.prediction.predictor import Predictor
 from streammach.training.run import Run
@@ -21,11 +22,8 @@ ROWS, TURNS = 4000, 3
 
 def expected(run, *, counts):
     """Seconds of a query by the planner."""
-    plan = run.plan
-    sizes = Sizes(
-        plan.batch_size, plan.batch_nnz, plan.pool_blocks, 0, 0, plan.max_pairs if counts else 0,
-        plan.closed_form, plan.optimizer, plan.dense, plan.device, 1,
-    )  # fmt: skip
+    plan, sizes = run.plan, sizes_of(run.plan)
+    sizes = sizes if counts else replace(sizes, max_pairs=0)
     return query(plan.facts, plan.model, sizes, speed())
 
 

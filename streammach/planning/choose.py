@@ -209,11 +209,8 @@ def _check_options(
     for name, value in numbers.items():
         if value is not None and value < (2 if name == "--buckets" else 1):
             raise UsageError(f"{value} is too small: {name}")
-    if optimizer not in ("auto", *OPTIMIZERS):
-        known = ", ".join(("auto", *OPTIMIZERS))
-        raise UsageError(f"'{clean(optimizer)}' is not one of {known}: --optimizer")
-    if counts not in ("auto", "on", "off"):
-        raise UsageError(f"'{clean(counts)}' is not one of auto, on, off: --counts")
+    _one_of(("auto", *OPTIMIZERS), optimizer, "--optimizer")
+    _one_of(("auto", "on", "off"), counts, "--counts")
 
 
 def _best(weighed: Sequence[Candidate], objective: Objective, asked: Asked) -> Candidate | None:

@@ -20,6 +20,7 @@ from streammach.spec import Option, Pilot
 
 LEAST_ERROR = 0.1  # points; no expectation is surer
 Kind = tuple[int, int, bool]  # buckets, room for pairs, closed form: what one correction is for
+Shape = tuple[int, int, bool, int]  # the same and repetitions
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Score:
 def kind(option: Option | Pilot) -> Kind:
     """Return what a pilot's finding holds for: all repetitions of its buckets."""
     return option.n_buckets, option.max_pairs, option.closed_form
+
+
+def shape(option: Option | Pilot) -> Shape:
+    """Return what a pilot stands for."""
+    return (*kind(option), option.n_repetitions)
 
 
 def score(pilot: Pilot) -> Score:
@@ -67,13 +73,13 @@ def weighed_again(
     n_rows : int
         Rows of the training.
     """
-    by_shape: dict[tuple[int, int, bool, int], list[Pilot]] = {}
+    by_shape: dict[Shape, list[Pilot]] = {}
     for pilot in pilots:
-        by_shape.setdefault((*kind(pilot), pilot.n_repetitions), []).append(pilot)
+        by_shape.setdefault(shape(pilot), []).append(pilot)
     scores: list[tuple[Option, Score]] = []
     for candidate in weighed:
         option = candidate.option
-        runs = by_shape.get((*kind(option), option.n_repetitions))
+        runs = by_shape.get(shape(option))
         if runs:
             scores.append((option, extrapolated(runs, n_rows)))
     changes = {kind(option): loss for option, loss in _corrections(scores)}

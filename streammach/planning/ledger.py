@@ -11,7 +11,7 @@ from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
 from streammach.jit import CACHE_DIR
-from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Weights
+from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Plan, Weights
 
 # Measured: 245 MB of Python, libraries and kernels that are loaded, and 100 MB more where kernels
 # are compiled, which another process does where they can be kept.
@@ -73,6 +73,15 @@ class Sizes:
             self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves,
             self.weights, *kept,
         )  # fmt: skip
+
+
+def sizes_of(made: Plan) -> Sizes:
+    """Return the sizes of a plan."""
+    return Sizes(
+        made.batch_size, made.batch_nnz, made.pool_blocks, made.validation_rows,
+        made.validation_nnz, made.max_pairs, made.closed_form, made.optimizer, made.dense,
+        made.device, made.threads, made.waves, made.weights, made.resident,
+    )  # fmt: skip
 
 
 def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]:

@@ -85,9 +85,7 @@ class Asked:
 
     def allows(self, option: Option) -> bool:
         """Return whether an option fits the budget and the limits of time."""
-        in_time = self.seconds is None or option.seconds <= self.seconds
-        at_once = self.query_seconds is None or option.query_seconds <= self.query_seconds
-        return option.fits and in_time and at_once
+        return option.fits and in_time(option, self.seconds, self.query_seconds)
 
     @property
     def shaped(self) -> bool:
@@ -114,6 +112,13 @@ class Beside:
     closed_form: bool
     loss: Loss
     why: str
+
+
+def in_time(option: Option, seconds: float | None, query_seconds: float | None) -> bool:
+    """Return whether training and queries are expected to take no longer than so many seconds."""
+    return (seconds is None or option.seconds <= seconds) and (
+        query_seconds is None or option.query_seconds <= query_seconds
+    )
 
 
 def candidates(facts: DataFacts, asked: Asked, limits: Limits, speed: float) -> list[Candidate]:

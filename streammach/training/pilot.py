@@ -8,7 +8,6 @@ is chosen on held-out rows; transform and learning rate are those that the first
 from __future__ import annotations
 
 import gc
-import math
 import os
 import tempfile
 import time
@@ -23,9 +22,9 @@ from streammach.errors import Interrupted, UsageError
 from streammach.machine import parse_seconds, time_text
 from streammach.planning.choose import plan
 from streammach.planning.cost import Cost, cost
-from streammach.planning.evidence import Kind, kind
-from streammach.planning.ledger import Sizes
-from streammach.planning.options import unhashed
+from streammach.planning.evidence import Kind, kind, shape
+from streammach.planning.ledger import sizes_of
+from streammach.planning.options import in_time, unhashed
 from streammach.planning.speed import speed
 from streammach.spec import Option, Pilot, Plan
 from streammach.training.asked import AS_USUAL, Training
@@ -111,11 +110,11 @@ def pilot(
 
 def _rivals(made: Plan, options: dict[str, Any]) -> list[Option]:
     """Return the planned model and the best of other kinds, those first that could be better."""
-    limits = [options.get(name) for name in ("time", "latency")]
-    most, query = (parse_seconds(x) if x is not None else math.inf for x in limits)
+    limits = (options.get(name) for name in ("time", "latency"))
+    most, query = (None if x is None else parse_seconds(x) for x in limits)
     best: dict[Kind, Option] = {}
     for option in sorted(made.options, key=lambda option: (not option.chosen, option.loss)):
-        if option.fits and option.seconds <= most and option.query_seconds <= query:
+        if option.fits and in_time(option, most, query):
             best.setdefault(kind(option), option)
     ordered = sorted(best.values(), key=lambda o: (not o.chosen, o.loss - o.loss_error))
     return ordered[:RIVALS]
@@ -127,12 +126,8 @@ def _complete(found: Sequence[Pilot]) -> tuple[Pilot, ...]:
     second = [one for one in found if one.rows == last]
     if len(second) == 1:  # nothing to compare it with
         return tuple(one for one in found if one.rows < last)
-    shapes = {_shape(one) for one in second}
-    return tuple(one for one in found if _shape(one) in shapes)
-
-
-def _shape(one: Option | Pilot) -> tuple[int, int, int, bool]:
-    return one.n_buckets, one.n_repetitions, one.max_pairs, one.closed_form
+    shapes = {shape(one) for one in second}
+    return tuple(one for one in found if shape(one) in shapes)
 
 
 class _Pilots:
@@ -203,10 +198,9 @@ class _Pilots:
     def _cost(self, option: Option, n_rows: int) -> Cost:
         made, held_out = self._made, self._held_out(n_rows)
         facts = made.facts.first(n_rows + held_out)
-        sizes = Sizes(
-            made.batch_size, made.batch_nnz, made.pool_blocks, held_out, made.validation_nnz,
-            self._pairs(option, pair_room(facts)), option.closed_form, made.optimizer, made.dense,
-            made.device, made.threads,
+        sizes = replace(
+            sizes_of(made), validation_rows=held_out, closed_form=option.closed_form,
+            max_pairs=self._pairs(option, pair_room(facts)),
         )  # fmt: skip
         model = unhashed(facts, option.n_buckets, option.n_repetitions)
         return cost(facts, model, sizes, self._pace)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from streammach.counts.tile import MAX_CLASSES
 from streammach.files import sha256
 from streammach.jit import CACHE_DIR, announce_compilation
 from streammach.spec import Optimizer, Plan, Transform, to_json
@@ -32,9 +33,11 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer, transform : str
         Of the training; the transform is None where it is searched.
     many_buckets, many_classes : bool
-        Whether buckets take more than a byte, and classes more than two.
-    by, validation : str or None
-        Where held-out rows come from.
+        Whether buckets take more than a byte, and whether classes are scored a row at a time.
+    by : str or None
+        Namespace by which rows are held out.
+    validated : bool
+        Whether held-out rows come from another store.
     threads : int
         Threads that compute.
     """
@@ -50,14 +53,15 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     many_buckets: bool
     many_classes: bool
     by: str | None
-    validation: str | None
+    validated: bool
     threads: int
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the other process is told: a store, a kind, and the folder to work in."""
+    """What the other process is told: stores, a kind, and the folder to work in."""
 
     store: str
+    validation: str | None
     kind: Kind
     folder: str
 
@@ -84,16 +88,15 @@ def warm(
     kind = Kind(
         facts.value_bytes, facts.weighted, made.dense, model.exact, made.closed_form,
         made.max_pairs > 0, made.optimizer, transform, model.n_buckets > 256,
-        model.n_classes > 1 << 15, by,
-        None if validation is None else str(Path(validation).resolve()), min(made.threads, 2),
+        model.n_classes > MAX_CLASSES, by, validation is not None, min(made.threads, 2),
     )  # fmt: skip
-    general = msgspec.structs.replace(kind, validation=None if validation is None else "store")
-    mark = Path(CACHE_DIR) / f"trained-{sha256([msgspec.json.encode(general)])[:16]}"
+    mark = Path(CACHE_DIR) / f"trained-{sha256([msgspec.json.encode(kind)])[:16]}"
     if mark.exists():
         return
     announce_compilation()
     with tempfile.TemporaryDirectory(prefix="streammach-") as folder:
-        order = Order(str(store.resolve()), kind, folder)
+        other = None if validation is None else os.path.abspath(validation)
+        order = Order(os.path.abspath(store), other, kind, folder)
         done = subprocess.run(
             [sys.executable, "-c", "from streammach.training.warmed import main; main()"],
             input=to_json(order), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -47,5 +47,5 @@ def train_a_little(order: Order) -> None:
             transform=kind.transform or "auto",
         )  # fmt: skip
         trainer.fit(
-            sample, Path(order.folder) / "run", validation=kind.validation, hold_out_by=kind.by
+            sample, Path(order.folder) / "run", validation=order.validation, hold_out_by=kind.by
         )

@@ -92,4 +92,4 @@ def test_the_other_process_trains_as_the_plan_would(store, told, tmp_path, by, s
 
 def elsewhere(order, folder):
     """The order with another folder."""
-    return Order(order.store, order.kind, str(folder))
+    return Order(order.store, order.validation, order.kind, str(folder))

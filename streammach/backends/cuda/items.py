@@ -17,6 +17,7 @@ import numpy as np
 from numba import cuda
 
 from streammach.backends.cuda.instructions import compiled, device, get, int64, put
+from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.slot import Slot
 from streammach.jit import Array, Number
@@ -24,7 +25,6 @@ from streammach.jit import Array, Number
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
 LAST_KEY = np.int32((1 << 31) - 1)  # sorts entries that only fill up rows behind all others
-THREADS, RESIDENT = 256, 8  # of a block; blocks that a multiprocessor has at once
 
 
 @dataclass(frozen=True)

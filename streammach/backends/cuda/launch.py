@@ -9,6 +9,7 @@ from streammach.errors import DeviceError
 
 CHUNK = 4  # float32 columns that one thread owns: 16 bytes, the widest access
 WARP = 32
+THREADS, RESIDENT = 256, 8  # of a block of entries; blocks that a multiprocessor has at once
 MOST_THREADS = 1024  # of a block
 TILE_COLUMNS = 1024  # aimed at: one thread to a chunk makes 256 threads
 SHARED_BYTES = 48 << 10  # what a block gets without asking the driver for more

@@ -10,12 +10,10 @@ from numba import cuda
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import compiled, get, int64, put
-from streammach.backends.cuda.launch import WARP
+from streammach.backends.cuda.launch import RESIDENT, THREADS, WARP
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch
-
-THREADS, RESIDENT = 256, 8  # of a block; blocks that a multiprocessor has at once
 
 
 def gather(

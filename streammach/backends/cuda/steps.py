@@ -11,8 +11,8 @@ from numba import cuda
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.instructions import compiled, get, int64, put
-from streammach.backends.cuda.items import RESIDENT, SEGMENT, THREADS, Items, Sorter, most_slots
-from streammach.backends.cuda.launch import launch_shape
+from streammach.backends.cuda.items import SEGMENT, Items, Sorter, most_slots
+from streammach.backends.cuda.launch import RESIDENT, THREADS, launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot, Slots

@@ -18,7 +18,7 @@ from unittest import mock
 
 import streammach as sm
 from benchmarks import machine_facts
-from benchmarks.changes import Averaged, Change, Decayed, Faded, after, dealt, from_counts, jointly
+from benchmarks.changes import Averaged, Change, Decayed, Faded, after, dealt, from_counts
 from streammach import hashing
 from streammach.backends.cpu import backend as cpu
 from streammach.data.store.dataset import Dataset
@@ -60,7 +60,7 @@ def run_one(given, dataset, options, patches, change, use):
     plan = sm.plan(dataset, threads=given.threads, counts="off", **plan_options)
     training = sm.Trainer(
         plan, **{"transform": given.transform, "learning_rate": given.learning_rate,
-                 "epochs": given.epochs, "callbacks": [], **options},
+                 "epochs": given.epochs, "callbacks": [], "loss": "apart", **options},
     )  # fmt: skip
     began = 0.0
 
@@ -141,11 +141,11 @@ def candidates(given, plan, dataset):
     yield "weights averaged", {}, [], Averaged
     yield "weight decay", {}, [], Decayed
     yield "frequent classes dealt apart", {}, [(hashing, "codes", dealt(dataset))], Change
-    joint = [(cpu.CpuBackend, "_residuals", jointly)]
-    yield "joint loss from the first batch", {}, joint, Change
+    yield "joint loss from the first batch", {"loss": "joint"}, [], Change
     for factor in (0.25, 0.0625) if plan.dense else ():
         name = f"joint loss from the first batch, rate x {factor:g}"
-        yield name, {"learning_rate": given.learning_rate * factor}, joint, Change
+        slower = {"loss": "joint", "learning_rate": given.learning_rate * factor}
+        yield name, slower, [], Change
     if not plan.dense:  # counts are of features that a row has or has not
         for share in (0.1, 0.3, 1.0):
             yield f"start from counts x {share:g}", {}, [], from_counts(share)

@@ -11,14 +11,14 @@ import numpy as np
 import scipy.optimize
 
 from streammach import hashing
-from streammach.backends.cpu import decode, kernels
+from streammach.backends.cpu import decode
 from streammach.jit import kernel
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
 from streammach.training.holdout import chosen_rows
 from streammach.training.loop import open_reader, train_epoch
 
-CANDIDATES = 32  # classes of a row that are refined or weighed, beside its own
+CANDIDATES = 32  # classes of a row that repetitions are weighed by
 PART_ROWS = 1024  # whose outputs are held at once
 
 
@@ -163,74 +163,27 @@ def int8(finish):
 
 
 def refined(passes, factor):
-    """Return a function that refines all repetitions together.
+    """Return a function that trains on with the joint loss.
 
-    The loss is softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the row's best classes and its own,
-    times R; its gradient goes to the columns of these classes. The optimiser starts anew, at
-    `factor` of the rate, which falls to 0.
+    The optimiser starts anew, at `factor` of the rate, which falls to 0.
     """
 
     def refine(finish):
         backend = finish.backend
         training = replace(
-            finish.training, epochs=passes, learning_rate=finish.training.learning_rate * factor
-        )
+            finish.training, epochs=passes, loss="joint",
+            learning_rate=finish.training.learning_rate * factor,
+        )  # fmt: skip
         for name, array in backend.arrays().items():
             if name not in ("weights", "bias"):
                 array[...] = 0
         reader = open_reader(finish.dataset, finish.plan, backend, training, finish.held)
-        joint = mock.patch.object(backend, "_residuals", lambda *given: jointly(backend, *given))
-        with joint:
+        with mock.patch.object(backend, "_training", training):
             for epoch in range(passes):
                 for _ in train_epoch(backend, reader, training, epoch):
                     pass
 
     return refine
-
-
-def jointly(backend, batch, first, last):
-    """Turn the logits of rows into residuals of the joint loss, in place."""
-    spec, z = backend.spec, backend._buffers["z"]
-    kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, True, z)
-    n = min(CANDIDATES, spec.n_classes)
-    scores, ids = np.empty((last - first, n), np.float32), np.empty((last - first, n), np.int64)
-    backend._decode_all(z[first:last], decode.SUM, scores, ids)
-    joint_residuals(
-        backend.codes, batch.labels[first:last], batch.weights[first:last], ids, scores,
-        spec.n_buckets, z[first:last], backend._buffers["losses"][first:last],
-        backend._buffers["norms"][first:last],
-    )  # fmt: skip
-
-
-@kernel()
-def joint_residuals(codes, labels, importance, ids, scores, n_buckets, z, losses, norms):
-    """Write residuals over `z` (n, C), which holds logarithms; scores are sums over repetitions."""
-    n_models, n = codes.shape[1], ids.shape[1]
-    p, some = np.empty(n + 1, np.float32), np.empty(n + 1, np.int64)
-    for i in range(labels.shape[0]):
-        own, count = -1, n
-        for c in range(n):
-            some[c], p[c] = ids[i, c], scores[i, c] / n_models
-            if some[c] == labels[i]:
-                own = c
-        if own < 0:
-            own, count = n, n + 1
-            some[n], p[n] = labels[i], 0
-            for r in range(n_models):
-                p[n] += z[i, r * n_buckets + np.int64(codes[labels[i], r])] / n_models
-        top, total, right = p[:count].max(), np.float32(0), p[own]
-        for c in range(count):
-            p[c] = np.exp(p[c] - top)
-            total += p[c]
-        losses[i, :] = 0
-        losses[i, 0] = importance[i] * (np.log(total) + top - right)
-        z[i, :] = 0
-        for c in range(count):
-            g = importance[i] * (p[c] / total - (1 if c == own else 0))
-            for r in range(n_models):
-                z[i, r * n_buckets + np.int64(codes[some[c], r])] += g
-        for r in range(n_models):
-            norms[i, r] = (z[i, r * n_buckets : (r + 1) * n_buckets] ** 2).sum()
 
 
 def weighed(finish):

@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, items, kernels, resident, steps
+from streammach.backends.cuda import decode, items, joint, kernels, resident, steps
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -30,6 +30,7 @@ from streammach.backends.cuda.launch import (
 )
 from streammach.backends.cuda.weights import CODINGS
 from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
+from streammach.backends.loss import BEST_CLASSES
 
 STEPS = [(32, 25), (512, 20), (33, 7), (32, 200), (4096, 1)]  # B, R
 DECODES = [(32, 25), (512, 20), (100, 50), (32, 100), (1024, 16)]
@@ -59,6 +60,7 @@ def signatures():
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "expand": types.void(i, f, i, int64, int64, f),
+        "joint": types.void(i, f, u, int64, f, wide, float32, f, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
     }
@@ -92,6 +94,8 @@ def every_kernel(capability):
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
         made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
         yield f"forward dense ({n_buckets}, {n_models})", "forward", made, bounds, True
+        made = joint.joint_kernel(shape, code_bits(n_buckets), BEST_CLASSES)
+        yield f"joint ({n_buckets}, {n_models})", "joint", made, joint.BOUNDS, False
     for n_buckets, n_models in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN

@@ -19,6 +19,7 @@ Optimizer = Literal["adagrad", "adam", "sgd"]
 Weights = Literal["float32", "bfloat16"]  # while they are trained
 Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
+Coupling = Literal["apart", "joint"]  # of the repetitions, by the loss
 Objective = Literal["accuracy", "smallest", "fastest"]
 T = TypeVar("T")
 MAX_DEPTH = 32
@@ -145,6 +146,9 @@ class TrainSpec:
         root of the second moment (Adam).
     seed : int
         Decides the order of the rows.
+    loss : str
+        ``apart``: each repetition learns the bucket of the row's class. ``joint``: all of them
+        learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes.
     """
 
     epochs: int
@@ -155,6 +159,7 @@ class TrainSpec:
     optimizer: Optimizer
     epsilon: float
     seed: int
+    loss: Coupling = "apart"
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def train(store, folder, options, **shape):
             path="--memory",
             hint=f"Ask for fewer repetitions, or allow more than {options.memory}.",
         )
-    trainer = sm.Trainer(plan, epochs=options.epochs, checkpoint_minutes=5)
+    trainer = sm.Trainer(plan, epochs=options.epochs, loss="apart", checkpoint_minutes=5)
     return trainer.fit(store, folder, resume=True)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+BEST_CLASSES = 32  # that the joint loss tells from a row's own
+
 
 class Loss(NamedTuple):
     """A loss in nats, summed over models and so many rows."""

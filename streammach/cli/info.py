@@ -96,9 +96,9 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{plan.weights}, {training.optimizer}, rate {training.learning_rate:.3g}, "
-                     f"{training.transform} values, smoothing {training.label_smoothing:g}, "
-                     f"batch {training.batch_size:,}"),
+        ("training", f"{plan.weights}, {training.optimizer}, loss {training.loss}, rate "
+                     f"{training.learning_rate:.3g}, {training.transform} values, smoothing "
+                     f"{training.label_smoothing:g}, batch {training.batch_size:,}"),
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
@@ -113,7 +113,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
         "counts_bytes": model.counts_bytes,
         "estimator": model.estimator, "learning_rate": training.learning_rate,
-        "transform": training.transform, "optimizer": training.optimizer,
+        "transform": training.transform, "loss": training.loss, "optimizer": training.optimizer,
         "weights": plan.weights, "resident": plan.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": result.history, "best_epoch": result.best_epoch + 1,

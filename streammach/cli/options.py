@@ -135,6 +135,9 @@ def training_options(command: F) -> F:
                      help="Rate at the start.  [default: searched]"),
         click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
                      default="auto", show_default=True, help="What is done to a row's values."),
+        click.option("--loss", type=click.Choice(["auto", "apart", "joint"]), default="auto",
+                     show_default=True, help="What repetitions learn: buckets apart, or the class "
+                                             "together."),
         click.option("--validation", metavar="STORE", help="Store of held-out rows."),
         click.option("--hold-out-by", metavar="NAMESPACE",
                      help="Hold out rows that share a feature of this namespace."),

@@ -37,7 +37,8 @@ class Watcher:
         """Tell what a trial reached."""
         self._progress.close()
         tell(
-            f"trial    {trial.transform:<6} rate {trial.learning_rate:<7.3g} {trial.rows:>9,} rows "
+            f"trial    {trial.transform:<6} loss {trial.loss:<5} rate {trial.learning_rate:<7.3g} "
+            f"{trial.rows:>9,} rows "
             f"x {trial.epochs}  held-out P@1 {trial.measured.p_at_1:.3f}  "
             f"P@5 {trial.measured.p_at_5:.3f}"
         )
@@ -111,7 +112,8 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
         trainer = Trainer(
             chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
             transform=options["transform"], label_smoothing=options["label_smoothing"],
-            seed=options["seed"], callbacks=[Watcher(shown), EarlyStopping()],
+            loss=options["loss"], seed=options["seed"],
+            callbacks=[Watcher(shown), EarlyStopping()],
         )  # fmt: skip
         return trainer.fit(
             store, out, validation=options["validation"], hold_out_by=options["hold_out_by"],

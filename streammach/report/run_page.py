@@ -138,10 +138,11 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
         ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.optimizer}, rate {training.learning_rate:.3g}, "
-                     f"{training.transform} values, smoothing {training.label_smoothing:g}, batch "
-                     f"{training.batch_size:,}, {len(run.result.history)} of {training.epochs} "
-                     f"epochs{stopped}, seed {training.seed}"),
+        ("training", f"{training.optimizer}, loss {training.loss}, rate "
+                     f"{training.learning_rate:.3g}, {training.transform} values, smoothing "
+                     f"{training.label_smoothing:g}, batch {training.batch_size:,}, "
+                     f"{len(run.result.history)} of {training.epochs} epochs{stopped}, seed "
+                     f"{training.seed}"),
         ("held out", run.settings.held_out),
         ("device", plan.device_text),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "

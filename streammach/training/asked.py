@@ -27,6 +27,8 @@ class Training:
         As for :class:`streammach.training.trainer.Trainer`.
     label_smoothing : float or None
         Share of the target spread over all buckets.
+    loss : str
+        As for the trainer.
     validation, hold_out_by : str or None
         Where held-out rows come from.
     """
@@ -35,6 +37,7 @@ class Training:
     learning_rate: float | None = None
     transform: str = "auto"
     label_smoothing: float | None = None
+    loss: str = "auto"
     validation: str | None = None
     hold_out_by: str | None = None
 
@@ -50,7 +53,7 @@ class Training:
         """Train by a plan, or go on with it, in a folder."""
         trainer = Trainer(
             plan, epochs=self.epochs, learning_rate=self.learning_rate, transform=self.transform,
-            label_smoothing=self.label_smoothing, seed=seed, callbacks=callbacks,
+            label_smoothing=self.label_smoothing, loss=self.loss, seed=seed, callbacks=callbacks,
         )  # fmt: skip
         return trainer.fit(
             data, out, validation=self.validation, hold_out_by=self.hold_out_by, resume=True

@@ -38,7 +38,7 @@ from streammach.training.run import (
     begun,
 )
 from streammach.training.signals import StopSignals
-from streammach.training.trials import Search, Trial
+from streammach.training.trials import Search, Trial, couplings
 from streammach.training.warm import warm
 
 SMOOTHING = {False: 0.1, True: 0.0}
@@ -63,6 +63,10 @@ class Trainer:
         ``raw``, ``binary``, ``log1p``, ``l2``, or ``auto``: searched.
     label_smoothing : float, optional
         Share of the target spread over all buckets; 0.1 for sparse rows, 0 for dense ones.
+    loss : str
+        ``apart``: each repetition learns buckets for itself; ``joint``: all of them learn the class
+        together; ``auto``: what held-out rows like better for hashed models of dense rows, apart
+        for others.
     seed : int
         Decides the order of the rows and the groups held out.
     callbacks : sequence
@@ -85,6 +89,7 @@ class Trainer:
         learning_rate: float | None = None,
         transform: str = "auto",
         label_smoothing: float | None = None,
+        loss: str = "auto",
         seed: int = 0,
         callbacks: Sequence[Any] | None = None,
         checkpoint_minutes: float = CHECKPOINT_MINUTES,
@@ -101,6 +106,7 @@ class Trainer:
         self.plan = plan
         self._transform: Transform | None = next((t for t in TRANSFORMS if t == transform), None)
         self._rate = learning_rate
+        self._losses = couplings(plan, loss)
         self._spec = TrainSpec(
             epochs or EPOCHS[plan.dense],
             plan.batch_size,
@@ -161,8 +167,8 @@ class Trainer:
             )
         begun(folder, resume=resume)
         warm(
-            self.plan, dataset.path, transform=self._transform, by=hold_out_by,
-            validation=None if validation is None else os.fspath(validation),
+            self.plan, dataset.path, transform=self._transform, losses=self._losses,
+            by=hold_out_by, validation=None if validation is None else os.fspath(validation),
         )  # fmt: skip
         make_folder(folder)
         with locked(folder / ".lock", clean(folder)), StopSignals() as signals:
@@ -186,7 +192,7 @@ class Trainer:
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
             plan.validation_rows, plan.validation_nnz, plan.max_pairs,
             plan.closed_form, plan.weights, self._spec,
-            self._transform, self._rate, str(validation), by,
+            self._transform, self._rate, self._losses, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
 
@@ -262,8 +268,9 @@ class _Session:
             on_trial=on_trial, on_batch=self._signals.check,
         )  # fmt: skip
         choice = search.choose(
-            trainer._spec, transform=trainer._transform, learning_rate=trainer._rate
-        )
+            trainer._spec, transform=trainer._transform, learning_rate=trainer._rate,
+            losses=trainer._losses,
+        )  # fmt: skip
         trials = tuple(trial.document() for trial in choice.trials)
         settings = Settings(choice.spec, held.origin, trials, choice.reasons, request)
         write_atomic(path, to_json(settings))

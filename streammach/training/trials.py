@@ -1,4 +1,4 @@
-"""Short trainings compared on held-out rows: which transform and which learning rate."""
+"""Short trainings compared on held-out rows: which transform, which learning rate, which loss."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from streammach.backends.base import Backend
 from streammach.data.store.dataset import Dataset
-from streammach.errors import DivergedError
+from streammach.errors import DivergedError, UsageError, clean
 from streammach.planning.schedule import screen, trial
 from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
-from streammach.spec import Optimizer, Plan, TrainSpec, Transform
+from streammach.spec import Coupling, Optimizer, Plan, TrainSpec, Transform
 from streammach.training.holdout import HeldOut
 from streammach.training.loop import open_reader, train_epoch
 
@@ -32,6 +32,7 @@ class Trial:
     """One short training and what it reached."""
 
     transform: Transform
+    loss: Coupling
     learning_rate: float
     rows: int
     epochs: int
@@ -41,6 +42,7 @@ class Trial:
         """Return it as JSON-ready values."""
         return {
             "transform": self.transform,
+            "loss": self.loss,
             "learning_rate": self.learning_rate,
             "rows": self.rows,
             "epochs": self.epochs,
@@ -56,6 +58,40 @@ class Choice:
     spec: TrainSpec
     trials: tuple[Trial, ...]
     reasons: tuple[str, ...]
+
+
+def couplings(plan: Plan, asked: str) -> tuple[Coupling, ...]:
+    """Return the losses that a training by a plan may have, those of them that are tried.
+
+    The joint loss pays for hashed models of dense rows; for sparse rows it is as good as the other
+    and slower. It needs all repetitions at once.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    asked : str
+        ``apart``, ``joint``, or ``auto``.
+
+    Raises
+    ------
+    UsageError
+        If it is none of them, or the plan's model cannot be trained so.
+    """
+    if asked not in ("auto", "apart", "joint"):
+        raise UsageError(f"'{clean(asked)}' is not one of auto, apart, joint: --loss")
+    impossible = ""
+    if plan.model.exact:
+        impossible = "an exact model has no repetitions to join"
+    elif plan.waves > 1:
+        impossible = f"the repetitions are trained in {plan.waves} waves"
+    if asked == "joint":
+        if impossible:
+            raise UsageError(f"{impossible}: --loss joint")
+        return ("joint",)
+    if asked == "auto" and plan.dense and not impossible:
+        return ("apart", "joint")
+    return ("apart",)
 
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
@@ -120,10 +156,15 @@ class Search:
     ) -> None:
         self._dataset, self._plan, self._backend, self._held = dataset, plan, backend, held
         self._on_trial, self._on_batch = on_trial, on_batch
-        self._trials: dict[tuple[Transform, float, int], Trial] = {}
+        self._trials: dict[tuple[Transform, Coupling, float, int], Trial] = {}
 
     def choose(
-        self, spec: TrainSpec, *, transform: Transform | None, learning_rate: float | None
+        self,
+        spec: TrainSpec,
+        *,
+        transform: Transform | None,
+        learning_rate: float | None,
+        losses: tuple[Coupling, ...],
     ) -> Choice:
         """Return the training with everything chosen.
 
@@ -133,8 +174,11 @@ class Search:
             What is fixed.
         transform, learning_rate : str, float, optional
             What the user fixed.
+        losses : tuple of str
+            What may be learnt; the first one decides the transform.
         """
         reasons = []
+        spec = replace(spec, loss=losses[0])
         if transform is None:
             transform, reason = self._choose_transform(spec, learning_rate)
             reasons.append(reason)
@@ -142,6 +186,9 @@ class Search:
         if learning_rate is None:
             spec, reason = self._choose_rate(spec)
             reasons.append(reason)
+        for loss in losses[1:]:
+            spec, more = self._compared(spec, loss, climbs=learning_rate is None)
+            reasons += more
         return Choice(spec, tuple(self._trials.values()), tuple(reasons))
 
     def _with(self, spec: TrainSpec, transform: Transform, rate: float | None) -> TrainSpec:
@@ -182,10 +229,9 @@ class Search:
         Of rates that the held-out rows cannot tell apart the smallest is taken: the training
         itself is longer than a trial, and a longer one wants a smaller rate.
         """
-        rows, epochs = trial(self._dataset.n_rows, spec.epochs)
 
         def at(rate: float) -> Trial:
-            return self._try(replace(spec, learning_rate=rate), rows, epochs)
+            return self._rehearsed(replace(spec, learning_rate=rate))
 
         tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
         factor = (
@@ -206,13 +252,35 @@ class Search:
             _reason("learning rate", f"{chosen:.3g}", figures),
         )
 
+    def _compared(
+        self, spec: TrainSpec, loss: Coupling, *, climbs: bool
+    ) -> tuple[TrainSpec, list[str]]:
+        """Return the training with the better of two losses, and why.
+
+        The other loss starts from the rate of the first, and has to be better by more than noise,
+        since it takes longer.
+        """
+        other, reasons = replace(spec, loss=loss), list[str]()
+        if climbs:
+            other, reason = self._choose_rate(other)
+            reasons.append(reason)
+        before, after = self._rehearsed(spec), self._rehearsed(other)
+        better = after.measured.merit > before.measured.merit + self._noise(before)
+        chosen = other if better else spec
+        figures: list[tuple[str, Trial]] = [(trial.loss, trial) for trial in (before, after)]
+        return chosen, [*reasons, _reason("loss", chosen.loss, figures)]
+
+    def _rehearsed(self, spec: TrainSpec) -> Trial:
+        """Train as long as it takes to compare rates."""
+        return self._try(spec, *trial(self._dataset.n_rows, spec.epochs))
+
     def _noise(self, trial: Trial) -> float:
         """Return half the standard error of P@1 on the held-out rows."""
         p = trial.measured.p_at_1
         return 0.5 * math.sqrt(p * (1 - p) / max(self._held.rows.n_rows, 1))
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
-        key = (spec.transform, spec.learning_rate, rows)
+        key = (spec.transform, spec.loss, spec.learning_rate, rows)
         if key in self._trials:
             return self._trials[key]
         short = replace(spec, epochs=epochs)
@@ -225,10 +293,10 @@ class Search:
             measured = measure(self._held.rows, by_hashes(self._backend, "logsum", spec.transform))
         except DivergedError:
             measured = Measured(0.0, 0.0)
-        trial = Trial(spec.transform, spec.learning_rate, reader.n_rows, epochs, measured)
-        self._trials[key] = trial
-        self._on_trial(trial)
-        return trial
+        done = Trial(spec.transform, spec.loss, spec.learning_rate, reader.n_rows, epochs, measured)
+        self._trials[key] = done
+        self._on_trial(done)
+        return done
 
 
 def _reason(what: str, chosen: str, tried: list[tuple[str, Trial]]) -> str:

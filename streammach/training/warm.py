@@ -18,7 +18,7 @@ import msgspec
 from streammach.counts.tile import MAX_CLASSES
 from streammach.files import sha256
 from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.spec import Optimizer, Plan, Transform, to_json
+from streammach.spec import Coupling, Optimizer, Plan, Transform, to_json
 
 WARMING = "STREAMMACH_WARMING"  # set for the other process, which must not start a third
 
@@ -32,6 +32,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Of the store and the plan.
     optimizer, transform : str
         Of the training; the transform is None where it is searched.
+    losses : tuple of str
+        What may be learnt.
     many_buckets, many_classes : bool
         Whether buckets take more than a byte, and whether classes are scored a row at a time.
     by : str or None
@@ -50,6 +52,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: bool
     optimizer: Optimizer
     transform: Transform | None
+    losses: tuple[Coupling, ...]
     many_buckets: bool
     many_classes: bool
     by: str | None
@@ -67,7 +70,13 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def warm(
-    made: Plan, store: Path, *, transform: Transform | None, by: str | None, validation: str | None
+    made: Plan,
+    store: Path,
+    *,
+    transform: Transform | None,
+    losses: tuple[Coupling, ...],
+    by: str | None,
+    validation: str | None,
 ) -> None:
     """Have the kernels of a training compiled, unless they are already or cannot be kept.
 
@@ -79,6 +88,8 @@ def warm(
         Its store.
     transform : str or None
         Its transform, None where that is searched.
+    losses : tuple of str
+        What it may learn.
     by, validation : str or None
         Where held-out rows come from.
     """
@@ -87,7 +98,7 @@ def warm(
     facts, model = made.facts, made.model
     kind = Kind(
         facts.value_bytes, facts.weighted, made.dense, model.exact, made.closed_form,
-        made.max_pairs > 0, made.optimizer, transform, model.n_buckets > 256,
+        made.max_pairs > 0, made.optimizer, transform, losses, model.n_buckets > 256,
         model.n_classes > MAX_CLASSES, by, validation is not None, min(made.threads, 2),
     )  # fmt: skip
     mark = Path(CACHE_DIR) / f"trained-{sha256([msgspec.json.encode(kind)])[:16]}"

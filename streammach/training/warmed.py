@@ -45,6 +45,7 @@ def train_a_little(order: Order) -> None:
         trainer = Trainer(
             made, epochs=1, learning_rate=0.5 if kind.transform else None,
             transform=kind.transform or "auto",
+            loss=kind.losses[0] if len(kind.losses) == 1 else "auto",
         )  # fmt: skip
         trainer.fit(
             sample, Path(order.folder) / "run", validation=order.validation, hold_out_by=kind.by

@@ -17,7 +17,7 @@ from streammach.errors import BudgetError, UsageError
 
 
 def trained(store, plan, folder):
-    trainer = sm.Trainer(plan, epochs=1, learning_rate=0.5, transform="raw")
+    trainer = sm.Trainer(plan, epochs=1, learning_rate=0.5, transform="raw", loss="apart")
     return trainer.fit(store, folder).model
 
 

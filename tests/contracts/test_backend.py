@@ -14,7 +14,7 @@ from streammach.backends.workload import Workload
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
 from tests.builders import block_of, dense_block, spec_of, training
-from tests.reference.mach import ReferenceMach
+from tests.reference.mach import JointMach, ReferenceMach
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
@@ -56,11 +56,21 @@ def both(device, spec, spec_training, *, dense, threads=1):
     """A backend and the reference of the same model."""
     backend = open_backend(device, spec, dense=dense, threads=threads)
     backend.prepare(spec_training, MOST_VALUES)
-    reference = ReferenceMach(
+    reference = (JointMach if spec_training.loss == "joint" else ReferenceMach)(
         spec.n_features, backend.codes, spec.n_buckets, spec_training.optimizer,
         spec_training.epsilon, spec_training.label_smoothing,
     )  # fmt: skip
     return backend, reference
+
+
+def begin(backend, reference, rng):
+    """Give both the same random weights and bias, so that no two classes are equally good."""
+    start = rng.normal(size=reference.W.shape).astype(np.float32) * np.float32(0.3)
+    bias = rng.normal(size=len(reference.b)).astype(np.float32) * np.float32(0.3)
+    reference.W[:], reference.b[:] = start, bias
+    backend.arrays()["bias"][:] = bias
+    put(backend, start)
+    return start, bias
 
 
 def loss_of(backend, batch, rate):
@@ -70,7 +80,7 @@ def loss_of(backend, batch, rate):
     return known.total + late.total
 
 
-MOST_VALUES = 2000  # of a batch
+MOST_VALUES = 4000  # of a batch
 SHAPES = [  # K, d, B, R
     (40, 12, 8, 5),
     (40, 12, 7, 3),  # odd B
@@ -84,12 +94,16 @@ SHAPES = [  # K, d, B, R
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, rng):
+@pytest.mark.parametrize("loss", ["apart", "joint"])
+def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, loss, rng):
     n_classes, n_features = shape[:2]
     spec = spec_of(*shape)
-    how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=30, epsilon=1e-3)
+    n = few(device, 30) if loss == "apart" else few(device, 150)  # more than are decoded at once
+    how = training(
+        optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3, loss=loss
+    )
     backend, reference = both(device, spec, how, dense=dense)
-    n = few(device, 30)
+    begin(backend, reference, rng)
     for _ in range(few(device, 4)):
         block = block_of(rng, n, n_features, n_classes)
         weights = rng.uniform(0.5, 2, n).astype(np.float32)
@@ -104,18 +118,17 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, r
     backend.close()
 
 
+@pytest.mark.parametrize("loss", ["apart", "joint"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_a_step_follows_finite_differences(device, shape, dense, smoothing, rng):
+def test_a_step_follows_finite_differences(device, shape, dense, smoothing, loss, rng):
     """Plain SGD moves by the gradient: compare it with differences of the objective itself."""
     n_classes, n_features = shape[:2]
     spec = spec_of(*shape)
-    how = training(optimizer="sgd", label_smoothing=smoothing, batch_size=12)
+    how = training(optimizer="sgd", label_smoothing=smoothing, batch_size=12, loss=loss)
     backend, reference = both(device, spec, how, dense=dense)
-    start = rng.normal(size=(n_features, spec.n_columns)).astype(np.float32) * 0.3
-    reference.W[:] = start
-    put(backend, start)
+    start, bias = begin(backend, reference, rng)
     n = few(device, 12)
     block = block_of(rng, n, n_features, n_classes, values="normal")
     weights = np.ones(n, np.float32)
@@ -135,7 +148,7 @@ def test_a_step_follows_finite_differences(device, shape, dense, smoothing, rng)
     reference_bias = [
         (reference_objective_at(reference, arrays, c, h)) for c in range(spec.n_columns)
     ]
-    np.testing.assert_allclose(-backend.arrays()["bias"], reference_bias, atol=3e-4)
+    np.testing.assert_allclose(bias - backend.arrays()["bias"], reference_bias, atol=3e-4)
     backend.close()
 
 
@@ -171,14 +184,15 @@ def test_empty_rows_train_the_bias_alone(device):
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_number_of_threads_does_not_change_a_bit(device, optimizer, shape, rng):
+@pytest.mark.parametrize("loss", ["apart", "joint"])
+def test_the_number_of_threads_does_not_change_a_bit(device, optimizer, shape, loss, rng):
     n_classes, n_features = shape[:2]
     spec = spec_of(*shape)
-    n = few(device, 40)
+    n = few(device, 40) if loss == "apart" else few(device, 150)
     blocks = [block_of(rng, n, n_features, n_classes) for _ in range(few(device, 3))]
     held = []
     for threads in (1, 2, 5):
-        how = training(optimizer=optimizer, label_smoothing=0.1, batch_size=40)
+        how = training(optimizer=optimizer, label_smoothing=0.1, batch_size=n, loss=loss)
         backend, _ = both(device, spec, how, dense=False, threads=threads)
         losses = [loss_of(backend, batch_of(b, n_features), 0.3) for b in blocks]
         held.append((losses, {k: v.tobytes() for k, v in backend.arrays().items()}))

@@ -45,12 +45,16 @@ class ReferenceMach:
         for (ids, x), y, w in zip(
             self.rows(indptr, features, values), labels, weights, strict=True
         ):
-            z = self.logits(ids, x)
-            for r in range(self.R):
-                logs = np.log(softmax(z[r * self.B : (r + 1) * self.B]))
-                target = np.full(self.B, self.smoothing / self.B)
-                target[self.codes[y, r]] += 1 - self.smoothing
-                total -= w * (target * logs).sum()
+            total += w * self.cross_entropy(self.logits(ids, x), y)
+        return total
+
+    def cross_entropy(self, z, y):
+        total = 0.0
+        for r in range(self.R):
+            logs = np.log(softmax(z[r * self.B : (r + 1) * self.B]))
+            target = np.full(self.B, self.smoothing / self.B)
+            target[self.codes[y, r]] += 1 - self.smoothing
+            total -= (target * logs).sum()
         return total
 
     def gradient(self, indptr, features, values, labels, weights):
@@ -59,15 +63,20 @@ class ReferenceMach:
         for (ids, x), y, w in zip(
             self.rows(indptr, features, values), labels, weights, strict=True
         ):
-            z, g = self.logits(ids, x), np.empty(self.W.shape[1])
-            for r in range(self.R):
-                part = slice(r * self.B, (r + 1) * self.B)
-                g[part] = softmax(z[part]) - self.smoothing / self.B
-                g[r * self.B + self.codes[y, r]] -= 1 - self.smoothing
+            g = self.residual(self.logits(ids, x), y)
             for f, value in zip(ids, x, strict=True):
                 out[f] += w * value * g
             out[-1] += w * g
         return out
+
+    def residual(self, z, y):
+        """Derivative of a row's cross entropy by its logits."""
+        g = np.empty(self.W.shape[1])
+        for r in range(self.R):
+            part = slice(r * self.B, (r + 1) * self.B)
+            g[part] = softmax(z[part]) - self.smoothing / self.B
+            g[r * self.B + self.codes[y, r]] -= 1 - self.smoothing
+        return g
 
     def step(self, indptr, features, values, labels, weights, rate):
         loss = sum(
@@ -111,3 +120,33 @@ class ReferenceMach:
                 np.concatenate([softmax(z[r * self.B : (r + 1) * self.B]) for r in range(self.R)])
             )
         return np.array(out)
+
+
+class JointMach(ReferenceMach):
+    """The same, trained by R times the cross entropy of the scores of the best classes."""
+
+    def classes(self, z, y):
+        """Ids, scores (means of logarithms) and targets of the 32 best classes and the own one."""
+        logs = [np.log(softmax(z[r * self.B : (r + 1) * self.B])) for r in range(self.R)]
+        scores = np.mean([logs[r][self.codes[:, r]] for r in range(self.R)], axis=0)
+        ids = np.argsort(-scores, kind="stable")[:32].tolist()
+        ids += [] if y in ids else [y]
+        target = np.full(len(ids), self.smoothing / len(ids))
+        target[ids.index(y)] += 1 - self.smoothing
+        return ids, scores[ids], target
+
+    def loss_of_row(self, ids, x, label):
+        ids, scores, _ = self.classes(self.logits(ids, x), label)
+        return -self.R * np.log(softmax(scores)[ids.index(label)])
+
+    def cross_entropy(self, z, y):
+        _, scores, target = self.classes(z, y)
+        return -self.R * (target * np.log(softmax(scores))).sum()
+
+    def residual(self, z, y):
+        ids, scores, target = self.classes(z, y)
+        g = np.zeros(self.W.shape[1])
+        for i, wrong in zip(ids, softmax(scores) - target, strict=True):
+            for r in range(self.R):
+                g[r * self.B + self.codes[i, r]] += wrong
+        return g

@@ -13,7 +13,7 @@ from streammach.training.run import Run
 from streammach.training.warm import Order, warm
 from streammach.training.warmed import train_a_little
 
-OPTIONS = {"transform": "binary", "by": None, "validation": None}
+OPTIONS = {"transform": "binary", "losses": ("apart",), "by": None, "validation": None}
 
 
 @pytest.fixture
@@ -47,10 +47,11 @@ def test_each_kind_is_compiled_once(store, told):
     warm(sm.plan(store, memory="500MB", exact=False), store, **OPTIONS)  # exact: another kind
     warm(made, store, **{**OPTIONS, "transform": None})
     warm(dataclasses.replace(made, optimizer="sgd"), store, **OPTIONS)
+    warm(made, store, **{**OPTIONS, "losses": ("joint",)})
     warm(made, store, **{**OPTIONS, "by": "g"})
     warm(made, store, **{**OPTIONS, "validation": str(store)})
-    assert len(orders) == 6
-    assert len({order.kind for order in orders}) == 6
+    assert len(orders) == 7
+    assert len({order.kind for order in orders}) == 7
 
 
 def test_what_failed_is_tried_again(store, told):
@@ -81,7 +82,7 @@ def test_where_it_would_be_of_no_use_nothing_is_started(store, told, monkeypatch
 def test_the_other_process_trains_as_the_plan_would(store, told, tmp_path, by, shape):
     orders, _ = told
     made = sm.plan(store, memory="500MB", n_buckets=shape[0], n_repetitions=shape[1])
-    warm(made, store, transform="binary", by=by, validation=None)
+    warm(made, store, **{**OPTIONS, "by": by})
     train_a_little(elsewhere(orders[0], tmp_path))
     run = Run.open(tmp_path / "run")
     assert run.plan.model.exact == made.model.exact

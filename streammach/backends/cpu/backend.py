@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from streammach import hashing
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decode import decode_one, decode_tile
-from streammach.backends.estimators import KINDS, estimates
-from streammach.backends.loss import NOTHING, Loss
+from streammach.backends.cpu.joint import joint_residuals
+from streammach.backends.estimators import KINDS, SUM, estimates
+from streammach.backends.loss import BEST_CLASSES, NOTHING, Loss
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch, Chosen
@@ -287,15 +288,38 @@ class CpuBackend:
             )  # fmt: skip
             self._residuals(batch, first, last)
 
-        self._run(piece, _pieces(batch.n_rows, self.threads * PIECES_PER_THREAD))
+        self._run(piece, self._row_pieces(batch.n_rows))
+
+    def _row_pieces(self, n: int) -> list[tuple[int, int]]:
+        """Return the pieces that the rows of a batch are turned into residuals in."""
+        assert self._training is not None
+        if self._training.loss == "joint":  # whose best classes are found for so many at once
+            return [(i, min(i + LANES, n)) for i in range(0, n, LANES)]
+        return _pieces(n, self.threads * PIECES_PER_THREAD)
 
     def _residuals(self, batch: Batch, first: int, last: int) -> None:
         assert self._training is not None
         buffers, spec = self._buffers, self.spec
+        smoothing = np.float32(self._training.label_smoothing)
+        if self._training.loss == "joint":
+            self._joint_residuals(batch, smoothing, first, last)
+            return
         kernels.residuals(
-            self.codes, batch.labels, batch.weights, np.float32(self._training.label_smoothing),
+            self.codes, batch.labels, batch.weights, smoothing,
             first, last, spec.n_buckets, spec.n_repetitions,
             buffers["z"], buffers["losses"], buffers["norms"],
+        )  # fmt: skip
+
+    def _joint_residuals(self, batch: Batch, smoothing: np.float32, first: int, last: int) -> None:
+        spec, rows = self.spec, slice(first, last)
+        z, losses, norms = (self._buffers[name][rows] for name in ("z", "losses", "norms"))
+        kernels.probabilities(spec.n_buckets, spec.n_repetitions, 0, last - first, True, z)
+        shape = (last - first, min(BEST_CLASSES, spec.n_classes))
+        ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        self.decode(z, SUM, scores, ids)
+        joint_residuals(
+            self.codes, batch.labels[rows], batch.weights[rows], ids, scores, smoothing,
+            spec.n_buckets, z, losses, norms,
         )  # fmt: skip
 
     def _sparse_backward(self, batch: Batch, rate: float) -> None:
@@ -358,8 +382,7 @@ class CpuBackend:
     def _dense_forward(self, batch: Batch) -> None:
         with self._blas.limit(limits=self.threads, user_api="blas"):
             self._products(batch, self._buffers["z"][: batch.n_rows])
-        pieces = _pieces(batch.n_rows, self.threads * PIECES_PER_THREAD)
-        self._run(lambda a, b: self._residuals(batch, a, b), pieces)
+        self._run(lambda a, b: self._residuals(batch, a, b), self._row_pieces(batch.n_rows))
 
     def _dense_backward(self, batch: Batch, rate: float) -> None:
         spec, n = self.spec, batch.n_rows

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from streammach import hashing
 from streammach.backends.cuda.group import ModelGroup, Rule
+from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.memory import open_memory
 from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
@@ -105,6 +106,7 @@ class CudaBackend:
         self._training: TrainSpec | None = None
         self._trains: Steps | None = None
         self._losses: Losses | None = None
+        self._joint: JointLoss | None = None
         self._room = (0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
@@ -188,7 +190,11 @@ class CudaBackend:
                 )  # fmt: skip
                 self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
-            self._prediction()  # it must fit when an epoch has been trained
+            decoder = self._prediction().decoder  # it must fit when an epoch has been trained
+            self._joint = None
+            if training.loss == "joint":
+                assert self.n_waves == 1, "the joint loss needs all repetitions at once"
+                self._joint = JointLoss(self._memory, self.spec, decoder)
 
     def select(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before.
@@ -223,7 +229,9 @@ class CudaBackend:
         rule = Rule(np.float32(rate), np.float32(epsilon), key)
         with self._memory.use():
             self._ahead = True
-            found = self._trains.step(self._group, batch, training.label_smoothing, rule)
+            found = self._trains.step(
+                self._group, batch, training.label_smoothing, rule, self._joint
+            )
             return losses.take(found, batch.n_rows * self._group.n_models, batch.n_rows)
 
     def settle(self) -> Loss:
@@ -289,7 +297,7 @@ class CudaBackend:
     def close(self) -> None:
         """Give the device's memory back."""
         self._memory.wait()  # copies may be on their way from the room that goes now
-        self._trains = self._losses = self._predicts = self.keeper = None
+        self._trains = self._losses = self._joint = self._predicts = self.keeper = None
         del self._group
         self._memory.close()
 

@@ -92,6 +92,13 @@ class ModelGroup:
         Most models of a group.
     weights_are : str
         Type of the weights.
+
+    Attributes
+    ----------
+    codes : DeviceArray
+        uint32 (models * code_words,): packed buckets of the classes, model by model.
+    code_words : int
+        Words of a model's codes.
     """
 
     def __init__(
@@ -102,12 +109,12 @@ class ModelGroup:
         models: int,
         weights_are: Weights,
     ) -> None:
-        self._memory, self._spec, self._codes = memory, spec, codes
+        self._memory, self._spec, self._all_codes = memory, spec, codes
         self._bits, self._weights_are = code_bits(spec.n_buckets), weights_are
         self._nothing = memory.zeros(CHUNK, np.float32)
         self._tables = Tables(memory, spec, models, weights_are)
         self.code_words = _code_words(spec)
-        self._packed = memory.empty(models * self.code_words, np.uint32)
+        self.codes = memory.empty(models * self.code_words, np.uint32)
         self.take(0, min(models, spec.n_repetitions))
 
     @staticmethod
@@ -123,8 +130,8 @@ class ModelGroup:
         self.first, self.last = first, last
         self.n_models = last - first
         self.shape = launch_shape(self._spec.n_buckets, self.n_models)
-        codes = packed_codes(self._codes[:, first:last], self._spec.n_buckets)
-        self._memory.send(self._packed, codes.reshape(-1))
+        codes = packed_codes(self._all_codes[:, first:last], self._spec.n_buckets)
+        self._memory.send(self.codes, codes.reshape(-1))
         self._memory.wait()
 
     def keep_state(self, optimizer: Optimizer) -> None:
@@ -177,7 +184,7 @@ class ModelGroup:
             ),
             (n_rows, self.shape.n_tiles), self.shape.threads,
             slot["indptr"], slot["features"], slot["values"], slot["labels"], slot["importance"],
-            self._packed, self.weights, np.int64(self.code_words),
+            self.codes, self.weights, np.int64(self.code_words),
             np.int64(self._spec.n_features), np.float32(smoothing), z, losses,
         )  # fmt: skip
 

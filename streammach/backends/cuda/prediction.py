@@ -47,6 +47,11 @@ class Prediction:
         Yields them one after another, each on the device until the next is asked for.
     dense : bool
         Whether rows go through matrix products.
+
+    Attributes
+    ----------
+    decoder : Decoder
+        Finds the best classes.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class Prediction:
     ) -> None:
         self._memory, self._spec, self._groups = memory, spec, groups
         self._queries = Queries(memory, spec, widest(spec, waves), dense=dense)
-        self._decoder = Decoder(memory, spec, codes)
+        self.decoder = Decoder(memory, spec, codes)
         self._joint = memory.empty(_joint_size(spec), np.float32) if waves > 1 else None
 
     @staticmethod
@@ -120,7 +125,7 @@ class Prediction:
         for start, stop in self._queries.parts(rows):
             part = rows.part(start, stop)
             z = self._queries.run(group, part, logarithms=estimator == "logsum")
-            self._decoder.best(z, KINDS[estimator], scores[start:stop], ids[start:stop])
+            self.decoder.best(z, KINDS[estimator], scores[start:stop], ids[start:stop])
 
     def _of_all_groups(
         self,
@@ -144,4 +149,4 @@ class Prediction:
                 padded[:, : spec.n_columns] = p[start - a : stop - a]
                 memory.send(joint, padded.reshape(-1))
                 memory.wait()
-                self._decoder.best(joint, KINDS[estimator], scores[start:stop], ids[start:stop])
+                self.decoder.best(joint, KINDS[estimator], scores[start:stop], ids[start:stop])

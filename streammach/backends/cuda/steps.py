@@ -12,6 +12,7 @@ from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.items import SEGMENT, Items, Sorter, most_slots
+from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.launch import RESIDENT, THREADS, launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.resident import Resident
@@ -29,7 +30,12 @@ class Steps(Protocol):
     """Trains a group on batches; nothing waits for the device."""
 
     def step(
-        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+        self,
+        group: ModelGroup,
+        batch: Batch | Chosen,
+        smoothing: float,
+        rule: Rule,
+        joint: JointLoss | None,
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         ...
@@ -44,6 +50,18 @@ def _residual_sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tupl
         "z": (n_rows * _stride(spec, models), np.float32),
         "losses": (n_rows * models, np.float32),
     }
+
+
+def _residuals(
+    group: ModelGroup, slot: Slot, n_rows: int, smoothing: float, held: dict[str, DeviceArray],
+    joint: JointLoss | None, *, dense: bool,
+) -> None:  # fmt: skip
+    """Write residuals to `z` and losses to `losses` of what is held."""
+    z, losses = held["z"], held["losses"]
+    output = kernels.RESIDUALS if joint is None else kernels.LOGARITHMS
+    group.forward(slot, n_rows, output, smoothing, z, losses, dense=dense)
+    if joint is not None:
+        joint.residuals(group, slot, n_rows, smoothing, z, losses)
 
 
 class SparseSteps:
@@ -93,13 +111,18 @@ class SparseSteps:
         }
 
     def step(
-        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+        self,
+        group: ModelGroup,
+        batch: Batch | Chosen,
+        smoothing: float,
+        rule: Rule,
+        joint: JointLoss | None,
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
         slot = self._slots.next()
         entries = slot.load(batch)
-        group.forward(slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"])
+        _residuals(group, slot, n, smoothing, held, joint, dense=False)
         self._sorter.sort(slot, n, nnz, entries)
         slot.release()
         group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
@@ -232,7 +255,12 @@ class DenseSteps:
         }
 
     def step(
-        self, group: ModelGroup, batch: Batch | Chosen, smoothing: float, rule: Rule
+        self,
+        group: ModelGroup,
+        batch: Batch | Chosen,
+        smoothing: float,
+        rule: Rule,
+        joint: JointLoss | None,
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
@@ -240,7 +268,7 @@ class DenseSteps:
         entries = slot.load(batch)
         x = self._products.expanded(slot, n, entries)
         z = self._products.logits(group, x, held["z"])
-        group.forward(slot, n, kernels.RESIDUALS, smoothing, held["z"], held["losses"], dense=True)
+        _residuals(group, slot, n, smoothing, held, joint, dense=True)
         slot.release()
         gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
         memory.product(x.T, z, gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -100,13 +101,39 @@ class Decoder:
         scores, ids : float32 (n, k), int64 (n, k)
             Receive the result, best first.
         """
-        k = ids.shape[1]
+        n, k = ids.shape
+        for start, stop, found_scores, found_ids in self.found(p, kind, n, k):
+            self._memory.fetch(scores[start:stop].reshape(-1), found_scores)
+            self._memory.fetch(ids[start:stop].reshape(-1), found_ids)
+
+    def found(
+        self, p: DeviceArray, kind: int, n: int, k: int
+    ) -> Iterator[tuple[int, int, DeviceArray, DeviceArray]]:
+        """Yield the best classes of some rows after others; they stay until the next are asked for.
+
+        Parameters
+        ----------
+        p : DeviceArray
+            float32 (n * stride,): probabilities or their logarithms.
+        kind : int
+            SUM, MINIMUM or MEDIAN.
+        n, k : int
+            Rows; classes of each.
+
+        Yields
+        ------
+        start, stop : int
+            Which rows.
+        scores, ids : DeviceArray
+            float32 and int64 (rows * k,): what they were ranked by, and the classes, best first.
+        """
         shape = _shape(self._spec, kind, self._sets)
         most = self._room(shape, k)
-        for start in range(0, len(ids), most):
-            stop = min(start + most, len(ids))
-            part = self._memory.view(p, start * shape.stride, (stop - start) * shape.stride)
-            self._part(shape, kind, part, scores[start:stop], ids[start:stop])
+        for start in range(0, n, most):
+            rows = min(most, n - start)
+            part = self._memory.view(p, start * shape.stride, rows * shape.stride)
+            self._part(shape, kind, part, rows, k)
+            yield start, start + rows, self._held["scores"], self._held["ids"]
 
     def _room(self, shape: ClassSets, k: int) -> int:
         """Make room for rows of k classes; return for how many at once."""
@@ -118,15 +145,7 @@ class Decoder:
             self._held_for = (shape.n_sets, k)
         return rows
 
-    def _part(
-        self,
-        shape: ClassSets,
-        kind: int,
-        p: DeviceArray,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
-    ) -> None:
-        n, k = ids.shape
+    def _part(self, shape: ClassSets, kind: int, p: DeviceArray, n: int, k: int) -> None:
         held, memory = self._held, self._memory
         sizes = [np.int64(x) for x in (shape.n_classes, shape.code_words, shape.n_sets)]
         memory.launch(
@@ -137,5 +156,3 @@ class Decoder:
             _select(shape, kind), n, shape.threads, p, self._codes, held["keys"], *sizes,
             np.int64(k), held["candidates"], held["scores"], held["ids"],
         )  # fmt: skip
-        memory.fetch(scores.reshape(-1), held["scores"])
-        memory.fetch(ids.reshape(-1), held["ids"])

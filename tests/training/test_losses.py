@@ -1,0 +1,113 @@
+"""What repetitions learn: buckets apart, or the class together; which is tried, chosen and kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import MismatchError, UsageError
+from streammach.prediction.evaluate import Measured
+from streammach.training.trials import Search, Trial, couplings
+
+CLASSES, FEATURES = 60, 16
+
+
+@pytest.fixture
+def data(tiny):
+    """Dense rows around the means of 60 classes."""
+    means = tiny.rng.normal(size=(CLASSES, FEATURES))
+    lines = []
+    for i in range(1500):
+        x = means[i % CLASSES] + 0.4 * tiny.rng.normal(size=FEATURES)
+        lines.append(f"{i % CLASSES} | " + " ".join(f"{j}:{v:.4f}" for j, v in enumerate(x)))
+    sm.convert(tiny.text("d.vw", lines), tiny.folder / "d.zarr")
+    with sm.Dataset.open(tiny.folder / "d.zarr") as opened:
+        yield opened
+
+
+@pytest.fixture
+def plan(data):
+    return sm.plan(data, n_buckets=8, n_repetitions=4, threads=1)
+
+
+def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
+    run = sm.Trainer(plan, transform="raw").fit(data, tiny.folder / "run")
+    assert {trial["loss"] for trial in run.settings.trials} == {"apart", "joint"}
+    assert run.settings.training.loss == "joint"
+    assert run.settings.reasons[-1].startswith("loss joint: held-out P@1 / P@5 after")
+    apart = sm.Trainer(plan, transform="raw", loss="apart").fit(data, tiny.folder / "apart")
+    assert {trial["loss"] for trial in apart.settings.trials} == {"apart"}
+    best, other = (r.result.validation["logsum"]["p_at_1"] for r in (run, apart))
+    assert best > other + 0.05
+    assert run.model.training.loss == "joint"
+
+
+def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
+    run = sm.Trainer(plan, epochs=2, transform="raw", learning_rate=0.03).fit(
+        data, tiny.folder / "run"
+    )
+    assert [(t["loss"], t["learning_rate"]) for t in run.settings.trials] == [
+        ("apart", 0.03), ("joint", 0.03)
+    ]  # fmt: skip
+
+
+def test_a_given_loss_is_the_only_one(data, plan, tiny):
+    fixed = {"epochs": 1, "transform": "raw", "learning_rate": 0.03}
+    run = sm.Trainer(plan, loss="joint", **fixed).fit(data, tiny.folder / "run")
+    assert run.settings.trials == ()
+    assert run.settings.training.loss == "joint"
+    with pytest.raises(MismatchError, match="another store, plan or options"):
+        sm.Trainer(plan, loss="apart", **fixed).fit(data, tiny.folder / "run", resume=True)
+
+
+def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
+    reached = {"apart": 0.500, "joint": 0.501}
+
+    def tried(self, spec, rows, epochs):
+        found = Measured(reached[spec.loss], reached[spec.loss])
+        return Trial(spec.transform, spec.loss, spec.learning_rate, rows, epochs, found)
+
+    monkeypatch.setattr(Search, "_try", tried)
+    held = type("Held", (), {"rows": data.rows(0, 100)})
+    search = Search(data, plan, None, held, on_trial=None, on_batch=None)
+    spec = sm.Trainer(plan)._spec
+    options = {"transform": "raw", "learning_rate": None, "losses": ("apart", "joint")}
+    assert search.choose(spec, **options).spec.loss == "apart"
+    reached["joint"] = 0.6
+    assert search.choose(spec, **options).spec.loss == "joint"
+
+
+def test_sparse_rows_are_trained_jointly_only_when_asked(tiny):
+    with tiny.dataset(n_rows=900, n_classes=30) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=6, threads=2, counts="off")
+        assert couplings(plan, "auto") == ("apart",)
+        run = sm.Trainer(plan, loss="joint", transform="binary", learning_rate=0.5).fit(
+            data, tiny.folder / "run"
+        )
+    assert run.settings.training.loss == "joint"
+    assert run.result.validation["logsum"]["p_at_1"] > 0.9
+
+
+def test_what_cannot_be_trained_jointly_is_refused(data, plan):
+    exact = sm.plan(data, exact=True, threads=1)
+    assert couplings(exact, "auto") == ("apart",)
+    with pytest.raises(UsageError, match="no repetitions to join: --loss joint"):
+        sm.Trainer(exact, loss="joint")
+    waves = replace(plan, waves=2)
+    assert couplings(waves, "auto") == ("apart",)
+    with pytest.raises(UsageError, match="2 waves: --loss joint"):
+        sm.Trainer(waves, loss="joint")
+    with pytest.raises(UsageError, match="'both' is not one of auto, apart, joint: --loss"):
+        sm.Trainer(plan, loss="both")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_joint_training_repeats_to_the_bit(threads, data, plan, tiny):
+    plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=threads)
+    fixed = {"epochs": 2, "transform": "raw", "learning_rate": 0.03, "loss": "joint"}
+    weights = []
+    for name in ("one", "two"):
+        run = sm.Trainer(plan, **fixed).fit(data, tiny.folder / name)
+        weights.append(run.model.weights)
+    np.testing.assert_array_equal(*weights)

@@ -57,7 +57,9 @@ def run_one(given, dataset, options, patches, change, use):
     plan_options = {
         "n_buckets": given.shape[0], "n_repetitions": given.shape[1], **options.pop("plan", {})
     }  # fmt: skip
-    plan = sm.plan(dataset, threads=given.threads, counts="off", **plan_options)
+    plan = sm.plan(
+        dataset, threads=given.threads, counts="off", **{"whitening": False, **plan_options}
+    )
     training = sm.Trainer(
         plan, **{"transform": given.transform, "learning_rate": given.learning_rate,
                  "epochs": given.epochs, "callbacks": [], "loss": "apart", **options},
@@ -146,6 +148,11 @@ def candidates(given, plan, dataset):
         name = f"joint loss from the first batch, rate x {factor:g}"
         slower = {"loss": "joint", "learning_rate": given.learning_rate * factor}
         yield name, slower, [], Change
+    if plan.dense:
+        always = [(trials.Search, "_noise", lambda *_: -1.0)]
+        for loss in ("apart", "joint"):
+            whitened = {"plan": {"whitening": True}, "loss": loss}
+            yield f"whitened rows, {loss} loss", whitened, always, Change
     if not plan.dense:  # counts are of features that a row has or has not
         for share in (0.1, 0.3, 1.0):
             yield f"start from counts x {share:g}", {}, [], from_counts(share)

@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, items, joint, kernels, resident, steps
+from streammach.backends.cuda import decode, items, joint, kernels, products, resident
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -86,7 +86,7 @@ def every_kernel(capability):
     yield "mark", "mark", items.mark, (THREADS, 4), False
     yield "place", "place", items.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
-    yield "expand", "expand", steps.expand, (THREADS, 4), False
+    yield "expand", "expand", products.expand, (THREADS, 4), False
     for n_buckets, n_models in STEPS:
         for weights_are in CODINGS:
             yield from step_kernels(n_buckets, n_models, weights_are, capability)

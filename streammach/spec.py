@@ -149,6 +149,8 @@ class TrainSpec:
     loss : str
         ``apart``: each repetition learns the bucket of the row's class. ``joint``: all of them
         learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes.
+    whitened : bool
+        Whether dense rows are whitened (:mod:`streammach.whitening`).
     """
 
     epochs: int
@@ -160,6 +162,7 @@ class TrainSpec:
     epsilon: float
     seed: int
     loss: Coupling = "apart"
+    whitened: bool = False
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,8 @@ class Plan:
         Counted (feature, class) pairs that there is room for; 0 without counts.
     closed_form : bool
         Whether a closed form may be added to exact weights of dense rows.
+    whitened : bool
+        Whether dense rows may be whitened while they are trained on.
     device : str
         ``cpu`` or ``cuda``.
     threads : int
@@ -323,6 +328,7 @@ class Plan:
     validation_nnz: int
     max_pairs: int
     closed_form: bool
+    whitened: bool
     device: str
     threads: int
     allowed_bytes: int

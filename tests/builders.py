@@ -89,6 +89,15 @@ class TinyData:
         convert(source, self.folder / name, like=like, seed=seed)
         return self.folder / name
 
+    def dense_store(self, name, x, labels, *, like=None):
+        """Convert dense rows and their labels; return the store's path."""
+        lines = [
+            f"{label} " + " ".join(f"{j + 1}:{v:.5g}" for j, v in enumerate(row))
+            for label, row in zip(labels, x, strict=True)
+        ]
+        convert(self.text(f"{name}.svm", lines), self.folder / name, like=like)
+        return self.folder / name
+
     def dataset(self, name="train.zarr", **options):
         """Convert such rows and open the store."""
         return Dataset.open(self.store(name, **options))

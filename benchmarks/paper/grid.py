@@ -60,7 +60,9 @@ def train(store, folder, options, **shape):
     BudgetError
         If the training would need more than ``memory``.
     """
-    plan = sm.plan(store, counts="off", closed_form=False, threads=options.threads, **shape)
+    plan = sm.plan(
+        store, counts="off", closed_form=False, whitening=False, threads=options.threads, **shape
+    )
     if plan.projected_bytes > parse_size(options.memory):
         raise BudgetError(
             f"{plan.n_buckets} x {plan.n_repetitions} needs {size_text(plan.projected_bytes)}",

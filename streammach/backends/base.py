@@ -13,6 +13,7 @@ from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, ModelSpec, TrainSpec, Weights
+from streammach.whitening import Basis
 
 DEVICES = ("cpu", "cuda")
 
@@ -56,7 +57,7 @@ class Backend(Protocol):
         """Where rows are kept, if they are."""
         ...
 
-    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again.
 
         Parameters
@@ -65,7 +66,13 @@ class Backend(Protocol):
             The optimiser, and the most rows of a batch.
         batch_nnz : int
             Most values of a batch.
+        basis : Basis, optional
+            Coordinates that dense rows are brought to, until :meth:`fold`.
         """
+        ...
+
+    def fold(self) -> None:
+        """Turn weights for rows in another basis into those for plain rows, if there is one."""
         ...
 
     def select(self, wave: int, done: int = 0) -> None:

@@ -27,6 +27,8 @@ class Workload:
         Type of the weights on a device that has memory of its own.
     kept_rows, kept_nnz : int
         Rows of a store and their values that such a device keeps; zeros where they are streamed.
+    whitened : bool
+        Whether dense rows are whitened.
     """
 
     optimizer: Optimizer | None
@@ -38,3 +40,4 @@ class Workload:
     weights: Weights = "float32"
     kept_rows: int = 0
     kept_nnz: int = 0
+    whitened: bool = False

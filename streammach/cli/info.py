@@ -97,7 +97,8 @@ def _run_document(path: Path) -> dict[str, Any]:
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
         ("training", f"{plan.weights}, {training.optimizer}, loss {training.loss}, rate "
-                     f"{training.learning_rate:.3g}, {training.transform} values, smoothing "
+                     f"{training.learning_rate:.3g}, {training.transform} values"
+                     f"{', whitened' if training.whitened else ''}, smoothing "
                      f"{training.label_smoothing:g}, batch {training.batch_size:,}"),
         *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
@@ -113,7 +114,8 @@ def _run_document(path: Path) -> dict[str, Any]:
         "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
         "counts_bytes": model.counts_bytes,
         "estimator": model.estimator, "learning_rate": training.learning_rate,
-        "transform": training.transform, "loss": training.loss, "optimizer": training.optimizer,
+        "transform": training.transform, "whitened": training.whitened,
+        "loss": training.loss, "optimizer": training.optimizer,
         "weights": plan.weights, "resident": plan.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": result.history, "best_epoch": result.best_epoch + 1,

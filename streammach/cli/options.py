@@ -86,6 +86,7 @@ def shape_options(command: F) -> F:
             is_flag=True,
             help="Leave exact weights of dense rows as they were trained.",
         ),
+        click.option("--no-whitening", is_flag=True, help="Train on dense rows as they are."),
         click.option(
             "--time",
             metavar="TIME",

@@ -39,6 +39,7 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
         "n_buckets": options["buckets"],
         "n_repetitions": options["repetitions"],
         "closed_form": not options["no_closed_form"],
+        "whitening": not options["no_whitening"],
     }
     same = ("exact", "batch_size", "optimizer", "counts", "time", "latency", "objective", "device")
     asked |= {name: options[name] for name in (*same, "weights", "threads", "seed")}
@@ -209,6 +210,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "dense": plan.dense,
             "max_pairs": plan.max_pairs,
             "closed_form": plan.closed_form,
+            "whitened": plan.whitened,
         },
         "expected": None if plan.expected is None else dataclasses.asdict(plan.expected),
         "options": [dataclasses.asdict(option) for option in plan.options],

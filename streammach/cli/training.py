@@ -37,8 +37,8 @@ class Watcher:
         """Tell what a trial reached."""
         self._progress.close()
         tell(
-            f"trial    {trial.transform:<6} loss {trial.loss:<5} rate {trial.learning_rate:<7.3g} "
-            f"{trial.rows:>9,} rows "
+            f"trial    {trial.transform:<6} {'whitened ' if trial.whitened else ''}loss "
+            f"{trial.loss:<5} rate {trial.learning_rate:<7.3g} {trial.rows:>9,} rows "
             f"x {trial.epochs}  held-out P@1 {trial.measured.p_at_1:.3f}  "
             f"P@5 {trial.measured.p_at_5:.3f}"
         )

@@ -51,6 +51,7 @@ def plan(
     optimizer: str = "auto",
     counts: str = "auto",
     closed_form: bool = True,
+    whitening: bool = True,
     time: str | float | None = None,
     latency: str | float | None = None,
     objective: str = "accuracy",
@@ -88,6 +89,8 @@ def plan(
         not fit; ``off``.
     closed_form : bool
         Room for a closed form beside exact weights of dense rows, if it fits.
+    whitening : bool
+        Room to whiten dense rows while they are trained on, if it fits.
     time : str or float, optional
         Most time that the training is expected to take, such as ``2h``, or seconds.
     latency : str or float, optional
@@ -136,7 +139,7 @@ def plan(
     allowed = limits(chosen, memory)
     wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
-        n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form,
+        n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form, whitening,
         chosen, threads or cores(), None if time is None else parse_seconds(time),
         None if latency is None else parse_seconds(latency), of_weights,
     )  # fmt: skip
@@ -160,9 +163,10 @@ def plan(
         facts, found.model, found.sizes.batch_size, found.sizes.batch_nnz, found.sizes.optimizer,
         found.sizes.dense, found.sizes.pool_blocks, found.sizes.validation_rows,
         found.sizes.validation_nnz, found.sizes.max_pairs, found.sizes.closed_form,
-        chosen, found.sizes.threads, allowed.host, allowed.host_source, found.lines,
-        (*_why(facts, found, weighed, asked, goal), found.beside), why_device, allowed.device,
-        allowed.device_source, found.sizes.waves, found.sizes.weights, found.sizes.resident, goal,
+        found.sizes.whitened, chosen, found.sizes.threads, allowed.host, allowed.host_source,
+        found.lines, (*_why(facts, found, weighed, asked, goal), found.beside), why_device,
+        allowed.device, allowed.device_source, found.sizes.waves, found.sizes.weights,
+        found.sizes.resident, goal,
         replace(found.option, chosen=True), _shown(found, weighed),
         () if asked.shaped else _budgets(facts, asked, allowed, goal, speed, pilots),
         tuple(pilots),
@@ -304,6 +308,8 @@ def _budgets(
 def _with_hashes(found: Plan, seed: int) -> Plan:
     model, reasons = found.model, list(found.reasons)
     reasons.append(f"{found.optimizer} for {'dense' if found.dense else 'sparse'} rows")
+    if found.whitened:
+        reasons.append("room to whiten rows")
     if found.weights != "float32":
         reasons.append(f"{found.weights} weights, as asked: half the bytes on the GPU")
     if not model.exact:

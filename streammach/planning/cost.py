@@ -14,6 +14,9 @@ STEP = 0.87e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
 VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
 DENSE, COLUMN = 0.032e-9, 14.7e-9  # a feature and a column, and a column, of a dense step
+BASIS = 0.011e-9  # a feature and a feature of a row that is whitened
+DIRECTION = 0.3e-9  # three features: directions of a covariance
+JOINT_ROW, JOINT_MODEL = 8e-6, 0.4e-6  # a row, and a repetition of one, that learn jointly
 SCORE = 0.15e-9  # a class and a repetition of a row whose best classes are found
 RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
 COUNT = 300e-9  # a value of a row that is counted
@@ -32,6 +35,7 @@ QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
 START, TRIAL, FIT = 3.0, 0.3, 1.0  # opening; a trial; weights of counts for one way to group
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
 RATES, TRANSFORMS = 3.3, 3.0  # tried in a search, on average
+WHITE_RATES = 2.0  # tried with whitened rows: one where they do not pay
 GROUPINGS = 3
 LEARN_WORK = 5e11  # postings that pairs are learnt from, at most
 
@@ -64,18 +68,23 @@ def cost(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) -
     speed : float
         How many times as fast as the reference a thread of this machine is.
     """
-    step = _step(facts, model, sizes)
+    step = apart = _step(facts, model, sizes)
     n, held, epochs = facts.n_rows, sizes.validation_rows, EPOCHS[sizes.dense]
     decoded = model.n_classes * model.n_repetitions
     measure = held * (step / 3 + SCORE * decoded)
-    tried = ((RATES, trial(n, epochs)), (TRANSFORMS, screen(n)))
-    search = sum(times * (rows * passes * step + measure) for times, (rows, passes) in tried)
+    rates = RATES + (WHITE_RATES if sizes.whitened else 0.0)
+    tried = [(rates, apart, trial(n, epochs)), (TRANSFORMS, apart, screen(n))]
+    if sizes.dense and not model.exact:  # held-out rows choose the joint loss there
+        step += JOINT_ROW + model.n_repetitions * JOINT_MODEL + SCORE * decoded
+        tried.append((RATES, step, trial(n, epochs)))
+    search = sum(times * (rows * passes * of + measure) for times, of, (rows, passes) in tried)
+    search += facts.n_features**3 * DIRECTION if sizes.whitened else 0.0
     finish = held * (step + RANK * decoded) + _beside(facts, model, sizes)
     scale = 1 / (sizes.threads * speed)
     written = 4.0 * model.n_features * model.n_columns * BYTE
     groupings = GROUPINGS + 1 if sizes.max_pairs else 0
     return Cost(
-        search * scale + (RATES + TRANSFORMS) * TRIAL,
+        search * scale + sum(times for times, _, _ in tried) * TRIAL,
         epochs * ((n * step + measure) * scale + written),
         finish * scale + 2 * written + groupings * FIT,
     )
@@ -109,7 +118,8 @@ def query(facts: DataFacts, model: ModelSpec, sizes: Sizes, speed: float = 1.0) 
 def _step(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> float:
     """Return the seconds of a row of a training step."""
     if sizes.dense:
-        return model.n_columns * (facts.n_features * DENSE + COLUMN)
+        basis = facts.n_features**2 * BASIS if sizes.whitened else 0.0
+        return model.n_columns * (facts.n_features * DENSE + COLUMN) + basis
     return facts.nnz / facts.n_rows * (model.n_columns * STEP + VALUE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streammach import discriminant
+from streammach import discriminant, whitening
 from streammach.backends.base import footprint
 from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
@@ -35,6 +35,8 @@ class Sizes:
         Counted pairs that there is room for; 0 without counts.
     closed_form : bool
         Whether a closed form is added to exact weights.
+    whitened : bool
+        Whether dense rows are whitened.
     optimizer : str
         The optimiser.
     dense : bool
@@ -58,6 +60,7 @@ class Sizes:
     validation_nnz: int
     max_pairs: int
     closed_form: bool
+    whitened: bool
     optimizer: Optimizer
     dense: bool
     device: str
@@ -71,7 +74,7 @@ class Sizes:
         kept = (facts.n_rows, facts.nnz) if self.resident else (0, 0)
         return Workload(
             self.optimizer, self.dense, self.batch_size, self.batch_nnz, self.threads, self.waves,
-            self.weights, *kept,
+            self.weights, *kept, self.whitened,
         )  # fmt: skip
 
 
@@ -79,8 +82,8 @@ def sizes_of(made: Plan) -> Sizes:
     """Return the sizes of a plan."""
     return Sizes(
         made.batch_size, made.batch_nnz, made.pool_blocks, made.validation_rows,
-        made.validation_nnz, made.max_pairs, made.closed_form, made.optimizer, made.dense,
-        made.device, made.threads, made.waves, made.weights, made.resident,
+        made.validation_nnz, made.max_pairs, made.closed_form, made.whitened, made.optimizer,
+        made.dense, made.device, made.threads, made.waves, made.weights, made.resident,
     )  # fmt: skip
 
 
@@ -110,7 +113,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
             facts, n_columns=model.n_columns, max_pairs=sizes.max_pairs,
             validation_rows=sizes.validation_rows, threads=sizes.threads,
         ),
-        **_closed_form(facts, sizes),
+        **_of_dense_rows(facts, sizes),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
         "names": facts.names_bytes,
     }  # fmt: skip
@@ -136,10 +139,14 @@ def _reader(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
     )  # fmt: skip
 
 
-def _closed_form(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
-    if not sizes.closed_form:
-        return {}
-    return {"closed form": discriminant.footprint(facts.n_features, facts.n_rows)}
+def _of_dense_rows(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
+    """Return the bytes of what is found out of dense rows: before the training or after it."""
+    found = {}
+    if sizes.whitened:
+        found["whitening"] = whitening.footprint(facts.n_features, facts.n_rows)
+    if sizes.closed_form:
+        found["closed form"] = discriminant.footprint(facts.n_features, facts.n_rows)
+    return dict(sorted(found.items(), key=lambda item: item[1])[-1:])
 
 
 def bytes_in(lines: tuple[Line, ...], where: str) -> int:

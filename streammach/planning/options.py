@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from streammach import discriminant, hashing
+from streammach import discriminant, hashing, whitening
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.errors import DeviceError, UsageError
 from streammach.planning.accuracy import (
@@ -60,6 +60,8 @@ class Asked:
         ``auto``, ``on`` or ``off``.
     closed_form : bool
         Whether a closed form may stand beside exact weights.
+    whitening : bool
+        Whether dense rows may be whitened.
     device : str
         The device.
     threads : int
@@ -77,6 +79,7 @@ class Asked:
     optimizer: Optimizer | None
     counts: str
     closed_form: bool
+    whitening: bool
     device: str
     threads: int
     seconds: float | None = None
@@ -209,13 +212,21 @@ def _way(
 
 
 def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
-    """Yield the ways to run, the best first: streamed, more waves, smaller pools, and batches."""
+    """Yield the ways to run, the best first.
+
+    Streamed rows, more waves, smaller pools and batches, at last rows that are not whitened.
+    """
     dense = facts.density >= DENSE_SHARE
     usual = max(MIN_BATCH, min(BATCH[asked.device][dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_VALIDATION_ROWS, int(facts.n_rows * VALIDATION_SHARE))
     mean = facts.nnz / facts.n_rows
-    for batch in [min(asked.batch_size, facts.n_rows)] if asked.batch_size else batches:
+    if asked.batch_size:
+        batches = [min(asked.batch_size, facts.n_rows)]
+    optimizer = asked.optimizer or ("adam" if dense else "adagrad")
+    enough = whitening.possible(facts.n_features, facts.n_rows)
+    whiten = asked.whitening and dense and optimizer == "adam" and enough
+    for whitened, batch in itertools.product((True, False) if whiten else (False,), batches):
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         for pool in POOL_BLOCKS:
             for waves, resident in itertools.product(
@@ -223,9 +234,8 @@ def _ways(facts: DataFacts, asked: Asked) -> Iterator[Sizes]:
             ):
                 yield Sizes(
                     batch, min(nnz, batch * facts.max_row_nnz), pool, rows,
-                    min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False,
-                    asked.optimizer or ("adam" if dense else "adagrad"), dense, asked.device,
-                    asked.threads, waves, asked.weights, resident,
+                    min(MAX_VALIDATION_NNZ, rows * facts.max_row_nnz), 0, False, whitened,
+                    optimizer, dense, asked.device, asked.threads, waves, asked.weights, resident,
                 )  # fmt: skip
 
 

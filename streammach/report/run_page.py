@@ -139,7 +139,8 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
         ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
         ("training", f"{training.optimizer}, loss {training.loss}, rate "
-                     f"{training.learning_rate:.3g}, {training.transform} values, smoothing "
+                     f"{training.learning_rate:.3g}, {training.transform} values"
+                     f"{', whitened' if training.whitened else ''}, smoothing "
                      f"{training.label_smoothing:g}, batch {training.batch_size:,}, "
                      f"{len(run.result.history)} of {training.epochs} epochs{stopped}, seed "
                      f"{training.seed}"),

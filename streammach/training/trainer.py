@@ -191,8 +191,8 @@ class Trainer:
         decided = [
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
             plan.validation_rows, plan.validation_nnz, plan.max_pairs,
-            plan.closed_form, plan.weights, self._spec,
-            self._transform, self._rate, self._losses, str(validation), by,
+            plan.closed_form, plan.whitened, plan.weights, self._spec, self._transform,
+            self._rate, self._losses, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
 
@@ -235,9 +235,11 @@ class _Session:
         held = hold_out(
             self._dataset, self._plan, validation=validation, by=by, seed=self._trainer._spec.seed
         )
-        settings = self._settings(held, request)
+        search = self._search(held)
+        settings = self._settings(search, held, request)
         spec = settings.training
-        self._backend.prepare(spec, self._plan.batch_nnz)
+        self._backend.prepare(spec, self._plan.batch_nnz, search.basis(spec))
+        del search  # and what it keeps
         checkpoints = Checkpoints(self._folder / "checkpoints", request)
         progress = checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()
@@ -250,7 +252,17 @@ class _Session:
         call(self._callbacks, "on_fit_end", state)
         return Run(self._folder, self._plan, settings, result)
 
-    def _settings(self, held: HeldOut, request: str) -> Settings:
+    def _search(self, held: HeldOut) -> Search:
+        def on_trial(trial: Trial) -> None:
+            self._log("search", **trial.document())
+            call(self._callbacks, "on_search", trial)
+
+        return Search(
+            self._dataset, self._plan, self._backend, held,
+            on_trial=on_trial, on_batch=self._signals.check,
+        )  # fmt: skip
+
+    def _settings(self, search: Search, held: HeldOut, request: str) -> Settings:
         """Return what an earlier call decided, or decide it now."""
         path = self._folder / SETTINGS
         if path.exists():
@@ -258,15 +270,6 @@ class _Session:
             _same_request(settings, request, self._folder)
             return settings
         trainer = self._trainer
-
-        def on_trial(trial: Trial) -> None:
-            self._log("search", **trial.document())
-            call(self._callbacks, "on_search", trial)
-
-        search = Search(
-            self._dataset, self._plan, self._backend, held,
-            on_trial=on_trial, on_batch=self._signals.check,
-        )  # fmt: skip
         choice = search.choose(
             trainer._spec, transform=trainer._transform, learning_rate=trainer._rate,
             losses=trainer._losses,
@@ -393,6 +396,7 @@ class _Session:
         if progress.best_epoch not in (-1, progress.epoch - 1):
             checkpoints.read(progress.best_step, self._backend.arrays())
             self._backend.restore()
+        self._backend.fold()
         model, reasons = Finish(
             self._dataset, self._plan, self._backend, held, spec, self._tell, self._stop_if_asked
         ).model()

@@ -20,6 +20,8 @@ from streammach.rows.block import RowBlock
 from streammach.spec import Coupling, Optimizer, Plan, TrainSpec, Transform
 from streammach.training.holdout import HeldOut
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.whitened import basis_of
+from streammach.whitening import Basis
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 MAX_STEPS = 6  # rates tried in one direction
@@ -32,6 +34,7 @@ class Trial:
     """One short training and what it reached."""
 
     transform: Transform
+    whitened: bool
     loss: Coupling
     learning_rate: float
     rows: int
@@ -42,6 +45,7 @@ class Trial:
         """Return it as JSON-ready values."""
         return {
             "transform": self.transform,
+            "whitened": self.whitened,
             "loss": self.loss,
             "learning_rate": self.learning_rate,
             "rows": self.rows,
@@ -156,7 +160,8 @@ class Search:
     ) -> None:
         self._dataset, self._plan, self._backend, self._held = dataset, plan, backend, held
         self._on_trial, self._on_batch = on_trial, on_batch
-        self._trials: dict[tuple[Transform, Coupling, float, int], Trial] = {}
+        self._trials: dict[tuple[TrainSpec, int], Trial] = {}
+        self._basis: tuple[Transform, Basis] | None = None  # the last one that was found
 
     def choose(
         self,
@@ -186,8 +191,12 @@ class Search:
         if learning_rate is None:
             spec, reason = self._choose_rate(spec)
             reasons.append(reason)
+        climbs = learning_rate is None
+        if self._plan.whitened:
+            spec, more = self._choose_whitening(spec, climbs=climbs)
+            reasons += more
         for loss in losses[1:]:
-            spec, more = self._compared(spec, loss, climbs=learning_rate is None)
+            spec, more = self._choose_loss(spec, loss, climbs=climbs)
             reasons += more
         return Choice(spec, tuple(self._trials.values()), tuple(reasons))
 
@@ -223,6 +232,19 @@ class Search:
             "transform", best.transform, [(t.transform, t) for t in tried]
         )
 
+    def basis(self, spec: TrainSpec) -> Basis | None:
+        """Return the basis of a training's rows, if they are whitened."""
+        if not spec.whitened:
+            return None
+        if self._basis is None or self._basis[0] != spec.transform:
+            self._basis = None  # there is room for one
+            found = basis_of(
+                self._dataset, self._held, spec.transform, threads=self._plan.threads,
+                check=self._on_batch,
+            )  # fmt: skip
+            self._basis = (spec.transform, found)
+        return self._basis[1]
+
     def _choose_rate(self, spec: TrainSpec) -> tuple[TrainSpec, str]:
         """Climb from the usual rate in factors of two until both neighbours are worse.
 
@@ -252,23 +274,41 @@ class Search:
             _reason("learning rate", f"{chosen:.3g}", figures),
         )
 
-    def _compared(
+    def _choose_whitening(self, spec: TrainSpec, *, climbs: bool) -> tuple[TrainSpec, list[str]]:
+        """Return the training with rows whitened or not, and why.
+
+        Whitened rows are as large as plain ones, so that both are compared at the same rate.
+        """
+        white = replace(spec, whitened=True)
+        better, reason = self._better(spec, white, "rows", ("plain", "whitened"))
+        if not better:
+            return spec, [reason]
+        if not climbs:
+            return white, [reason]
+        white, why_rate = self._choose_rate(white)
+        return white, [reason, why_rate]
+
+    def _choose_loss(
         self, spec: TrainSpec, loss: Coupling, *, climbs: bool
     ) -> tuple[TrainSpec, list[str]]:
-        """Return the training with the better of two losses, and why.
-
-        The other loss starts from the rate of the first, and has to be better by more than noise,
-        since it takes longer.
-        """
+        """Return the training with the better of two losses, each at its own rate, and why."""
         other, reasons = replace(spec, loss=loss), list[str]()
         if climbs:
-            other, reason = self._choose_rate(other)
-            reasons.append(reason)
-        before, after = self._rehearsed(spec), self._rehearsed(other)
-        better = after.measured.merit > before.measured.merit + self._noise(before)
-        chosen = other if better else spec
-        figures: list[tuple[str, Trial]] = [(trial.loss, trial) for trial in (before, after)]
-        return chosen, [*reasons, _reason("loss", chosen.loss, figures)]
+            other, why_rate = self._choose_rate(other)
+            reasons.append(why_rate)
+        better, reason = self._better(spec, other, "loss", (spec.loss, loss))
+        return other if better else spec, [*reasons, reason]
+
+    def _better(
+        self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
+    ) -> tuple[bool, str]:
+        """Return whether another training is better by more than noise, and the evidence.
+
+        It has to be, since it takes longer.
+        """
+        tried = [self._rehearsed(spec), self._rehearsed(other)]
+        better = tried[1].measured.merit > tried[0].measured.merit + self._noise(tried[0])
+        return better, _reason(what, names[better], list(zip(names, tried, strict=True)))
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
         """Train as long as it takes to compare rates."""
@@ -280,11 +320,11 @@ class Search:
         return 0.5 * math.sqrt(p * (1 - p) / max(self._held.rows.n_rows, 1))
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
-        key = (spec.transform, spec.loss, spec.learning_rate, rows)
+        short = replace(spec, epochs=epochs)
+        key = (short, rows)
         if key in self._trials:
             return self._trials[key]
-        short = replace(spec, epochs=epochs)
-        self._backend.prepare(short, self._plan.batch_nnz)
+        self._backend.prepare(short, self._plan.batch_nnz, self.basis(spec))
         reader = open_reader(self._dataset, self._plan, self._backend, short, self._held, rows=rows)
         try:
             for epoch in range(epochs):
@@ -293,7 +333,10 @@ class Search:
             measured = measure(self._held.rows, by_hashes(self._backend, "logsum", spec.transform))
         except DivergedError:
             measured = Measured(0.0, 0.0)
-        done = Trial(spec.transform, spec.loss, spec.learning_rate, reader.n_rows, epochs, measured)
+        done = Trial(
+            spec.transform, spec.whitened, spec.loss, spec.learning_rate, reader.n_rows, epochs,
+            measured,
+        )  # fmt: skip
         self._trials[key] = done
         self._on_trial(done)
         return done

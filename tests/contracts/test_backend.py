@@ -11,8 +11,10 @@ import pytest
 
 from streammach.backends.base import DEVICES, footprint, open_backend
 from streammach.backends.workload import Workload
+from streammach.discriminant import expanded
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
+from streammach.whitening import Basis
 from tests.builders import block_of, dense_block, spec_of, training
 from tests.reference.mach import JointMach, ReferenceMach
 
@@ -161,6 +163,39 @@ def reference_objective_at(reference, arrays, c, h):
     return (above - below) / (2 * h)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape, rng):
+    n_classes, n_features = shape[:2]
+    spec, n = spec_of(*shape), few(device, 30)
+    how = training(optimizer="adam", batch_size=n, epsilon=1e-3, whitened=True)
+    rotation = np.eye(n_features) + 0.3 * rng.normal(size=(n_features, n_features))
+    basis = Basis(rotation.astype(np.float32), rng.normal(size=n_features).astype(np.float32))
+    backend, reference = both(device, spec, how, dense=True)
+    backend.prepare(how, MOST_VALUES, basis)
+    for _ in range(few(device, 4)):
+        plain = block_of(rng, n, n_features, n_classes)
+        x = expanded(plain, n_features) @ basis.rotation - basis.shift
+        white = dense_block(x, plain.labels)
+        loss = loss_of(backend, batch_of(plain, n_features), 0.1)
+        weights = np.ones(n, np.float32)
+        arrays = (white.indptr, white.features, white.values, white.labels, weights)
+        assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-3)
+    np.testing.assert_allclose(backend.arrays()["weights"], reference.W, atol=1e-4, rtol=1e-3)
+    before = backend.outputs(plain, logarithms=False)
+    expected = reference.probabilities(white.indptr, white.features, white.values)
+    np.testing.assert_allclose(before, expected, atol=1e-4)
+    backend.fold()
+    np.testing.assert_allclose(backend.outputs(plain, logarithms=False), before, atol=1e-4)
+    held = backend.arrays()
+    np.testing.assert_allclose(held["weights"], basis.rotation @ reference.W, atol=1e-3, rtol=1e-3)
+    folded = {name: array.copy() for name, array in held.items()}
+    backend.fold()  # there is nothing left to do
+    assert all((backend.arrays()[name] == folded[name]).all() for name in folded)
+    backend.prepare(how, MOST_VALUES)  # plain rows again
+    loss_of(backend, batch_of(plain, n_features), 0.1)
+    backend.close()
+
+
 def test_untouched_features_keep_their_weights(device, rng):
     spec = spec_of(20, 9, 4, 3)
     backend, _ = both(device, spec, training(batch_size=6), dense=False)
@@ -252,18 +287,23 @@ def test_outputs_equal_the_reference(device, shape, dense, rng):
     backend.close()
 
 
-@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("rows", ["sparse", "dense", "whitened"])
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-def test_the_ledger_states_what_is_allocated(device, dense, optimizer, rng):
-    spec = spec_of(300, 50, 16, 6)
-    backend, _ = both(device, spec, training(optimizer=optimizer, batch_size=32), dense=dense)
-    work = Workload(optimizer, dense, 32, MOST_VALUES, 1, 1)
+def test_the_ledger_states_what_is_allocated(device, rows, optimizer, rng):
+    spec, dense, whitened = spec_of(300, 50, 16, 6), rows != "sparse", rows == "whitened"
+    how = training(optimizer=optimizer, batch_size=32, whitened=whitened)
+    backend, _ = both(device, spec, how, dense=dense)
+    basis = Basis(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
+    backend.prepare(how, MOST_VALUES, basis)
+    work = Workload(optimizer, dense, 32, MOST_VALUES, 1, 1, whitened=whitened)
     stated, on_device = footprint(device, spec, work)
     held = backend.arrays()
     state = [a for name, a in held.items() if name not in ("weights", "bias", "steps")]
     assert stated["weights"] == held["weights"].nbytes + held["bias"].nbytes
     assert stated["optimizer"] == sum(a.nbytes for a in state)
     assert stated["tables"] == backend.codes.nbytes
+    if device == "cpu" and whitened:
+        assert stated["basis"] == basis.rotation.nbytes + basis.shift.nbytes
     if device == "cpu":
         assert stated["residuals"] == sum(a.nbytes for a in backend._buffers.values())
         assert on_device == {}

@@ -47,7 +47,7 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
         found = plan(facts(), memory=memory, counts=counts, objective=objective)
         assert not found.model.exact
         assert found.projected_bytes <= parse_size(memory)
-        asked = Asked(None, None, False, None, None, counts, True, "cpu", found.threads)
+        asked = Asked(None, None, False, None, None, counts, True, True, "cpu", found.threads)
         allowed = Limits(parse_size(memory), "test", 0, "")
         all_of_them = [c.option for c in candidates(facts(), asked, allowed, 1.0)]
         fitting = [o for o in all_of_them if o.fits]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
 from streammach.errors import Interrupted
 from streammach.prediction.evaluate import evaluate
 from streammach.training import closed_form
@@ -13,30 +12,25 @@ from streammach.training.signals import StopSignals
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
 
 
-def gaussian_text(tiny, name, n_rows, n_classes=30):
+def gaussian(tiny, n_rows, n_classes=30):
     """Dense rows around the means of many classes, stretched by one covariance."""
     means = np.random.default_rng(5).normal(size=(n_classes, 12))
     stretch = np.random.default_rng(6).normal(size=(12, 12))
     y = tiny.rng.integers(0, n_classes, n_rows)
-    x = (means[y] + 0.5 * tiny.rng.normal(size=(n_rows, 12))) @ stretch
-    lines = [
-        f"{label} " + " ".join(f"{j + 1}:{v:.5g}" for j, v in enumerate(row))
-        for label, row in zip(y, x, strict=True)
-    ]
-    return tiny.text(name, lines)
+    return (means[y] + 0.5 * tiny.rng.normal(size=(n_rows, 12))) @ stretch, y
 
 
 @pytest.fixture
 def stores(tiny):
-    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(gaussian_text(tiny, "train.svm", 2000), train)
-    convert(gaussian_text(tiny, "test.svm", 500), test, like=train)
+    train = tiny.dense_store("train.zarr", *gaussian(tiny, 2000))
+    test = tiny.dense_store("test.zarr", *gaussian(tiny, 500), like=train)
     with sm.Dataset.open(train) as data:
         yield data, test
 
 
 def fit(data, out, **options):
-    return sm.Trainer(sm.plan(data, memory="1GB", threads=1, **options), **SHORT).fit(data, out)
+    plan = sm.plan(data, memory="1GB", threads=1, whitening=False, **options)
+    return sm.Trainer(plan, **SHORT).fit(data, out)
 
 
 def reached(run, test):
@@ -77,7 +71,7 @@ def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
 def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monkeypatch):
     data, _ = stores
     whole = fit(data, tiny.folder / "whole")
-    plan, signals = sm.plan(data, memory="1GB", threads=1), []
+    plan, signals = sm.plan(data, memory="1GB", threads=1, whitening=False), []
 
     class Stop:
         def on_beside(self, text):

@@ -17,18 +17,15 @@ CLASSES, FEATURES = 60, 16
 def data(tiny):
     """Dense rows around the means of 60 classes."""
     means = tiny.rng.normal(size=(CLASSES, FEATURES))
-    lines = []
-    for i in range(1500):
-        x = means[i % CLASSES] + 0.4 * tiny.rng.normal(size=FEATURES)
-        lines.append(f"{i % CLASSES} | " + " ".join(f"{j}:{v:.4f}" for j, v in enumerate(x)))
-    sm.convert(tiny.text("d.vw", lines), tiny.folder / "d.zarr")
-    with sm.Dataset.open(tiny.folder / "d.zarr") as opened:
+    labels = np.arange(1500) % CLASSES
+    x = means[labels] + 0.4 * tiny.rng.normal(size=(1500, FEATURES))
+    with sm.Dataset.open(tiny.dense_store("d.zarr", x, labels)) as opened:
         yield opened
 
 
 @pytest.fixture
 def plan(data):
-    return sm.plan(data, n_buckets=8, n_repetitions=4, threads=1)
+    return sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, whitening=False)
 
 
 def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
@@ -66,7 +63,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     def tried(self, spec, rows, epochs):
         found = Measured(reached[spec.loss], reached[spec.loss])
-        return Trial(spec.transform, spec.loss, spec.learning_rate, rows, epochs, found)
+        return Trial(spec.transform, False, spec.loss, spec.learning_rate, rows, epochs, found)
 
     monkeypatch.setattr(Search, "_try", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
@@ -104,7 +101,7 @@ def test_what_cannot_be_trained_jointly_is_refused(data, plan):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_joint_training_repeats_to_the_bit(threads, data, plan, tiny):
-    plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=threads)
+    plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=threads, whitening=False)
     fixed = {"epochs": 2, "transform": "raw", "learning_rate": 0.03, "loss": "joint"}
     weights = []
     for name in ("one", "two"):

@@ -30,6 +30,7 @@ from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.rows.lanes import LANES
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.whitening import Basis
 
 OPTIMIZERS: dict[Optimizer, int] = {
     "adagrad": kernels.ADAGRAD,
@@ -102,6 +103,7 @@ class CpuBackend:
         self._scale = None if weights is None else weights.get("scale")
         self._steps = np.zeros(1, np.int64)
         self._training: TrainSpec | None = None
+        self._basis: Basis | None = None
         self._buffers: dict[str, NDArray[Any]] = {}
         self._state: dict[str, NDArray[Any]] = {}
         self._scratch = threading.local()
@@ -124,13 +126,18 @@ class CpuBackend:
             lines["optimizer"] = sum(
                 4 * int(np.prod(shape)) for shape in state_shapes(spec, work.optimizer).values()
             )
-            arrays = _buffer_shapes(spec, dense=work.dense, batch_size=work.batch_size)
+            arrays = _buffer_shapes(
+                spec, dense=work.dense, batch_size=work.batch_size, whitened=work.whitened
+            )
             lines["residuals"] = sum(4 * int(np.prod(shape)) for shape in arrays.values())
+        if work.whitened:
+            lines["basis"] = 4 * spec.n_features * (spec.n_features + 1)
+            lines["scoring"] += 4 * LANES * spec.n_features
         return lines
 
-    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
-        before, self._training = self._training, training
+        before, self._training, self._basis = self._training, training, basis
         if before is not None:
             self._weights[:] = 0
             self._bias[:] = 0
@@ -142,10 +149,20 @@ class CpuBackend:
             self._state.clear()
             self._state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self._steps[0] = 0
-        wanted = _buffer_shapes(self.spec, dense=self.dense, batch_size=training.batch_size)
+        wanted = _buffer_shapes(
+            self.spec, dense=self.dense, batch_size=training.batch_size,
+            whitened=basis is not None,
+        )  # fmt: skip
         if {name: a.shape for name, a in self._buffers.items()} != wanted:
             self._buffers.clear()
             self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
+
+    def fold(self) -> None:
+        """Turn weights for rows in another basis into those for plain rows, if there is one."""
+        if self._basis is not None:
+            with self._blas.limit(limits=self.threads, user_api="blas"):
+                self._basis.fold(self._weights, self._bias)
+            self._basis = None
 
     @property
     def keeper(self) -> None:
@@ -368,16 +385,24 @@ class CpuBackend:
         return self._state.get(name, _NONE)
 
     def _products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Write ``bias + X W`` to `z`; return the dense rows X."""
-        n = len(rows.labels)
-        if "x" in self._buffers and n <= len(self._buffers["x"]):
-            x = self._buffers["x"][:n]
+        """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""
+        x = self._room("x", len(rows.labels))
+        if self._basis is None:
+            kernels.expand(rows.indptr, rows.features, rows.values, x)
         else:
-            x = np.empty((n, self.spec.n_features), np.float32)
-        kernels.expand(rows.indptr, rows.features, rows.values, x)
+            plain = self._room("plain", len(x))
+            kernels.expand(rows.indptr, rows.features, rows.values, plain)
+            self._basis.apply(plain, x)
         np.matmul(x, self._weights, out=z)
         z += self._bias
         return x
+
+    def _room(self, name: str, n: int) -> NDArray[np.float32]:
+        """Return room for dense rows: float32 (n, d)."""
+        held = self._buffers.get(name)
+        if held is not None and n <= len(held):
+            return held[:n]
+        return np.empty((n, self.spec.n_features), np.float32)
 
     def _dense_forward(self, batch: Batch) -> None:
         with self._blas.limit(limits=self.threads, user_api="blas"):
@@ -412,7 +437,9 @@ class CpuBackend:
 _NONE = np.zeros((1, 1), np.float32)  # stands for a state that the optimiser does not keep
 
 
-def _buffer_shapes(spec: ModelSpec, *, dense: bool, batch_size: int) -> dict[str, tuple[int, ...]]:
+def _buffer_shapes(
+    spec: ModelSpec, *, dense: bool, batch_size: int, whitened: bool
+) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "z": (batch_size, spec.n_columns),
         "losses": (batch_size, spec.n_repetitions),
@@ -421,5 +448,7 @@ def _buffer_shapes(spec: ModelSpec, *, dense: bool, batch_size: int) -> dict[str
     if dense:
         models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
         shapes["x"] = (batch_size, spec.n_features)
+        if whitened:
+            shapes["plain"] = shapes["x"]
         shapes["gradient"] = (spec.n_features, models * spec.n_buckets)
     return shapes

@@ -19,12 +19,19 @@ from streammach import hashing
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.memory import open_memory
+from streammach.backends.cuda.memory import DeviceArray, open_memory
 from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
+from streammach.backends.cuda.products import table_bytes, table_of
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot, Slots
-from streammach.backends.cuda.steps import QUERY_NNZ, DenseSteps, SparseSteps, Steps, query_rows
+from streammach.backends.cuda.steps import (
+    QUERY_NNZ,
+    DenseSteps,
+    SparseSteps,
+    Steps,
+    query_rows,
+)
 from streammach.backends.cuda.tables import Tables
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
@@ -37,6 +44,7 @@ from streammach.machine import size_text
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
+from streammach.whitening import Basis
 
 
 class CudaBackend:
@@ -107,6 +115,8 @@ class CudaBackend:
         self._trains: Steps | None = None
         self._losses: Losses | None = None
         self._joint: JointLoss | None = None
+        self._basis: Basis | None = None
+        self._table: DeviceArray | None = None  # of the basis
         self._room = (0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
@@ -129,6 +139,9 @@ class CudaBackend:
             "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
             "transfers": Tables.host_bytes(spec, models) + Slot.host_footprint(rows, QUERY_NNZ),
         }  # fmt: skip
+        if work.whitened:
+            square = spec.n_features * (spec.n_features + 1)
+            lines["basis"] = 4 * (square + (spec.n_features + 1) ** 2)
         if work.optimizer is not None:
             shapes = state_shapes(spec, work.optimizer).values()
             lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
@@ -151,18 +164,21 @@ class CudaBackend:
         lines = {
             CONTEXT: RESERVED_BYTES,
             **ModelGroup.footprint(spec, models, work.optimizer, work.weights),
-            **Prediction.footprint(spec, work.waves, dense=work.dense),
+            **Prediction.footprint(spec, work.waves, dense=work.dense, whitened=work.whitened),
         }
         if work.optimizer is not None:
             kind = DenseSteps if work.dense else SparseSteps
             lines |= kind.footprint(
-                spec, models, work.batch_size, work.batch_nnz, resident=work.kept_rows > 0
-            )
+                spec, models, work.batch_size, work.batch_nnz, resident=work.kept_rows > 0,
+                whitened=work.whitened,
+            )  # fmt: skip
+        if work.whitened:
+            lines["basis"] = table_bytes(spec)
         if work.kept_rows:
             lines["rows of the store"] = Resident.footprint(work.kept_rows, work.kept_nnz)
         return lines
 
-    def prepare(self, training: TrainSpec, batch_nnz: int) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self._training = training
         shapes = state_shapes(self.spec, training.optimizer)
@@ -191,10 +207,35 @@ class CudaBackend:
                 self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
+            self._use(basis)
             self._joint = None
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
                 self._joint = JointLoss(self._memory, self.spec, decoder)
+
+    def fold(self) -> None:
+        """Turn weights for rows in another basis into those for plain rows, if there is one."""
+        if self._basis is None:
+            return
+        host = self.arrays()
+        self._basis.fold(host["weights"], host["bias"])
+        with self._memory.use():
+            self._use(None)
+        self.restore()
+
+    def _use(self, basis: Basis | None) -> None:
+        """Bring dense rows to a basis from now on, or leave them plain."""
+        assert self._trains is not None
+        self._basis = basis
+        table = None
+        if basis is not None:
+            table = self._table = self._table or self._memory.empty(
+                (self.spec.n_features + 1) ** 2, np.float32
+            )
+            self._memory.send(table, table_of(basis).reshape(-1))
+            self._memory.wait()
+        self._trains.use(table)
+        self._prediction().use(table)
 
     def select(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before.
@@ -297,7 +338,8 @@ class CudaBackend:
     def close(self) -> None:
         """Give the device's memory back."""
         self._memory.wait()  # copies may be on their way from the room that goes now
-        self._trains = self._losses = self._joint = self._predicts = self.keeper = None
+        self._trains = self._losses = self._joint = self._table = self._predicts = None
+        self.keeper = None
         del self._group
         self._memory.close()
 

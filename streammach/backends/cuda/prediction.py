@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.group import ModelGroup
-from streammach.backends.cuda.memory import UNIT, Memory, buffer_bytes
+from streammach.backends.cuda.memory import UNIT, DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.steps import Queries
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.waves import widest
@@ -69,11 +69,16 @@ class Prediction:
         self.decoder = Decoder(memory, spec, codes)
         self._joint = memory.empty(_joint_size(spec), np.float32) if waves > 1 else None
 
+    def use(self, table: DeviceArray | None) -> None:
+        """Bring dense rows to a basis from now on, or leave them plain."""
+        self._queries.use(table)
+
     @staticmethod
-    def footprint(spec: ModelSpec, waves: int, *, dense: bool) -> dict[str, int]:
+    def footprint(spec: ModelSpec, waves: int, *, dense: bool, whitened: bool) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         lines = {
-            "queries": Queries.footprint(spec, widest(spec, waves), dense=dense) + UNIT,
+            "queries": Queries.footprint(spec, widest(spec, waves), dense=dense, whitened=whitened)
+            + UNIT,
             "decode": Decoder.footprint(spec),
         }
         if waves > 1:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import ModelGroup, Rule
-from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.items import SEGMENT, Items, Sorter, most_slots
 from streammach.backends.cuda.joint import JointLoss
-from streammach.backends.cuda.launch import RESIDENT, THREADS, launch_shape
+from streammach.backends.cuda.launch import launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.products import Products
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot, Slots
-from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.spec import ModelSpec
@@ -28,6 +25,10 @@ QUERY_NNZ = 1 << 20
 
 class Steps(Protocol):
     """Trains a group on batches; nothing waits for the device."""
+
+    def use(self, table: DeviceArray | None) -> None:
+        """Bring dense rows to a basis from now on, or leave them plain."""
+        ...
 
     def step(
         self,
@@ -97,9 +98,13 @@ class SparseSteps:
         partial = (slots * _stride(spec, models), np.float32)
         return {**_residual_sizes(spec, models, n_rows), "partial": partial}
 
+    def use(self, table: DeviceArray | None) -> None:
+        """Leave rows as they are: sparse ones have no other basis."""
+        assert table is None
+
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
@@ -127,77 +132,6 @@ class SparseSteps:
         slot.release()
         group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
         return held["losses"]
-
-
-def expand(
-    features: Array, values: Array, rows: Array, n_entries: Number, width: Number, x: Array
-) -> None:
-    """Write entries into dense rows of zeros; those that only fill up a row are left out.
-
-    Parameters
-    ----------
-    features, values, rows : int32 (m,), float32 (m,), int32 (m,)
-        The entries as a slot holds them.
-    n_entries, width : int
-        How many count; columns of a dense row.
-    x : float32 (n * width,)
-        The dense rows.
-    """
-    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
-    for p in range(start, n_entries, step):
-        row = int64(get(rows, p))
-        if row >= 0:
-            put(x, row * width + int64(get(features, p)), get(values, p))
-
-
-@lru_cache
-def _expand() -> Any:
-    return compiled(expand, (THREADS, 4))
-
-
-class Products:
-    """Logits of dense rows: ``[x, 1] W`` with the bias as the table's last row.
-
-    Parameters
-    ----------
-    memory : Memory
-        The device's.
-    spec : ModelSpec
-        The model.
-    n_rows : int
-        Most rows at once.
-    """
-
-    def __init__(self, memory: Memory, spec: ModelSpec, n_rows: int) -> None:
-        self._memory, self._width = memory, spec.n_features + 1
-        self.x = memory.empty(n_rows * self._width, np.float32)
-
-    @staticmethod
-    def footprint(spec: ModelSpec, n_rows: int) -> int:
-        """Return the bytes on the device."""
-        return buffer_bytes(n_rows * (spec.n_features + 1), np.float32)
-
-    def expanded(self, slot: Slot, n_rows: int, n_entries: int) -> Any:
-        """Return a slot's rows as dense ones with a last column of ones: float32 (n, d + 1)."""
-        memory, width = self._memory, self._width
-        x = self.x.values[: n_rows * width].reshape(n_rows, width)
-        x[:] = 0
-        x[:, -1] = 1
-        if n_entries:
-            blocks, threads = memory.grid(n_entries, THREADS, RESIDENT)
-            memory.launch(
-                _expand(), blocks, threads, slot["features"], slot["values"], slot["rows"],
-                np.int64(n_entries), np.int64(width), self.x,
-            )  # fmt: skip
-        return x
-
-    def logits(self, group: ModelGroup, x: Any, z: DeviceArray) -> Any:
-        """Write the logits of dense rows to `z`; return them as float32 (n, stride)."""
-        stride = group.shape.stride
-        out = z.values[: len(x) * stride].reshape(len(x), stride)
-        table = group.weights.values[: self._width * stride].reshape(self._width, stride)
-        self._memory.product(x, table, out)
-        return out
 
 
 class DenseSteps:
@@ -242,7 +176,7 @@ class DenseSteps:
 
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool
+        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows)
@@ -251,8 +185,12 @@ class DenseSteps:
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
             "batch": Slots.footprint(n_rows, nnz, resident=resident)
-            + Products.footprint(spec, n_rows),
+            + Products.footprint(spec, n_rows, whitened=whitened),
         }
+
+    def use(self, table: DeviceArray | None) -> None:
+        """Bring rows to a basis from now on, or leave them plain."""
+        self._products.use(table)
 
     def step(
         self,
@@ -307,12 +245,17 @@ class Queries:
         self.z = memory.empty(self.most_rows * _stride(spec, models), np.float32)
         self._products = Products(memory, spec, self.most_rows) if dense else None
 
+    def use(self, table: DeviceArray | None) -> None:
+        """Bring dense rows to a basis from now on, or leave them plain."""
+        if self._products is not None:
+            self._products.use(table)
+
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, *, dense: bool) -> int:
+    def footprint(spec: ModelSpec, models: int, *, dense: bool, whitened: bool) -> int:
         """Return the bytes on the device."""
         n_rows = query_rows(spec, models, dense=dense)
         z = buffer_bytes(n_rows * _stride(spec, models), np.float32)
-        x = Products.footprint(spec, n_rows) if dense else 0
+        x = Products.footprint(spec, n_rows, whitened=whitened) if dense else 0
         return Slot.footprint(n_rows, QUERY_NNZ) + z + x
 
     def parts(self, rows: RowBlock) -> list[tuple[int, int]]:

@@ -1,0 +1,135 @@
+"""Whitening of dense rows: coordinates in which the rows of a class spread alike in all directions.
+
+Where features vary together, steps along them crowd out the directions that tell classes apart.
+Training on ``x' = (x - m) P`` instead, with P a power of the covariance within classes, sees all
+directions alike. What is learnt there is a model of plain rows: ``W = P W'`` and
+``b = b' - m P W'``, of the same size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from streammach.discriminant import PIECE_BYTES, expanded, parts
+from streammach.rows.block import RowBlock
+
+MAX_FEATURES = 8192  # the covariance has d x d entries
+POWER = 1.0  # of the standard deviations that are divided by
+RIDGE = 1e-3  # of the mean variance, added to every direction's
+MIN_ROWS = 4  # a feature, below which directions would be those of chance
+FREEDOM = 8  # degrees of freedom a feature that a covariance within classes rests on
+COLUMNS = 1024  # whose weights are turned at once
+
+
+def possible(n_features: int, n_rows: int) -> bool:
+    """Return whether so many rows can be whitened."""
+    return n_features <= MAX_FEATURES and n_rows >= MIN_ROWS * n_features
+
+
+def footprint(n_features: int, n_rows: int) -> int:
+    """Return the bytes of finding a basis from so many rows, and of the one before it."""
+    square, piece = n_features * n_features, min(PIECE_BYTES, 4 * n_features * n_rows)
+    return square * (5 * 8 + 4) + 3 * piece + 16 * (piece // n_features)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Coordinates of whitened rows: ``x' = x P - m P``.
+
+    Attributes
+    ----------
+    rotation : float32 (d, d)
+        P.
+    shift : float32 (d,)
+        ``m P``.
+    """
+
+    rotation: NDArray[np.float32]
+    shift: NDArray[np.float32]
+
+    def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
+        np.matmul(x, self.rotation, out=out)
+        out -= self.shift
+
+    def fold(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+        """Turn weights (d, C) and bias (C,) for whitened rows into those for plain ones."""
+        bias -= self.shift @ weights
+        for first in range(0, len(bias), COLUMNS):
+            some = weights[:, first : first + COLUMNS]
+            some[:] = self.rotation @ some
+
+
+class Spread:
+    """How rows spread, within classes and in all, from rows that are added.
+
+    Classes are compared within pieces of rows, so that no table of their means is needed.
+
+    Parameters
+    ----------
+    n_features : int
+        d.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self._within = np.zeros((n_features, n_features))
+        self._all = np.zeros((n_features, n_features))
+        self._sum, self._origin = np.zeros(n_features), np.zeros(n_features, np.float32)
+        self._n, self._values, self._squares = 0, 0, 0.0
+        self._free = 0  # degrees of freedom within classes
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were added."""
+        return self._n
+
+    @property
+    def enough(self) -> bool:
+        """Whether the covariance within classes rests on enough rows."""
+        return self._free >= FREEDOM * len(self._sum)
+
+    def add(self, rows: RowBlock) -> None:
+        """Add rows with known classes, after their transform."""
+        for part in parts(rows, 4 * len(self._sum)):
+            self._values += part.nnz
+            self._squares += float(np.square(part.values, dtype=np.float64).sum())
+            x = expanded(part, len(self._sum))
+            if not self._n:  # sums of squares lose less around a row's place than around 0
+                self._origin = x.mean(axis=0)
+            x -= self._origin
+            self._n += len(x)
+            self._sum += x.sum(axis=0, dtype=np.float64)
+            self._all += x.T @ x
+            _, which, counts = np.unique(part.labels, return_inverse=True, return_counts=True)
+            order = np.argsort(which, kind="stable")
+            first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+            means = np.add.reduceat(x[order], first, axis=0) / counts[:, None].astype(np.float32)
+            x -= means[which]
+            self._within += x.T @ x
+            self._free += len(x) - len(counts)
+
+    def basis(self) -> Basis:
+        """Return the basis in which these rows are white, as large as before.
+
+        ``P = c V (D + ridge)^(-POWER / 2) V^T`` of the covariance ``V D V^T`` within classes, or of
+        all rows where too few share a class. c keeps the sum of a row's magnitudes about what it
+        was, so that the same rates serve.
+        """
+        mean = self._sum / self._n
+        overall = self._all / self._n - np.outer(mean, mean)
+        chosen = self._within / self._free if self.enough else overall.copy()
+        ridge = RIDGE * np.trace(chosen) / len(chosen) + np.finfo(np.float32).tiny
+        chosen[np.diag_indices_from(chosen)] += ridge
+        variances, directions = scipy.linalg.eigh(chosen, overwrite_a=True, check_finite=False)
+        scaled = directions * np.maximum(variances, ridge) ** (-POWER / 2)
+        rotation = scaled @ directions.T
+        spread = np.sqrt(max(float(np.sum((rotation @ overall) * rotation)), 1e-30) / len(mean))
+        size = np.sqrt(self._values * self._squares) / self._n
+        rotation *= size / (len(mean) * spread)
+        return Basis(
+            rotation.astype(np.float32), ((self._origin + mean) @ rotation).astype(np.float32)
+        )

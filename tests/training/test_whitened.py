@@ -1,0 +1,126 @@
+"""Training on whitened rows: chosen where it pays, the same model of plain rows afterwards."""
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import Interrupted
+from streammach.prediction.evaluate import evaluate
+from streammach.training import whitened
+from streammach.training.callbacks import Callback
+from streammach.training.holdout import hold_out
+from streammach.training.trials import Search
+from streammach.training.whitened import basis_of
+from streammach.whitening import Spread
+
+D, CLASSES = 12, 30
+SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
+
+
+def stretched(tiny, n_rows):
+    """Rows around class means that one strong direction, shared by all classes, drowns."""
+    rng = np.random.default_rng(5)
+    means, loud = rng.normal(size=(CLASSES, D)), rng.normal(size=D)
+    y = tiny.rng.integers(0, CLASSES, n_rows)
+    x = means[y] + 0.4 * tiny.rng.normal(size=(n_rows, D))
+    return x + 20 * tiny.rng.normal(size=(n_rows, 1)) * loud, y
+
+
+@pytest.fixture
+def stores(tiny):
+    train = tiny.dense_store("train.zarr", *stretched(tiny, 2000))
+    test = tiny.dense_store("test.zarr", *stretched(tiny, 500), like=train)
+    with sm.Dataset.open(train) as data:
+        yield data, test
+
+
+def planned(data, **options):
+    return sm.plan(data, memory="1GB", threads=1, closed_form=False, **options)
+
+
+def reached(run, test):
+    with sm.Predictor(run.model) as predictor:
+        return evaluate(predictor, test).p_at_1
+
+
+@pytest.mark.parametrize("shape", [{}, {"n_buckets": 8, "n_repetitions": 5}])
+def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
+    data, test = stores
+    run = sm.Trainer(planned(data, **shape), **SHORT).fit(data, tiny.folder / "run")
+    off = sm.Trainer(planned(data, whitening=False, **shape), **SHORT).fit(data, tiny.folder / "o")
+    assert run.settings.training.whitened
+    assert not off.settings.training.whitened
+    assert any(r.startswith("rows whitened: held-out P@1 / P@5") for r in run.settings.reasons)
+    assert reached(run, test) > reached(off, test) + 0.1
+    assert run.model.weights.shape == off.model.weights.shape
+    assert {"whitening", "basis"} <= {line.name for line in run.plan.ledger}
+    assert not {"whitening", "basis"} & {line.name for line in off.plan.ledger}
+
+
+def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
+    data, _ = stores
+    monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
+    run = sm.Trainer(planned(data), **SHORT).fit(data, tiny.folder / "run")
+    assert not run.settings.training.whitened
+    assert {trial["whitened"] for trial in run.settings.trials} == {False, True}
+    assert any(reason.startswith("rows plain: ") for reason in run.settings.reasons)
+
+
+def test_a_rate_is_searched_for_whitened_rows(stores, tiny):
+    data, _ = stores
+    run = sm.Trainer(planned(data), epochs=2, transform="raw").fit(data, tiny.folder / "run")
+    tried = [(t["whitened"], t["learning_rate"]) for t in run.settings.trials]
+    assert len({rate for white, rate in tried if white}) >= 3
+    assert len(tried) == len(set(tried))
+    assert (True, run.settings.training.learning_rate) in tried
+
+
+class StopAt(Callback):
+    """Ends the training like a signal in some epoch."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, state):
+        if state.epoch == self.epoch:
+            raise Interrupted("stopped")
+
+
+def test_what_was_interrupted_goes_on_to_the_same_bytes(stores, tiny):
+    data, _ = stores
+    plan, fixed = planned(data), {**SHORT, "epochs": 4, "checkpoint_minutes": 0}
+    whole = sm.Trainer(plan, **fixed).fit(data, tiny.folder / "whole")
+    with pytest.raises(Interrupted):
+        sm.Trainer(plan, callbacks=[StopAt(1)], **fixed).fit(data, tiny.folder / "run")
+    again = sm.Trainer(plan, **fixed).fit(data, tiny.folder / "run", resume=True)
+    assert again.settings.training.whitened
+    np.testing.assert_array_equal(again.model.weights, whole.model.weights)
+
+
+def test_held_out_rows_are_not_looked_at(stores, monkeypatch):
+    data, _ = stores
+    held = hold_out(data, planned(data), validation=None, by=None, seed=0)
+    seen = []
+    monkeypatch.setattr(Spread, "add", lambda self, rows: seen.append(rows.n_rows))
+    monkeypatch.setattr(Spread, "basis", lambda self: None)
+    monkeypatch.setattr(Spread, "n_rows", property(lambda self: sum(seen)))
+    basis_of(data, held, "raw", threads=1, check=lambda: None)
+    assert sum(seen) == data.n_rows - held.mask.sum()
+
+
+def test_a_part_of_many_rows_is_enough(stores, monkeypatch):
+    data, _ = stores
+    monkeypatch.setattr(whitened, "ROWS", 10)
+    monkeypatch.setattr(Spread, "enough", property(lambda self: True))
+    held = hold_out(data, planned(data), validation=None, by=None, seed=0)
+    checks = []
+    basis_of(data, held, "raw", threads=1, check=lambda: checks.append(1))
+    assert len(checks) == 1
+
+
+def test_rows_that_cannot_be_whitened_have_no_room_for_it(stores, tiny):
+    data, _ = stores
+    assert planned(data).whitened
+    assert not planned(data, optimizer="sgd").whitened
+    with tiny.dataset(name="sparse.zarr") as sparse:
+        assert not sm.plan(sparse, memory="1GB").whitened

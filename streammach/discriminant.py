@@ -113,5 +113,10 @@ def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
 def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
     """Return rows as a dense matrix: float32 (n, d)."""
     x = np.zeros((rows.n_rows, n_features), np.float32)
-    x[np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr)), rows.features] = rows.values
+    step = max(1, PIECE_BYTES // (64 * n_features))  # numbers of rows and features take 16 bytes
+    for start in range(0, rows.n_rows, step):
+        some = rows.part(start, min(start + step, rows.n_rows))
+        x[np.repeat(start + np.arange(some.n_rows), np.diff(some.indptr)), some.features] = (
+            some.values
+        )
     return x

@@ -146,12 +146,24 @@ def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[
     hits = np.zeros((len(shares), 2), np.int64)
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
-        x = expanded(part, d)
-        z, more = (x @ weights + bias for weights, bias in (trained, closed))
-        for i, share in enumerate(shares):
-            both = z + np.float32(share) * more
-            true = np.take_along_axis(both, part.labels[:, None].astype(np.int64), axis=1)
-            rank = (both > true).sum(axis=1)
-            hits[i] += (rank < 1).sum(), (rank < 5).sum()
+        hits += _hits(part, shares, trained, closed)
     found = hits / rows.n_rows
     return [(share, Measured(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
+
+
+def _hits(
+    rows: RowBlock, shares: tuple[float, ...], trained: Linear, closed: Linear
+) -> NDArray[np.int64]:
+    """Return how many rows have their class first, and among the first five, for each share."""
+    x = expanded(rows, len(trained[0]))
+    z, more = (x @ weights for weights, _ in (trained, closed))
+    z += trained[1]
+    more += closed[1]
+    both, hits = np.empty_like(z), np.empty((len(shares), 2), np.int64)
+    for i, share in enumerate(shares):
+        np.multiply(more, np.float32(share), out=both)
+        both += z
+        true = np.take_along_axis(both, rows.labels[:, None].astype(np.int64), axis=1)
+        rank = (both > true).sum(axis=1)
+        hits[i] = (rank < 1).sum(), (rank < 5).sum()
+    return hits

@@ -189,7 +189,7 @@ class Search:
             reasons.append(reason)
         spec = self._with(spec, transform, learning_rate)
         if learning_rate is None:
-            spec, reason = self._choose_rate(spec)
+            spec, reason = self._choose_rate(spec, "learning rate")
             reasons.append(reason)
         climbs = learning_rate is None
         if self._plan.whitened:
@@ -245,7 +245,7 @@ class Search:
             self._basis = (spec.transform, found)
         return self._basis[1]
 
-    def _choose_rate(self, spec: TrainSpec) -> tuple[TrainSpec, str]:
+    def _choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
         """Climb from the usual rate in factors of two until both neighbours are worse.
 
         Of rates that the held-out rows cannot tell apart the smallest is taken: the training
@@ -271,7 +271,7 @@ class Search:
         figures = [(f"{trial.learning_rate:.3g}", trial) for trial in tried]
         return (
             replace(spec, learning_rate=chosen),
-            _reason("learning rate", f"{chosen:.3g}", figures),
+            _reason(what, f"{chosen:.3g}", figures),
         )
 
     def _choose_whitening(self, spec: TrainSpec, *, climbs: bool) -> tuple[TrainSpec, list[str]]:
@@ -285,7 +285,7 @@ class Search:
             return spec, [reason]
         if not climbs:
             return white, [reason]
-        white, why_rate = self._choose_rate(white)
+        white, why_rate = self._choose_rate(white, "learning rate of whitened rows")
         return white, [reason, why_rate]
 
     def _choose_loss(
@@ -294,7 +294,7 @@ class Search:
         """Return the training with the better of two losses, each at its own rate, and why."""
         other, reasons = replace(spec, loss=loss), list[str]()
         if climbs:
-            other, why_rate = self._choose_rate(other)
+            other, why_rate = self._choose_rate(other, f"learning rate of the {loss} loss")
             reasons.append(why_rate)
         better, reason = self._better(spec, other, "loss", (spec.loss, loss))
         return other if better else spec, [*reasons, reason]

@@ -1,13 +1,17 @@
 """A closed form beside exact weights: added where held-out rows want it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import streammach as sm
+from streammach import discriminant
 from streammach.errors import Interrupted
 from streammach.prediction.evaluate import evaluate
 from streammach.training import closed_form
 from streammach.training.signals import StopSignals
+from tests.builders import dense_block
 
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
 
@@ -49,6 +53,23 @@ def test_it_is_added_where_it_helps(stores, tiny):
     assert any(line.name == "closed form" for line in run.plan.ledger)
     assert not any(line.name == "closed form" for line in off.plan.ledger)
     assert run.model.weights.shape == off.model.weights.shape
+
+
+def test_its_line_in_the_ledger_bounds_what_it_takes(rng, monkeypatch):
+    monkeypatch.setattr(discriminant, "PIECE_BYTES", 1 << 20)  # many pieces
+    monkeypatch.setattr(discriminant, "SOLVED", 32)
+    n, d, k = 8000, 200, 1500
+    block = dense_block(rng.normal(size=(n, d)), rng.integers(0, k, n))
+    sums, out, bias = (np.zeros(s, np.float32) for s in ((k, d), (d, k), k))
+    tracemalloc.start()
+    found = discriminant.Discriminant(sums)
+    found.add(block)
+    closed = (out, found.solve(0.3, out))
+    reached = list(closed_form._reached(block.part(0, 1000), (out, bias), closed))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reached) == len(closed_form.SHARES) + 1
+    assert peak <= discriminant.footprint(d, n)
 
 
 def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):

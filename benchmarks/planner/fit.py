@@ -6,9 +6,9 @@ The file holds P@1 and P@5 by data set, kind (hashed alone, beside counts, or of
 R, and those of exact models of dense rows, which are the best of their sets. For each kind one
 curve is fitted to the means of both, all data sets together, each with a best of its own:
 
-    mean = best(data) - columns (256 / (B R))^power - repetitions / R^2 - buckets / B
+    mean = best(data) - columns (n / (B R))^power - repetitions / R^2 - buckets / B
 
-in points, by least squares with all four at least 0. The error is the root mean square of what is
+in points (n is 256, and K for dense rows), by least squares with all four at least 0. The error is the root mean square of what is
 left over.
 """
 
@@ -20,12 +20,13 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.planner import RESULTS
+from streammach.planning.accuracy import ENOUGH
 
 
-def loss(constants, b, r):
+def loss(constants, b, r, n):
     """Points lost at B and R."""
     columns, power, repetitions, buckets = constants
-    return columns * (256 / (b * r)) ** power + repetitions / r**2 + buckets / b
+    return columns * (n / (b * r)) ** power + repetitions / r**2 + buckets / b
 
 
 def fitted(rows, known):
@@ -36,11 +37,12 @@ def fitted(rows, known):
     names = sorted({row["data"] for row in rows})
     which = np.array([names.index(row["data"]) for row in rows])
     b, r = (np.array([row[name] for row in rows], float) for name in ("buckets", "repetitions"))
+    n = np.array([row.get("classes", ENOUGH) for row in rows], float)
     reached = 50 * np.array([row["p_at_1"] + row["p_at_5"] for row in rows])
     counts = np.bincount(which)
 
     def rest(x):
-        return (reached - (x[4:][which] - loss(x[:4], b, r))) / np.sqrt(counts[which])
+        return (reached - (x[4:][which] - loss(x[:4], b, r, n))) / np.sqrt(counts[which])
 
     start = np.concatenate(
         [[1.0, 1.0, 5.0, 5.0], [reached[which == i].max() for i in range(len(names))]]

@@ -18,7 +18,10 @@ Kind = Literal["hashed", "counts", "dense"]
 
 @dataclass(frozen=True)
 class Fit:
-    """Points lost: ``columns (256 / (B R))**power + repetitions / R**2 + buckets / B``."""
+    """Points lost: ``columns (n / (B R))**power + repetitions / R**2 + buckets / B``.
+
+    n is 256, and K for dense rows, which lose by every column that they have less than classes.
+    """
 
     columns: float
     power: float
@@ -40,27 +43,29 @@ class Loss:
 
 
 NOTHING = Loss(0.0, 0.0)
+ENOUGH = 256  # columns from which sparse rows lose little
 FITS: dict[Kind, Fit] = {
     "hashed": Fit(5.1, 0.86, 73.12, 18.53, 0.41),
     "counts": Fit(0.75, 0.78, 8.09, 10.84, 0.77),
-    "dense": Fit(48.58, 0.7, 0.0, 153.4, 2.42),
+    "dense": Fit(3.21, 0.70, 1.14, 93.83, 1.18),
 }
 PARTS = {2: Loss(1.0, 0.5), 4: Loss(1.6, 0.8), 8: Loss(2.5, 1.2)}  # a half of the pairs and so on
 NO_COUNTS = Loss(3.7, 4.0)  # sparse rows without counts: 8.5, 1.5 and 1.1 were measured
 NO_CLOSED_FORM = Loss(2.1, 2.1)  # exact weights of dense rows without: 4.2 and 0
 
 
-def hashed(n_buckets: int, n_repetitions: int, kind: Kind) -> Loss:
+def hashed(n_classes: int, n_buckets: int, n_repetitions: int, kind: Kind) -> Loss:
     """Return what hashing K classes to R times B buckets loses against many columns.
 
     Parameters
     ----------
-    n_buckets, n_repetitions : int
-        B and R.
+    n_classes, n_buckets, n_repetitions : int
+        K, B and R.
     kind : str
         ``hashed``: alone; ``counts``: beside counts; ``dense``: alone, of dense rows.
     """
     fit, columns = FITS[kind], n_buckets * n_repetitions
-    points = fit.columns * (256 / columns) ** fit.power
+    wanted = n_classes if kind == "dense" else ENOUGH
+    points = fit.columns * (wanted / columns) ** fit.power
     points += fit.repetitions / n_repetitions**2 + fit.buckets / n_buckets
     return Loss(points, max(fit.error, points / 2))

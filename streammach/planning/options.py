@@ -185,7 +185,7 @@ def _weighed(
     loss = beside.loss
     if not model.exact:
         kind: Kind = "dense" if sizes.dense else "counts" if beside.max_pairs else "hashed"
-        loss += hashed(model.n_buckets, model.n_repetitions, kind)
+        loss += hashed(model.n_classes, model.n_buckets, model.n_repetitions, kind)
     option = Option(
         model.n_buckets, model.n_repetitions, beside.max_pairs, beside.closed_form,
         sizes.batch_size, bytes_in(lines, limits.where),

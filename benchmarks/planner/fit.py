@@ -8,8 +8,8 @@ curve is fitted to the means of both, all data sets together, each with a best o
 
     mean = best(data) - columns (n / (B R))^power - repetitions / R^2 - buckets / B
 
-in points (n is 256, and K for dense rows), by least squares with all four at least 0. The error is the root mean square of what is
-left over.
+in points (n is 256, and K for dense rows), by least squares with all four at least 0. The error is
+the root mean square of what is left over.
 """
 
 import json

@@ -6,16 +6,14 @@ weights of a linear classifier that needs no steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import PIECE_BYTES, expanded, parts
 
 MAX_FEATURES = 8192  # the covariance has d x d entries
-PIECE_BYTES = 32_000_000  # of rows that are worked on at once
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-6  # of the mean square of all values: more than what rounding of sums leaves
 RIDGE = 1e-4  # of the mean variance, added to every feature's
@@ -101,22 +99,3 @@ class Discriminant:
         ridge = max(RIDGE * spread, ROUNDED * size)  # the second where hardly a feature varies
         within[np.diag_indices_from(within)] += ridge + np.finfo(np.float32).tiny
         return within
-
-
-def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
-    """Yield rows in parts of which arrays with so many bytes a row stay small."""
-    step = max(1, PIECE_BYTES // row_bytes)
-    for start in range(0, rows.n_rows, step):
-        yield rows.part(start, min(start + step, rows.n_rows))
-
-
-def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
-    """Return rows as a dense matrix: float32 (n, d)."""
-    x = np.zeros((rows.n_rows, n_features), np.float32)
-    step = max(1, PIECE_BYTES // (64 * n_features))  # numbers of rows and features take 16 bytes
-    for start in range(0, rows.n_rows, step):
-        some = rows.part(start, min(start + step, rows.n_rows))
-        x[np.repeat(start + np.arange(some.n_rows), np.diff(some.indptr)), some.features] = (
-            some.values
-        )
-    return x

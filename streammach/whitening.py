@@ -8,21 +8,17 @@ directions alike. What is learnt there is a model of plain rows: ``W = P W'`` an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
-from streammach.discriminant import PIECE_BYTES, expanded, parts
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import PIECE_BYTES, Basis, expanded, parts
 
 MAX_FEATURES = 8192  # the covariance has d x d entries
 POWER = 1.0  # of the standard deviations that are divided by
 RIDGE = 1e-3  # of the mean variance, added to every direction's
 MIN_ROWS = 4  # a feature, below which directions would be those of chance
 FREEDOM = 8  # degrees of freedom a feature that a covariance within classes rests on
-COLUMNS = 1024  # whose weights are turned at once
 
 
 def possible(n_features: int, n_rows: int) -> bool:
@@ -34,34 +30,6 @@ def footprint(n_features: int, n_rows: int) -> int:
     """Return the bytes of finding a basis from so many rows, and of the one before it."""
     square, piece = n_features * n_features, min(PIECE_BYTES, 4 * n_features * n_rows)
     return square * (5 * 8 + 4) + 3 * piece + 16 * (piece // n_features)
-
-
-@dataclass(frozen=True)
-class Basis:
-    """Coordinates of whitened rows: ``x' = x P - m P``.
-
-    Attributes
-    ----------
-    rotation : float32 (d, d)
-        P.
-    shift : float32 (d,)
-        ``m P``.
-    """
-
-    rotation: NDArray[np.float32]
-    shift: NDArray[np.float32]
-
-    def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
-        np.matmul(x, self.rotation, out=out)
-        out -= self.shift
-
-    def fold(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-        """Turn weights (d, C) and bias (C,) for whitened rows into those for plain ones."""
-        bias -= self.shift @ weights
-        for first in range(0, len(bias), COLUMNS):
-            some = weights[:, first : first + COLUMNS]
-            some[:] = self.rotation @ some
 
 
 class Spread:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from streammach import whitening
-from streammach.whitening import Basis, Spread
+from streammach.rows import dense
+from streammach.rows.dense import Basis
+from streammach.whitening import Spread
 from tests.builders import dense_block
 
 
@@ -103,7 +105,7 @@ def test_the_footprint_bounds_what_is_allocated(rng, shape, monkeypatch):
 
 
 def test_weights_fold_back(rng, monkeypatch):
-    monkeypatch.setattr(whitening, "COLUMNS", 3)  # in pieces, the last one partial
+    monkeypatch.setattr(dense, "COLUMNS", 3)  # in pieces, the last one partial
     basis = Basis(*(rng.normal(size=s).astype(np.float32) for s in ((5, 5), 5)))
     weights = rng.normal(size=(5, 8)).astype(np.float32)
     bias, x = rng.normal(size=8).astype(np.float32), rng.normal(size=(4, 5)).astype(np.float32)

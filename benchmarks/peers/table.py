@@ -18,10 +18,8 @@ of processor time; where the file has none they are by the clock, from before ot
 that core. They are good for ratios of two and more, not for less. P@1 and P@5 are of the test rows,
 where a label that training never saw counts as wrong. Training is the system's own time, without
 the writing of its input, for streammach with the search of its settings. Peak is the largest
-resident memory of the process, with the rows that the harness holds. One run each. streammach's
-plans for 2 GB were 64 x 16 (32 x 20, and 32 x 28 without counts, on the callees) and are others
-since, which do as well (docs/planner.md), and its queries beside counts of up to 32,768 classes
-are 2 to 5 times as fast now.
+resident memory of the process, with the rows that the harness holds. One run each. Without counts
+streammach's plan for the callees was 32 x 28 and is another since.
 
 Settings are the systems' defaults, what their authors use, or what a few trials on held-out
 training rows chose; most systems had no trials at all, so read their rows as floors. These choices

@@ -12,8 +12,8 @@ from streammach.backends.workload import Workload
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import Basis
 from streammach.spec import Estimator, ModelSpec, TrainSpec, Weights
-from streammach.whitening import Basis
 
 DEVICES = ("cpu", "cuda")
 

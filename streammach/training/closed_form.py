@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.data.store.dataset import Dataset
-from streammach.discriminant import Discriminant, expanded, parts
+from streammach.discriminant import Discriminant
 from streammach.prediction.evaluate import Measured
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import expanded, parts
 from streammach.spec import Transform
 from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
 

@@ -17,11 +17,11 @@ from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import Basis
 from streammach.spec import Coupling, Optimizer, Plan, TrainSpec, Transform
 from streammach.training.holdout import HeldOut
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.whitened import basis_of
-from streammach.whitening import Basis
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 MAX_STEPS = 6  # rates tried in one direction

@@ -9,9 +9,10 @@ import threadpoolctl
 
 from streammach.data.store.dataset import Dataset
 from streammach.rows.batch import transformed
+from streammach.rows.dense import Basis
 from streammach.spec import Transform
 from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
-from streammach.whitening import Basis, Spread
+from streammach.whitening import Spread
 
 ROWS, ROWS_A_FEATURE = 65_536, 128  # looked at: at least, and at most where classes are rare
 

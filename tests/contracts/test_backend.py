@@ -11,10 +11,9 @@ import pytest
 
 from streammach.backends.base import DEVICES, footprint, open_backend
 from streammach.backends.workload import Workload
-from streammach.discriminant import expanded
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
-from streammach.whitening import Basis
+from streammach.rows.dense import Basis, expanded
 from tests.builders import block_of, dense_block, spec_of, training
 from tests.reference.mach import JointMach, ReferenceMach
 

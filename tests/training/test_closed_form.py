@@ -9,6 +9,7 @@ import streammach as sm
 from streammach import discriminant
 from streammach.errors import Interrupted
 from streammach.prediction.evaluate import evaluate
+from streammach.rows import dense
 from streammach.training import closed_form
 from streammach.training.signals import StopSignals
 from tests.builders import dense_block
@@ -56,7 +57,8 @@ def test_it_is_added_where_it_helps(stores, tiny):
 
 
 def test_its_line_in_the_ledger_bounds_what_it_takes(rng, monkeypatch):
-    monkeypatch.setattr(discriminant, "PIECE_BYTES", 1 << 20)  # many pieces
+    for module in (discriminant, dense):
+        monkeypatch.setattr(module, "PIECE_BYTES", 1 << 20)  # many pieces
     monkeypatch.setattr(discriminant, "SOLVED", 32)
     n, d, k = 8000, 200, 1500
     block = dense_block(rng.normal(size=(n, d)), rng.integers(0, k, n))

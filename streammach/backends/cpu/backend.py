@@ -28,9 +28,9 @@ from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import Basis
 from streammach.rows.lanes import LANES
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
-from streammach.whitening import Basis
 
 OPTIMIZERS: dict[Optimizer, int] = {
     "adagrad": kernels.ADAGRAD,

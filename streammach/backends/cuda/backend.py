@@ -43,8 +43,8 @@ from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import Basis
 from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
-from streammach.whitening import Basis
 
 
 class CudaBackend:

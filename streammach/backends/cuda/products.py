@@ -15,8 +15,8 @@ from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.slot import Slot
 from streammach.jit import Array, Number
+from streammach.rows.dense import Basis
 from streammach.spec import ModelSpec
-from streammach.whitening import Basis
 
 
 def expand(

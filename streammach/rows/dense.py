@@ -1,0 +1,61 @@
+"""Dense rows: laid out whole in pieces, and brought to other coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.rows.block import RowBlock
+
+PIECE_BYTES = 32_000_000  # of rows that are worked on at once
+COLUMNS = 1024  # whose weights are turned at once
+
+
+def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
+    """Yield rows in parts of which arrays with so many bytes a row stay small."""
+    step = max(1, PIECE_BYTES // row_bytes)
+    for start in range(0, rows.n_rows, step):
+        yield rows.part(start, min(start + step, rows.n_rows))
+
+
+def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
+    """Return rows as a dense matrix: float32 (n, d)."""
+    x = np.zeros((rows.n_rows, n_features), np.float32)
+    step = max(1, PIECE_BYTES // (64 * n_features))  # numbers of rows and features take 16 bytes
+    for start in range(0, rows.n_rows, step):
+        some = rows.part(start, min(start + step, rows.n_rows))
+        x[np.repeat(start + np.arange(some.n_rows), np.diff(some.indptr)), some.features] = (
+            some.values
+        )
+    return x
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Coordinates of whitened rows: ``x' = x P - m P``.
+
+    Attributes
+    ----------
+    rotation : float32 (d, d)
+        P.
+    shift : float32 (d,)
+        ``m P``.
+    """
+
+    rotation: NDArray[np.float32]
+    shift: NDArray[np.float32]
+
+    def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
+        np.matmul(x, self.rotation, out=out)
+        out -= self.shift
+
+    def fold(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+        """Turn weights (d, C) and bias (C,) for whitened rows into those for plain ones."""
+        bias -= self.shift @ weights
+        for first in range(0, len(bias), COLUMNS):
+            some = weights[:, first : first + COLUMNS]
+            some[:] = self.rotation @ some

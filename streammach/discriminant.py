@@ -11,9 +11,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import PIECE_BYTES, expanded, parts
+from streammach.rows.dense import PIECE_BYTES, class_sums, expanded, parts
 
-MAX_FEATURES = 8192  # the covariance has d x d entries
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-6  # of the mean square of all values: more than what rounding of sums leaves
 RIDGE = 1e-4  # of the mean variance, added to every feature's
@@ -50,10 +49,9 @@ class Discriminant:
         for part in parts(rows, 4 * d):
             x = expanded(part, d)
             self._squares += x.T @ x
-            order = np.argsort(part.labels, kind="stable")
-            classes, first = np.unique(part.labels[order], return_index=True)
-            self._sums[classes] += np.add.reduceat(x[order], first, axis=0)
-            self._rows += np.bincount(part.labels, minlength=len(self._rows))
+            classes, _, counts, sums = class_sums(x, part.labels)
+            self._sums[classes] += sums
+            self._rows[classes] += counts
 
     def solve(self, prior_rows: float, out: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write the weights, and return the bias.

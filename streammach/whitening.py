@@ -12,9 +12,8 @@ import numpy as np
 import scipy.linalg
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import PIECE_BYTES, Basis, expanded, parts
+from streammach.rows.dense import MAX_FEATURES, PIECE_BYTES, Basis, class_sums, expanded, parts
 
-MAX_FEATURES = 8192  # the covariance has d x d entries
 POWER = 1.0  # of the standard deviations that are divided by
 RIDGE = 1e-3  # of the mean variance, added to every direction's
 MIN_ROWS = 4  # a feature, below which directions would be those of chance
@@ -72,11 +71,9 @@ class Spread:
             self._n += len(x)
             self._sum += x.sum(axis=0, dtype=np.float64)
             self._all += x.T @ x
-            _, which, counts = np.unique(part.labels, return_inverse=True, return_counts=True)
-            order = np.argsort(which, kind="stable")
-            first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-            means = np.add.reduceat(x[order], first, axis=0) / counts[:, None].astype(np.float32)
-            x -= means[which]
+            _, which, counts, sums = class_sums(x, part.labels)
+            sums /= counts[:, None].astype(np.float32)
+            x -= sums[which]
             self._within += x.T @ x
             self._free += len(x) - len(counts)
 

@@ -146,7 +146,10 @@ def _of_dense_rows(facts: DataFacts, sizes: Sizes) -> dict[str, int]:
         found["whitening"] = whitening.footprint(facts.n_features, facts.n_rows)
     if sizes.closed_form:
         found["closed form"] = discriminant.footprint(facts.n_features, facts.n_rows)
-    return dict(sorted(found.items(), key=lambda item: item[1])[-1:])
+    if not found:
+        return {}
+    larger = max(found, key=lambda name: found[name])
+    return {larger: found[larger]}
 
 
 def bytes_in(lines: tuple[Line, ...], where: str) -> int:

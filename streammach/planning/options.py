@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from streammach import discriminant, hashing, whitening
+from streammach import hashing, whitening
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.errors import DeviceError, UsageError
 from streammach.planning.accuracy import (
@@ -21,6 +21,7 @@ from streammach.planning.accuracy import (
 from streammach.planning.cost import cost, query
 from streammach.planning.ledger import Sizes, bytes_in, ledger
 from streammach.planning.limits import Limits
+from streammach.rows.dense import MAX_FEATURES
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Option, Weights
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
@@ -246,7 +247,7 @@ def _beside(facts: DataFacts, size: Sizes, asked: Asked) -> Iterator[Beside]:
         impossible = "there are too many classes"
     if impossible and asked.counts == "on":
         raise UsageError(f"{impossible}: --counts on")
-    narrow = facts.n_features <= discriminant.MAX_FEATURES
+    narrow = facts.n_features <= MAX_FEATURES
     closed = asked.closed_form and size.dense and size.optimizer == "adam" and narrow
     if closed:
         yield Beside(0, True, NOTHING, "room for a closed form beside exact weights")

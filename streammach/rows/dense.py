@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
 
+MAX_FEATURES = 8192  # whose covariance is worked with: it has d x d entries
 PIECE_BYTES = 32_000_000  # of rows that are worked on at once
 COLUMNS = 1024  # whose weights are turned at once
 
@@ -31,6 +32,31 @@ def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
             some.values
         )
     return x
+
+
+def class_sums(
+    x: NDArray[np.float32], labels: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the sums of the rows of each class, in the order of the classes.
+
+    Parameters
+    ----------
+    x : float32 (n, d)
+        The rows.
+    labels : int32 (n,)
+        Their classes.
+
+    Returns
+    -------
+    classes, which, counts : int (c,), (n,), (c,)
+        The classes that there are, each row's place among them, and their rows.
+    sums : float32 (c, d)
+        The sums.
+    """
+    classes, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    order = np.argsort(which, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    return classes, which, counts, np.add.reduceat(x[order], first, axis=0)
 
 
 @dataclass(frozen=True)

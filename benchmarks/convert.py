@@ -45,7 +45,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.synthetic import SHAPES, SyntheticRows
 from streammach.data.synthetic_files import write_rows
 from streammach.data.synthetic_kernels import COLON, NEWLINE, SPACE, write_integer, write_number
-from streammach.files import remove_folder
+from streammach.files.folders import remove_folder
 from streammach.jit import kernel
 from streammach.planning.choose import plan
 

@@ -11,10 +11,10 @@ import gzip
 import hashlib
 import json
 import keyword
+import os
 import re
-import subprocess
-import sys
 import sysconfig
+import tempfile
 import tokenize
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -25,7 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.files import make_folder, write_atomic
+from streammach.data.store.ours import STORE
+from streammach.errors import UsageError, clean, escaped
+from streammach.files.destinations import Destination
+from streammach.files.folders import remove_folder
+from streammach.files.reading import file_pieces, sha256
+from streammach.files.workplaces import Workplace
+from streammach.files.writing import write_atomic
+from streammach.processes import run
+from streammach.training.run import workplace
 
 LEFT_OUT = {
     "site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo",
@@ -223,49 +231,60 @@ class _Commands:
 
     def say(self, text: str = "") -> None:
         if not self._quiet:
-            print(text, flush=True)  # noqa: T201 - the demo is a command
+            print(escaped(text, "\n"), flush=True)  # noqa: T201 - the demo is a command
 
     def run(self, *arguments: str, read: bool = False) -> str:
         self.say(f"$ streammach {' '.join(arguments)}")
-        command = [sys.executable, "-m", "streammach", *arguments]
-        stdout = subprocess.PIPE if read or self._quiet else None
-        stderr = subprocess.DEVNULL if self._quiet else None
-        done = subprocess.run(command, check=False, stdout=stdout, stderr=stderr, text=True)
-        if done.returncode:
-            raise SystemExit(done.returncode)  # the command has said why
-        return done.stdout or ""
+        with tempfile.TemporaryFile() as out, open(os.devnull, "w") as nowhere:
+            code = run(
+                "streammach.cli.main:main", list(arguments),
+                stdout=out if read or self._quiet else None,
+                stderr=nowhere if self._quiet else None,
+            )  # fmt: skip
+            if code:
+                raise SystemExit(code)  # the command has said why
+            out.seek(0)
+            return out.read().decode()
 
 
-def run_demo(folder: Path, *, quiet: bool) -> dict[str, Any]:
+def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any]:
     """Make the data, do the job, compare it with two baselines; return the figures.
 
     Parameters
     ----------
     folder : Path
-        Where everything is made; what an earlier demo left there is replaced.
+        Where everything is made.
     quiet : bool
         Print nothing.
+    force : bool
+        Whether what an earlier demo left there may be replaced.
+
+    Raises
+    ------
+    UsageError
+        If the folder holds something else, or an earlier demo that may not be replaced.
     """
     commands = _Commands(quiet=quiet)
-    make_folder(folder)
+    _make_room(folder, force=force)
     root = Path(sysconfig.get_paths()["stdlib"])
     commands.say(f"reading {root}: every identifier is a row, what stands before it the features")
     text = collect(root)
-    write_text(folder / "train.vw.gz", text.train)
-    write_text(folder / "test.vw.gz", text.test)
-    write_text(folder / "few.vw.gz", text.test[:SHOWN])
+    written = {"train.vw.gz": text.train, "test.vw.gz": text.test, "few.vw.gz": text.test[:SHOWN]}
+    for name, rows in written.items():
+        write_text(folder / name, rows)
+    texts = {name: sha256(file_pieces(folder / name)) for name in written}
+    Workplace(folder, "demo").open(texts=texts)
     commands.say(
         f"{text.n_files:,} files: {len(text.train):,} rows to train, {len(text.test):,} rows of "
         f"other files to test;\n{text.dropped:,} more test rows ask for a name that training "
         "does not have twice: left out\n"
     )
-    train, test, run = (str(folder / name) for name in ("train.zarr", "test.zarr", "run"))
+    train, test, trained = (str(folder / name) for name in ("train.zarr", "test.zarr", "run"))
     commands.run("convert", str(folder / "train.vw.gz"), train, "--force")
     commands.run("convert", str(folder / "test.vw.gz"), test, "--like", train, "--force")
-    _forget(folder / "run")
-    commands.run("train", train, "--out", run, "--memory", MEMORY, "--hold-out-by", "m")
-    found = json.loads(commands.run("evaluate", run, test, "--json", read=True))
-    predictions = commands.run("predict", run, str(folder / "few.vw.gz"), read=True)
+    commands.run("train", train, "--out", trained, "--memory", MEMORY, "--hold-out-by", "m")
+    found = json.loads(commands.run("evaluate", trained, test, "--json", read=True))
+    predictions = commands.run("predict", trained, str(folder / "few.vw.gz"), read=True)
     bayes = NaiveBayes(text.train)
     bayes_first, bayes_among = precision(text.test, (bayes.best(row, 5) for row in text.test))
     common = [label for label, _ in Counter(row.label for row in text.train).most_common(5)]
@@ -280,12 +299,12 @@ def run_demo(folder: Path, *, quiet: bool) -> dict[str, Any]:
     ):
         commands.say(f"{name:<16} {first:.3f}  {among:.3f}")
     commands.say()
-    for row, line in zip(text.test[:SHOWN], predictions.splitlines(), strict=True):
+    for row, line in zip(text.test[:SHOWN], predictions.splitlines()[1:], strict=True):
         guesses = [g.replace(row.label, f"[{row.label}]") if g == row.label else g
-                   for g in line.split("\t")[1::2]]  # fmt: skip
+                   for g in line.split("\t")[2::2]]  # fmt: skip
         commands.say(f"{row.place}: {row.text[-50:]} ?")
         commands.say(f"    it is {row.label}; guessed: {', '.join(guesses)}")
-    commands.say(f"\neverything is in {folder}; see: streammach info {run}")
+    commands.say(f"\neverything is in {folder}; see: streammach info {trained}")
     return {
         "folder": str(folder), "n_train": len(text.train), "n_test": len(text.test),
         "n_dropped": text.dropped, "p_at_1": found["p_at_1"], "p_at_5": found["p_at_5"],
@@ -294,8 +313,24 @@ def run_demo(folder: Path, *, quiet: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _forget(run: Path) -> None:
-    """Remove the run of an earlier demo."""
-    from streammach.files import remove_folder
-
+def _make_room(folder: Path, *, force: bool) -> None:
+    """Remove what an earlier demo made; refuse everything else."""
+    place = Workplace(folder, "demo")
+    place.check()
+    facts = place.facts()
+    if facts is None:
+        place.open()
+        return
+    run, stores = folder / "run", [folder / name for name in ("train.zarr", "test.zarr")]
+    known = facts.get("texts", {})
+    texts = [folder / name for name in known if (folder / name).exists()]
+    if not force and any(path.exists() for path in (run, *stores, *texts)):
+        hint = "Use --force to replace it, or another --folder."
+        raise UsageError("it holds an earlier demo", path=clean(folder, 300), hint=hint)
+    for text in texts:
+        if sha256(file_pieces(text)) != known[text.name]:
+            raise UsageError("it was changed since the demo made it", path=clean(text, 300))
+    for store in stores:
+        Destination(store, STORE, force=True)
+    workplace(run).check()
     remove_folder(run)

@@ -11,7 +11,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import PIECE_BYTES, class_sums, expanded, parts
+from streammach.rows.dense import PIECE_BYTES, class_sums, expanded, parts, product
 
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-6  # of the mean square of all values: more than what rounding of sums leaves
@@ -48,7 +48,7 @@ class Discriminant:
         d = self._sums.shape[1]
         for part in parts(rows, 4 * d):
             x = expanded(part, d)
-            self._squares += x.T @ x
+            self._squares += product(x.T, x)
             classes, _, counts, sums = class_sums(x, part.labels)
             self._sums[classes] += sums
             self._rows[classes] += counts
@@ -90,7 +90,7 @@ class Discriminant:
         for first in range(0, len(self._rows), SOLVED):
             rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
             scaled = self._sums[first : first + SOLVED] / np.sqrt(rows)
-            within -= scaled.T @ scaled
+            within -= product(scaled.T, scaled)
         within /= max(self._rows.sum() - np.count_nonzero(self._rows), 1)
         spread = np.trace(within) / len(within)
         size = np.trace(self._squares) / (max(self._rows.sum(), 1) * len(within))

@@ -6,6 +6,15 @@ option) puts it into the message; only :mod:`streammach.cli` turns an exception 
 
 from __future__ import annotations
 
+import re
+
+# What a terminal obeys, or shows as something else than it is: control characters, marks that turn
+# the direction of text, separators of lines, halves of characters.
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
 
 class StreammachError(Exception):
     """What was wrong, where, and what to do about it.
@@ -133,8 +142,24 @@ class Interrupted(StreammachError):
     kind = "interrupted"
 
 
+def escaped(text: str, kept: str = "") -> str:
+    """Return text that is safe wherever it is shown: what a terminal obeys stands as its escape.
+
+    Parameters
+    ----------
+    text : str
+        Anything.
+    kept : str
+        Characters that stay all the same, such as the newlines of a text of several lines.
+    """
+    return UNSAFE.sub(
+        lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode(),
+        text,
+    )
+
+
 def clean(text: object, limit: int = 80) -> str:
-    """Return text that is safe on a terminal: one line, printable characters, at most `limit`.
+    """Return text that is safe on a terminal: one line, at most `limit` characters, escaped.
 
     Parameters
     ----------
@@ -146,8 +171,8 @@ def clean(text: object, limit: int = 80) -> str:
     Returns
     -------
     str
-        Characters that are not printable stand as their escapes.
+        See :func:`escaped`.
     """
     raw = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
     short = raw if len(raw) <= limit else raw[: limit - 3] + "..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+    return escaped(short)

@@ -31,6 +31,7 @@ Number = Any  # a scalar argument of a kernel that is no Python int or bool, flo
 # detected outside compiled code, by losses and weights that are not finite.
 FASTMATH = {"contract", "reassoc", "nsz", "nnan", "arcp"}
 KEPT_FOLDERS = 4
+MARKER = "streammach.json"  # in a folder of kernels: it is ours
 
 
 def _sources_digest() -> str:
@@ -50,7 +51,9 @@ def _private(folder: Path) -> bool:
 
 
 def _drop_old(base: Path) -> None:
-    folders = sorted(base.glob("kernels-*"), key=lambda f: f.stat().st_mtime, reverse=True)
+    """Remove the oldest folders of ours: those with our marker, whatever others are called."""
+    ours = (f for f in base.glob("kernels-*") if (f / MARKER).is_file() and not f.is_symlink())
+    folders = sorted(ours, key=lambda f: f.stat().st_mtime, reverse=True)
     for folder in folders[KEPT_FOLDERS:]:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,6 +64,7 @@ def _cache_dir() -> str | None:
     try:
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)
+            (path / MARKER).write_text('{"streammach": "kernels"}\n')
             _drop_old(base)
         return str(path) if _private(path) and os.access(path, os.W_OK) else None
     except OSError:

@@ -12,7 +12,15 @@ import numpy as np
 import scipy.linalg
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import MAX_FEATURES, PIECE_BYTES, Basis, class_sums, expanded, parts
+from streammach.rows.dense import (
+    MAX_FEATURES,
+    PIECE_BYTES,
+    Basis,
+    class_sums,
+    expanded,
+    parts,
+    product,
+)
 
 POWER = 1.0  # of the standard deviations that are divided by
 RIDGE = 1e-3  # of the mean variance, added to every direction's
@@ -70,11 +78,11 @@ class Spread:
             x -= self._origin
             self._n += len(x)
             self._sum += x.sum(axis=0, dtype=np.float64)
-            self._all += x.T @ x
+            self._all += product(x.T, x)
             _, which, counts, sums = class_sums(x, part.labels)
             sums /= counts[:, None].astype(np.float32)
             x -= sums[which]
-            self._within += x.T @ x
+            self._within += product(x.T, x)
             self._free += len(x) - len(counts)
 
     def basis(self) -> Basis:
@@ -91,10 +99,12 @@ class Spread:
         chosen[np.diag_indices_from(chosen)] += ridge
         variances, directions = scipy.linalg.eigh(chosen, overwrite_a=True, check_finite=False)
         scaled = directions * np.maximum(variances, ridge) ** (-POWER / 2)
-        rotation = scaled @ directions.T
-        spread = np.sqrt(max(float(np.sum((rotation @ overall) * rotation)), 1e-30) / len(mean))
+        rotation = product(scaled, directions.T)
+        spread = np.sqrt(
+            max(float(np.sum(product(rotation, overall) * rotation)), 1e-30) / len(mean)
+        )
         size = np.sqrt(self._values * self._squares) / self._n
         rotation *= size / (len(mean) * spread)
         return Basis(
-            rotation.astype(np.float32), ((self._origin + mean) @ rotation).astype(np.float32)
+            rotation.astype(np.float32), product(self._origin + mean, rotation).astype(np.float32)
         )

@@ -5,26 +5,64 @@ import os
 
 import pytest
 
-from streammach import files
 from streammach.errors import DiskError
+from streammach.files import folders, writing
+from streammach.files.folders import MARKER, SCRATCH, commit_folder, remove_folder, scratch
+
+
+def left_by_a_killed_process(folder, marker=SCRATCH):
+    """A scratch folder whose owner is gone."""
+    (folder / "content/inside").mkdir(parents=True)
+    (folder / ".content.0123abcd.tmp").touch()
+    (folder / MARKER).write_bytes(marker)
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_what_a_killed_process_left_of_a_removed_folder_goes_with_the_next(tmp_path):
-    for name in (".trash-1-a", ".trash-22-a", ".trash-1-b-a", ".trash-1-b", "a"):
-        (tmp_path / name / "inside").mkdir(parents=True)
-    files.remove_folder(tmp_path / "a")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".trash-1-b", ".trash-1-b-a"]
-    (tmp_path / ".trash-3-a").mkdir()
-    files.remove_folder(tmp_path / "a")
-    assert not (tmp_path / ".trash-3-a").exists()
-    files.remove_folder(tmp_path / "no" / "such")
+    for name in (".a.0123abcd.scratch", ".a.0123abce.scratch", ".b.0123abcd.scratch"):
+        left_by_a_killed_process(tmp_path / name)
+    (tmp_path / ".a.01234567.scratch").mkdir()  # killed before it had its marker
+    (tmp_path / "a/inside").mkdir(parents=True)
+    remove_folder(tmp_path / "a")
+    assert names_in(tmp_path) == [".b.0123abcd.scratch"]
+    left_by_a_killed_process(tmp_path / ".a.0123abcd.scratch")
+    remove_folder(tmp_path / "a")
+    assert names_in(tmp_path) == [".b.0123abcd.scratch"]
+    remove_folder(tmp_path / "no" / "such")
 
 
-def test_a_folder_that_cannot_take_its_name_leaves_the_old_one(tmp_path, monkeypatch):
+def test_folders_that_only_have_such_a_name_stay(tmp_path):
+    (tmp_path / ".a.users000.scratch").mkdir()
+    (tmp_path / ".a.users000.scratch/thesis.txt").touch()
+    left_by_a_killed_process(tmp_path / ".a.marked00.scratch", b"{}")
+    (tmp_path / "elsewhere").mkdir()
+    left_by_a_killed_process(tmp_path / "elsewhere/.x")
+    (tmp_path / ".a.linked00.scratch").symlink_to(tmp_path / "elsewhere/.x")
+    before = sorted(tmp_path.rglob("*"))
+    with scratch(tmp_path / "a"):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_scratch_folder_in_use_is_not_taken_for_one_that_was_left(tmp_path):
+    with scratch(tmp_path / "a") as mine:
+        mine.write_text("mine")
+        with scratch(tmp_path / "a") as other:
+            assert other != mine
+        assert mine.read_text() == "mine"
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_folder_that_cannot_take_its_name_leaves_the_old_one(atomic, tmp_path, monkeypatch):
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
-    monkeypatch.setattr(files, "_exchange", lambda a, b: False)
+    if not atomic:
+        monkeypatch.setattr(folders, "_renameat2", lambda a, b, flags: False)
     rename = os.rename
 
     def failing(a, b):
@@ -32,32 +70,44 @@ def test_a_folder_that_cannot_take_its_name_leaves_the_old_one(tmp_path, monkeyp
             raise OSError(errno.EIO, "broken")
         rename(a, b)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", failing)
-        with pytest.raises(DiskError, match="broken"):
-            files.commit_folder(tmp_path / "new", tmp_path / "old")
-    assert (tmp_path / "old/file").read_text() == "old"
-    files.commit_folder(tmp_path / "new", tmp_path / "old")
+    if not atomic:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", failing)
+            with pytest.raises(DiskError, match="broken"):
+                commit_folder(tmp_path / "new", tmp_path / "old")
+        assert (tmp_path / "old/file").read_text() == "old"
+    commit_folder(tmp_path / "new", tmp_path / "old")
     assert (tmp_path / "old/file").read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "new/file").read_text() == "old"
 
 
-def test_a_copied_file_is_whole_and_its_source_stays(tmp_path):
-    (tmp_path / "a").write_text("text")
-    (tmp_path / ".b.tmp").write_text("what a killed process left")
-    assert files.copy_file(tmp_path / "a", tmp_path / "b")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
-    assert (tmp_path / "b").read_text() == "text"
-    (tmp_path / "a").unlink()
-    assert not files.copy_file(tmp_path / "a", tmp_path / "b")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_name_that_is_taken_is_not_taken_away(atomic, tmp_path, monkeypatch):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "taken").write_text("theirs")
+    if not atomic:
+        monkeypatch.setattr(folders, "_renameat2", lambda a, b, flags: False)
+    with pytest.raises(FileExistsError):
+        folders.rename_new(tmp_path / "new", tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "theirs"
 
 
 def test_temporary_files_are_told_from_shards_that_are_open(tmp_path):
     folder = tmp_path / "store/c"
     folder.mkdir(parents=True)
-    for name in (".0.tmp", ".zarr.json.77.tmp", "zarr.json"):
+    for name in (".0.tmp", ".zarr.json.0123abcd.tmp", "zarr.json", ".notes.tmp"):
         (folder / name).touch()
-    (tmp_path / ".run-000001.77.tmp").touch()
-    files.remove_temporaries(tmp_path)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == [".0.tmp", "c", "store", "zarr.json"]
+    (tmp_path / ".run-000001.fedcba98.tmp").touch()
+    writing.remove_temporaries(tmp_path)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [
+        ".0.tmp", ".notes.tmp", "c", "store", "zarr.json"
+    ]  # fmt: skip
+
+
+def test_a_temporary_file_follows_no_link_and_takes_no_name_that_is_there(tmp_path, monkeypatch):
+    (tmp_path / "theirs").write_text("theirs")
+    monkeypatch.setattr(writing.secrets, "token_hex", lambda n: "0123abcd")
+    (tmp_path / ".a.0123abcd.tmp").symlink_to(tmp_path / "theirs")
+    with pytest.raises(DiskError):
+        writing.write_atomic(tmp_path / "a", b"x")
+    assert (tmp_path / "theirs").read_text() == "theirs"

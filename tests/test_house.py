@@ -4,9 +4,13 @@ import ast
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
+
 import streammach
+from streammach.rows.dense import product
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ["numba", "zarr", "h5py", "scipy", "sklearn", "numcodecs", "rich", "matplotlib"]
@@ -46,6 +50,23 @@ def test_kernels_are_compiled_by_one_decorator_alone():
     for file in (ROOT / "streammach").rglob("*.py"):
         if file.name != "jit.py":
             assert not re.search(r"\b(njit|numba\.jit|vectorize)\b", file.read_text()), file
+
+
+def test_matrix_products_are_made_in_one_place():
+    """What BLAS says of invalid operations is noise: one function leaves it out."""
+    for file in (ROOT / "streammach").rglob("*.py"):
+        if file.relative_to(ROOT).as_posix() == "streammach/rows/dense.py" or "cuda" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)), file
+            assert getattr(node, "attr", "") not in ("matmul", "dot"), file
+
+
+def test_the_flag_of_an_invalid_operation_says_nothing_of_a_product():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = product(np.array([[0.0, 1.0]]), np.array([np.inf, 2.0]))
+    assert np.isnan(found).all()
 
 
 def test_stale_code_is_never_served(tmp_path):

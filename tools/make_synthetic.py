@@ -38,7 +38,7 @@ path_type = click.Path(path_type=Path)
 @click.option("--like", metavar="TRAIN.zarr", type=path_type,
               help="For --part test: use this store's labels and features.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--force", is_flag=True, help="Replace an existing store.")
 @progress_option
 @json_option
 @debug_option

@@ -11,7 +11,7 @@ import os
 import signal
 
 import streammach.data.bad_rows
-import streammach.files
+import streammach.files.folders
 
 NAMES = (
     "write", "fsync", "replace", "rename", "mkdir", "ftruncate", "unlink", "rmdir", "open",
@@ -36,8 +36,9 @@ class Operations:
     def install(self):
         for name in NAMES:
             setattr(os, name, self._hooked(name, getattr(os, name)))
-        exchange = streammach.files._exchange
-        streammach.files._exchange = lambda a, b: self.around("exchange", lambda: exchange(a, b))
+        folders = streammach.files.folders
+        real = folders._renameat2
+        folders._renameat2 = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
         streammach.data.bad_rows.open = self._open_list
         return self
 

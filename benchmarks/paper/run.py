@@ -22,7 +22,7 @@ from benchmarks.paper import distinguish, grid, lines
 from benchmarks.paper.sample import sampled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError, UsageError, clean
-from streammach.files import write_atomic
+from streammach.files.writing import write_atomic
 from streammach.rows.finish import finished
 
 PAPER_CLASSES = 105_033  # of ODP

@@ -1,11 +1,13 @@
-"""How a process of the command line meets signals and warnings."""
+"""How a process of the command line says warnings, and writes to where nobody may read."""
 
 from __future__ import annotations
 
-import signal
+import contextlib
+import os
+import sys
 import warnings
-from types import FrameType
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
 
 from streammach.cli.output import tell
 from streammach.errors import clean
@@ -13,17 +15,47 @@ from streammach.errors import clean
 MAX_LINE = 600
 
 
-def conduct() -> None:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, and say warnings in a line each."""
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
-    warnings.simplefilter("default", UserWarning)
-    warnings.showwarning = _show_warning
+@contextlib.contextmanager
+def conducted() -> Iterator[None]:
+    """Say warnings in a line each, and go on where the reader of the story has left.
+
+    Warnings are said once a command, not once a process.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # what the encoding lacks is escaped
+            stream.reconfigure(errors="backslashreplace")
+    story = _Story(sys.stderr)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(cast("TextIO", story)):
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        yield
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+class _Story:
+    """Standard error; once it cannot be written to, what is said goes nowhere.
+
+    Parameters
+    ----------
+    stream : TextIO or None
+        Where the story goes; None where the process was started without.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
+
+    def write(self, text: str) -> int:
+        """Write some text, if anybody reads it."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

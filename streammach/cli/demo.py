@@ -14,9 +14,10 @@ from streammach.cli.output import say_json
 @click.option("--folder", metavar="DIR", type=click.Path(path_type=Path),
               default=Path("streammach-demo"), show_default=True,
               help="Where data and model are made.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an earlier demo there.")
 @json_option
 @debug_option
-def demo(folder: Path, as_json: bool) -> None:
+def demo(folder: Path, force: bool, as_json: bool) -> None:
     """Do the whole job on a real data set.
 
     The job is to guess the next identifier of Python code. The data are made from this Python's own
@@ -24,6 +25,6 @@ def demo(folder: Path, as_json: bool) -> None:
     """
     from streammach.demo import run_demo  # loads on demand
 
-    figures = run_demo(folder, quiet=as_json)
+    figures = run_demo(folder, quiet=as_json, force=force)
     if as_json:
         say_json(figures)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streammach.cli.apart import apart
+from streammach.cli.conduct import conducted
 from streammach.cli.data import STAGES
 from streammach.cli.options import (
     bad_row_options,
@@ -22,8 +22,10 @@ from streammach.cli.options import (
 from streammach.cli.output import Progress, say, say_json, short_path, tell
 from streammach.cli.training import run_document, say_run, trained
 from streammach.errors import MismatchError, clean
+from streammach.processes import run
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
+PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well
 
 
 @click.command(epilog=epilog("streammach fit train.vw.gz --memory 12GB --out runs/odp"))
@@ -46,24 +48,25 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     is a file becomes a store as well. The same command goes on where a conversion was cut off, and
     with --resume where the training was.
     """
-    from streammach.files import make_folder  # loads on demand
-    from streammach.machine import memory_limit, within
+    from streammach.machine import memory_limit, within  # loads on demand
+    from streammach.training.run import begun, workplace
 
     memory = options["memory"]
     if memory is not None:
         within(memory_limit(), memory)
-    make_folder(out)
+    begun(out, resume=options["resume"])
+    workplace(out).open()
     store = out / STORE
     _store(list(sources), store, None, options, progress)
     validation = options["validation"]
     if validation is not None and Path(validation).is_file():
         _store([Path(validation)], out / HELD_OUT, store, options, progress)
         options["validation"] = str(out / HELD_OUT)
-    run = trained(store, out, options, progress)
+    made = trained(store, out, options, progress)
     if as_json:
-        say_json(run_document(run))
+        say_json(run_document(made))
         return
-    say_run(run)
+    say_run(made)
     say(f"next: streammach evaluate {short_path(out)} TEST")
 
 
@@ -75,16 +78,18 @@ def _store(
         _check_source(store, sources)
         tell(f"{short_path(store)} is there already")
         return
-    apart(_convert, sources, store, like, options, progress)
+    run("streammach.cli.fit:convert_here", sources, store, like, options, progress,
+        patience=PATIENCE_SECONDS)  # fmt: skip
 
 
-def _convert(
+def convert_here(
     sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
 ) -> None:
+    """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
     labels = list(options["labels"]) if like is None else []
-    with Progress(progress, STAGES) as shown:
+    with conducted(), Progress(progress, STAGES) as shown:
         done = convert(
             sources, store, format=options["form"], labels=labels, x_path=options["x_path"],
             y_path=options["y_path"], first_label=options["first_label"], like=like,

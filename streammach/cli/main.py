@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-import warnings
 from typing import Any
 
 import click
 
 import streammach
-from streammach.cli.conduct import MAX_LINE, conduct
+from streammach.cli.conduct import MAX_LINE, conducted
 from streammach.cli.output import say_json, tell
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
+from streammach.processes import INTERRUPTED, Interrupts, handled
 
 PIPE_CLOSED = 141
-INTERRUPTED = 130
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
 COMMANDS = {
     "explore": "streammach.cli.explore",
@@ -99,8 +98,7 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
     arguments : list of str
         Its arguments.
     """
-    with warnings.catch_warnings():  # warnings said once a command, not once a process
-        conduct()
+    with conducted(), handled(Interrupts()):
         try:
             code = _run(command, name, arguments)
             return _flushed(code)

@@ -43,14 +43,20 @@ def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
     return command
 
 
+def matrix_options(command: F) -> F:
+    """Add the option that says where rows are in a source."""
+    return click.option(
+        "--x-path", metavar="NAME", help="Where in a file the rows are.  [default: guessed]"
+    )(command)
+
+
 def source_options(command: F) -> F:
     """Add the options that say where rows and labels are in a source."""
     options = [
         click.option("--labels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
                      help="Labels of a matrix, .npy or one a line; once for each SRC.  "
                           "[default: y.npy for X.npy]"),
-        click.option("--x-path", metavar="NAME",
-                     help="Where in a file the rows are.  [default: guessed]"),
+        matrix_options,
         click.option("--y-path", metavar="NAME",
                      help="Where in a file the labels are.  [default: guessed]"),
         click.option("--first-label", is_flag=True,

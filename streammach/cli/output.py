@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streammach.errors import clean
+from streammach.errors import UNSAFE, clean, escaped
 from streammach.machine import size_text, time_text
 
 PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
@@ -17,18 +17,19 @@ BARS_PER_SECOND = 4
 
 
 def say(text: str) -> None:
-    """Print a line of the result to stdout."""
-    print(text)
+    """Print a line of the result, or several, to stdout."""
+    print(escaped(text, "\n"))
 
 
 def tell(text: str) -> None:
-    """Print a line of the story to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line of the story to stderr; where nobody reads it, the work goes on."""
+    print(escaped(text, "\n"), file=sys.stderr, flush=True)
 
 
 def say_json(document: Any) -> None:
     """Print the one JSON object of a command; numbers that are not finite become null."""
-    print(json.dumps(_plain(document), ensure_ascii=False))
+    text = json.dumps(_plain(document), ensure_ascii=False)
+    print(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def _plain(value: Any) -> Any:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streammach.cli.apart import apart
+from streammach.cli.conduct import conducted
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
 from streammach.cli.output import say, say_json, tell
 from streammach.errors import clean
 from streammach.machine import parse_size, size_text, time_text
+from streammach.processes import run
 
 if TYPE_CHECKING:
     from streammach.spec import Budget, DataFacts, Option, Pilot, Plan
 
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 MAX_COLUMNS = 100
+PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 HEADING = "      B    R  beside        batch   memory    model  lost        query    training"
 
 
@@ -45,21 +47,25 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
     asked |= {name: options[name] for name in (*same, "weights", "threads", "seed")}
     if options["pilot"] is None:
         return choose(store, **asked)
-    return apart(_piloted, store, options, asked, folder)
+    made: Plan = run("streammach.cli.plans:pilot_here", store, options, asked, folder,
+                     patience=PATIENCE_SECONDS)  # fmt: skip
+    return made
 
 
-def _piloted(
+def pilot_here(
     store: Path, options: dict[str, Any], asked: dict[str, Any], folder: Path | None
 ) -> Plan:
+    """Train on samples, in a process of its own."""
     from streammach.training.asked import Training  # compiled code loads on demand
     from streammach.training.pilot import pilot
 
     fields = [field.name for field in dataclasses.fields(Training)]
     training = Training(**{name: options[name] for name in fields if name in options})
-    return pilot(
-        store, options["pilot"], training=training, folder=folder,
-        told=lambda one: tell(_pilot_line(one)), **asked,
-    )  # fmt: skip
+    with conducted():
+        return pilot(
+            store, options["pilot"], training=training, folder=folder,
+            told=lambda one: tell(_pilot_line(one)), **asked,
+        )  # fmt: skip
 
 
 def shape_text(plan: Plan) -> str:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import click
 
@@ -18,12 +14,13 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    matrix_options,
     progress_option,
+    source_options,
     threads_option,
 )
 from streammach.cli.output import Progress, say, say_json, short_path
 from streammach.errors import UsageError
-from streammach.files import Writer
 from streammach.machine import time_text
 
 
@@ -33,6 +30,8 @@ from streammach.machine import time_text
 @click.option("--estimator", type=click.Choice(["blend", "mean", "min", "median", "logsum"]),
               help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
                    "[default: chosen in training]")  # fmt: skip
+@format_option
+@source_options
 @device_option
 @threads_option
 @progress_option
@@ -42,6 +41,11 @@ def evaluate(
     run: Path,
     store: Path,
     estimator: str | None,
+    form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
+    first_label: bool,
     device: str,
     threads: int | None,
     progress: str,
@@ -49,18 +53,23 @@ def evaluate(
 ) -> None:
     """Measure P@1, P@3, P@5 and log loss.
 
-    STORE is a store or a labelled text; its labels are compared by name.
+    STORE is a store, or a labelled file of any format that can be converted; - is text on standard
+    input. Labels are compared by name.
     """
-    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
+    from streammach.model.model import Model
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.predictor import Predictor
 
+    if len(labels) > 1:
+        raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
+    options = SourceOptions(form, labels[0] if labels else None, x_path, y_path, first_label)
     model = Model.load(run)
     with (
         Predictor(model, estimator=estimator, device=device, threads=threads) as predictor,
         Progress(progress, "rows") as shown,
     ):
-        found = measure(predictor, store, progress=shown)
+        found = measure(predictor, store, options=options, progress=shown)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} rows carry a label never seen in training: {short_path(store)}. "
@@ -89,61 +98,15 @@ def evaluate(
         say(f"left out    {found.unknown_values:,} values of features never seen in training")
 
 
-PIECE_CHARACTERS = 1 << 20
-
-
-class _Pieces:
-    """Hands text on to a file in large pieces."""
-
-    def __init__(self, out: Writer) -> None:
-        self._out = out
-        self._held: list[str] = []
-        self._size = 0
-
-    def write(self, text: str) -> int:
-        """Take in some text."""
-        self._held.append(text)
-        self._size += len(text)
-        if self._size > PIECE_CHARACTERS:
-            self.flush()
-        return len(text)
-
-    def flush(self) -> None:
-        """Hand on what is held."""
-        self._out.write("".join(self._held).encode())
-        self._held, self._size = [], 0
-
-
-@contextmanager
-def _output(path: Path | None) -> Iterator[TextIO | _Pieces]:
-    """Yield where predictions go: standard output, or a file that appears when it is whole."""
-    if path is None:
-        yield sys.stdout
-        return
-    with Writer(path) as out:
-        pieces = _Pieces(out)
-        yield pieces
-        pieces.flush()
-        out.commit()
-
-
-ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
-def _cell(label: object) -> str:
-    """Return a label as it may stand in a tab-separated line."""
-    text = label.decode("utf-8", "surrogateescape") if isinstance(label, bytes) else str(label)
-    escaped = text.translate(ESCAPES).encode("utf-8", "surrogateescape")
-    return escaped.decode("utf-8", "backslashreplace")
-
-
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("source", metavar="INPUT", type=click.Path(path_type=Path))
 @click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Where to write.  [default: standard output]")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
 @format_option
+@matrix_options
 @device_option
 @threads_option
 @progress_option
@@ -154,7 +117,9 @@ def predict(
     source: Path,
     k: int,
     out: Path | None,
+    force: bool,
     form: str | None,
+    x_path: str | None,
     device: str,
     threads: int | None,
     progress: str,
@@ -162,31 +127,36 @@ def predict(
 ) -> None:
     """Write the best classes of each row.
 
-    A line holds tab-separated: row number from 0, label, score, label, score ...
+    INPUT is a store, or a file of any format that can be converted, whose rows need no labels; - is
+    text on standard input. The table is tab-separated: a header, then a line for each row with its
+    number, its tag, and label and score of each class. Rows come in the order of the source, those
+    of a store in that of what it was converted from, and are numbered there from 0.
 
-    INPUT is a text, whose rows need no labels, or a store. The score is the estimator's: a log odds
-    for blend, a mean logarithm of bucket probabilities for logsum, else a probability.
+    The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
+    logsum, else a probability.
     """
-    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
+    from streammach.model.model import Model
+    from streammach.prediction import output
     from streammach.prediction.inputs import Seen
     from streammach.prediction.predictor import Predictor
 
-    if as_json and out is None:
+    trained = run / "model" if (run / "model").is_dir() else run
+    goal = output.target(out, force=force, inputs=[trained, source])
+    if as_json and goal is None:
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
     model, seen = Model.load(run), Seen()
+    options = SourceOptions(form, x_path=x_path)
     with (
         Predictor(model, device=device, threads=threads) as predictor,
-        Progress(progress if out is not None else "none", "rows") as shown,
-        _output(out) as target,
+        Progress(progress if goal is not None else "none", "rows") as shown,
+        output.opened(goal) as table,
     ):
-        for part in predictor.stream(source, k, form=form, seen=seen):
-            labels = predictor.labels(part.ids)
-            for i in range(len(labels)):
-                pairs = zip(labels[i], part.scores[i], strict=True)
-                cells = "\t".join(f"{_cell(label)}\t{score:.6g}" for label, score in pairs)
-                target.write(f"{part.first_row + i}\t{cells}\n")
+        table.write(output.heading(min(k, model.spec.n_classes)))
+        for part in predictor.stream(source, k, options=options, seen=seen):
+            table.write(output.lines(part, predictor.labels(part.ids)))
             shown("predict", seen.rows, 0)
     if seen.unknown_values:
         warnings.warn(

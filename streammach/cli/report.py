@@ -27,6 +27,7 @@ from streammach.machine import size_text
               help="Use the first so many of those rows.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Where to write.  [default: RUN/report.html]")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing page.")
 @threads_option
 @progress_option
 @json_option
@@ -36,6 +37,7 @@ def report(
     store: Path | None,
     rows: int,
     out: Path | None,
+    force: bool,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -44,22 +46,25 @@ def report(
 
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
     """
-    from streammach.files import write_atomic  # compiled code loads on demand
+    from streammach.files.destinations import Destination  # compiled code loads on demand
     from streammach.prediction.diagnose import diagnose
     from streammach.report.drawing import require
+    from streammach.report.html import PAGE
     from streammach.report.run_page import run_page
     from streammach.training.run import Run
 
     require()
     opened = Run.open(run)
+    target = run / "report.html" if out is None else out
+    inputs = [run / "model", *([] if store is None else [store])]
+    destination = Destination(target, PAGE, force=force, inputs=inputs)
     found = None
     if store is not None:
         with Progress(progress, "rows") as shown:
             found = diagnose(opened.model, store, rows=rows, threads=threads, progress=shown)
     page = run_page(opened, found)
-    target = run / "report.html" if out is None else out
     content = page.html.encode()
-    write_atomic(target, content)
+    destination.write(content)
     if as_json:
         say_json(
             {

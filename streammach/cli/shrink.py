@@ -17,7 +17,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Progress, model_bytes, say, say_json, short_path
 from streammach.errors import UsageError, clean
-from streammach.files import check_output
+from streammach.files.destinations import Destination
 from streammach.machine import parse_size, size_text
 
 if TYPE_CHECKING:
@@ -70,13 +70,16 @@ def shrink(
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
     from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.model.ours import MODEL
 
-    _check_out(run, out, force=force)
+    trained = run / "model" if (run / "model").is_dir() else run
+    inputs = [trained, *(path for path in (trained_on, store) if path is not None)]
+    Destination(out, MODEL, force=force, inputs=inputs)
     whole = kept = Model.load(run)
     if min_count is not None:
         kept = _frequent(whole, run, trained_on, min_count)
     small = _smaller(kept, memory, weights, repetitions, pairs)
-    small.save(out)
+    small.save(out, force=force)
     reached: list[Evaluation] = []
     if store is not None:
         with Progress(progress, "rows") as shown:
@@ -132,16 +135,6 @@ def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int]) -> str:
     )
     n, most = small.spec.n_features, whole.spec.n_features
     return text if n == most else f"{text}, {n:,} of {most:,} features"
-
-
-def _check_out(run: Path, out: Path, *, force: bool) -> None:
-    """Refuse to replace anything but a model other than the one that is read."""
-    check_output(out, force=force)
-    if out.exists():
-        if out.resolve() in (run.resolve(), (run / "model").resolve()):
-            raise UsageError("a model cannot replace the one it is made from", path=str(out))
-        if not (out / "model.json").is_file():
-            raise UsageError("it is no model, and is not replaced", path=str(out))
 
 
 def _frequent(whole: Model, run: Path, trained_on: Path | None, least: int) -> Model:

@@ -114,16 +114,20 @@ def _tell(found: Point | Refused) -> None:
 
 def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
-    from streammach.files import write_atomic  # loads on demand
+    from streammach.files.destinations import Destination  # loads on demand
+    from streammach.report.html import PAGE
     from streammach.report.sweep_page import sweep_page
 
     try:
         content = sweep_page(found, out)
+        page = Destination(
+            out / "sweep.html", PAGE, force=True
+        )  # the sweep goes on, and so does it
+        page.write(content.encode())
     except UsageError as error:
         warnings.warn(f"no page was drawn: {error}", stacklevel=1)
         return None
-    write_atomic(out / "sweep.html", content.encode())
-    return out / "sweep.html"
+    return page.path
 
 
 def _rows(found: Sweep) -> list[tuple[str, ...]]:

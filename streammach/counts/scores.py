@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from streammach.counts import kernels
 from streammach.counts.tile import MAX_CLASSES, best_of_tile
 from streammach.rows.block import RowBlock
 from streammach.rows.lanes import WIDE_LANES
+from streammach.threads import Workers
 
 SEEDS, TILE_SEEDS = 64, 16  # classes whose whole score gives the first bound
 PIECES_PER_THREAD = 16
@@ -113,8 +113,7 @@ class CountScorer:
 
     def __init__(self, weights: CountWeights, threads: int) -> None:
         self.weights = weights
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "counts")
+        self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
 
     @staticmethod
@@ -155,8 +154,9 @@ class CountScorer:
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
-        edges = np.linspace(0, n, min(n, self._threads * PIECES_PER_THREAD) + 1).astype(int)
-        list(self._pool.map(lambda piece: work(*piece), itertools.pairwise(edges.tolist())))
+        parts = min(n, self._workers.n_threads * PIECES_PER_THREAD)
+        edges = np.linspace(0, n, parts + 1).astype(int)
+        self._workers.each(work, itertools.pairwise(edges.tolist()))
 
     def scratch(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return this thread's scratch for the scores of all classes: (K,) each."""
@@ -176,7 +176,7 @@ class CountScorer:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._pool.shutdown(wait=True)
+        self._workers.close()
 
     def _rows(
         self,

@@ -9,10 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.errors import DataError, clean
-from streammach.files import disk_error, fsync_folder
+from streammach.files.destinations import Product, not_regular
+from streammach.files.reading import disk_error
+from streammach.files.writing import fsync_folder
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 HEADING = "file\tline\tbyte\treason\n"
+
+
+def _foreign(path: Path) -> str | None:
+    """Return why a file is not a list of ours; None if it is."""
+    why = not_regular(path)
+    if why is not None:
+        return why
+    with path.open("rb") as file:
+        ours = file.read(len(HEADING)) == HEADING.encode()
+    return None if ours else "it is no list of rows that streammach left out"
+
+
+LIST = Product("a list of rows that were left out", _foreign)
 
 
 @dataclass(frozen=True)
@@ -29,12 +44,15 @@ class BadRow:
         Line in the piece of text, from 1; for a matrix its row, from 0.
     byte : int or None
         Byte in the line, from 1; None for a matrix.
+    before : int
+        Rows of the piece before it that could be read.
     """
 
     reason: str
     text: str
     line: int
     byte: int | None
+    before: int = 0
 
 
 class BadRows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -11,16 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streammach.data.bad_rows import LIST
 from streammach.data.conversion.build import Build, Made, Progress, Settings
 from streammach.data.conversion.job import Job, file_facts
 from streammach.data.explore import explore_sources
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
+from streammach.data.store.ours import STORE
 from streammach.data.store.writer import FORMAT
-from streammach.data.text import STANDARD_INPUT
+from streammach.data.text import is_piped
 from streammach.errors import DiskError, Interrupted, LockedError, UsageError, clean
-from streammach.files import check_free, check_output, commit_folder, copy_file, locked
+from streammach.files.destinations import Destination
+from streammach.files.folders import remove_left
+from streammach.files.locks import locked
+from streammach.files.reading import check_free, file_pieces
+from streammach.files.writing import remove_file
 from streammach.machine import cores
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
@@ -164,16 +169,19 @@ def convert(
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         _tidy(target)
-    check_output(target, force=force)
+    job = Job(target)
+    reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
+    destination = Destination(target, STORE, force=force, inputs=reads)
+    # A conversion that was cut off may have made the list, and not yet given the store its name.
+    listed = Destination(_listed(target), LIST, force=force or job.check(), inputs=reads)
     settings = Settings(like, on_bad_row, max_bad, seed, memory, threads or cores(), progress)
     with _locked(target):
         files: list[Path | None] = [*label_paths] or [None] * len(paths)
         options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
-        job = Job(target)
         _check_disk(opened, target)
         made, resumed = _make(opened, label_paths, options[0], job, settings)
-        rejects = _commit(job, target)
+        rejects = _commit(job, destination, listed)
     return _conversion(target, made, opened, rejects, resumed=resumed)
 
 
@@ -199,7 +207,7 @@ def _make(
     settings: Settings,
 ) -> tuple[Made, bool]:
     """Make the store in the job's folder; return whether it went on from an interrupted one."""
-    piped = any(source.path == STANDARD_INPUT for source in opened)
+    piped = any(is_piped(source.path) for source in opened)
     if piped:
         job.remove()
     try:
@@ -227,27 +235,40 @@ def _make(
 
 
 def _locked(target: Path) -> AbstractContextManager[None]:
-    return locked(target.with_name(f".{target.name}.lock"), clean(target))
+    return locked(_lock(target), clean(target))
+
+
+def _lock(target: Path) -> Path:
+    return target.with_name(f".{target.name}.lock")
 
 
 def _tidy(target: Path) -> None:
     """Remove what a conversion left that was killed after its store had been given its name."""
-    left = [".{}.lock", ".{}.partial", ".trash-*-.{}.partial"]
-    names = (name.format(glob.escape(target.name)) for name in left)
-    if any(any(target.parent.glob(name)) for name in names):
-        with contextlib.suppress(DiskError, LockedError), _locked(target):
-            job = Job(target)
-            if job.is_over:
+    job = Job(target)
+    for path in (target, _listed(target), job.folder):
+        remove_left(path)
+    if job.folder.exists() or _lock(target).exists():
+        with contextlib.suppress(DiskError, LockedError, UsageError), _locked(target):
+            if job.check() and job.is_over:
                 job.remove()
 
 
-def _commit(job: Job, target: Path) -> str | None:
+def _listed(target: Path) -> Path:
+    """Return the file that lists the rows which a store lacks."""
+    return target.with_name(f"{target.name}.rejects.tsv")
+
+
+def _commit(job: Job, store: Destination, listed: Destination) -> str | None:
     """Give what was made its names; return that of the list of rows left out."""
-    listed = target.with_name(f"{target.name}.rejects.tsv")
-    rejects = copy_file(job.listed, listed)
-    commit_folder(job.store, target)
+    rejects = job.listed.exists()
+    if rejects:
+        listed.write(*file_pieces(job.listed))
+    elif listed.path.exists():
+        listed.check()
+        remove_file(listed.path)
+    store.take(job.store)
     job.remove()
-    return str(listed) if rejects else None
+    return str(listed.path) if rejects else None
 
 
 def _conversion(

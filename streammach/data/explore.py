@@ -24,9 +24,9 @@ from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.arrays import CHUNK, codec_of
-from streammach.data.text import GZIP_MAGIC, STANDARD_INPUT, gzip_error
+from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 from streammach.rows.block import RowBlock
 from streammach.rows.finish import finished
 from streammach.rows.names import Names
@@ -192,7 +192,7 @@ def explore(
     )
     if not files:
         raise UsageError("no source was named")
-    if STANDARD_INPUT in files:
+    if any(is_piped(path) for path in files):
         raise UsageError("standard input can be read once, by convert: -")
     if given and len(given) != len(files):
         raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")

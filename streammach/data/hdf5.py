@@ -24,7 +24,7 @@ from streammach.data.matrix import (
 from streammach.data.numpy_files import COPY_HINT, load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NO_PLUGINS = "::"  # a plugin is a library that opening a file would run

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 from streammach.rows.names import MAX_NAME, Names
 
 NO_LABEL = "the row has no label"

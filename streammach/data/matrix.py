@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.label_arrays import Labels
-from streammach.data.source import Part, Source
+from streammach.data.source import MatrixColumns, Part, Source
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
@@ -250,6 +251,7 @@ class MatrixSource(Source[MatrixPiece]):
         self._crc = google_crc32c.Checksum()
         with self.opened() as opened:
             self.n_rows = opened.matrix.n_rows
+            self.columns = MatrixColumns(opened.matrix.n_columns, opened.names)
             for piece in opened.matrix.pieces():
                 for part in (piece.indptr, piece.columns, piece.values):
                     self._crc.update(part.tobytes())
@@ -257,6 +259,13 @@ class MatrixSource(Source[MatrixPiece]):
                 if done > begin:
                     n_read = self.n_bytes * done // opened.matrix.n_rows
                     yield MatrixPiece(piece, opened, n_read)
+
+    def column_names(self) -> Names | None:
+        """Return the names of the columns; None where these are their numbers."""
+        if self.columns is None:
+            with self.opened() as opened:
+                self.columns = MatrixColumns(opened.matrix.n_columns, opened.names)
+        return self.columns.names
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
         """Return something that reads pieces."""
@@ -286,6 +295,7 @@ class MatrixReader:
         self._label_needed = label_needed
         self._strict = strict
         self._columns: Columns | None = None
+        self._ids: NDArray[np.int32] | None = None
 
     def read(self, piece: MatrixPiece) -> Part:
         """Return the rows of a piece.
@@ -298,7 +308,7 @@ class MatrixReader:
         matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
         if self._columns is None:
             self._check_labels(labels, matrix.n_rows)
-            self._columns = Columns(matrix.n_columns, piece.opened.names)
+            self._columns = self._columns_of(piece.opened)
         places = rows.first_row + np.arange(len(rows.indptr) - 1)
         codes = None if labels is None else labels.codes[places]
         good, bad = self._good(rows, matrix.n_columns, labels)
@@ -311,7 +321,10 @@ class MatrixReader:
             numbers, values = numbers[kept], values[kept]
             lengths, places = lengths[good], places[good]
             codes = None if codes is None else codes[good]
-        ids = self._columns.ids(self._vocabulary, numbers)
+        if self._ids is None:
+            ids = self._columns.ids(self._vocabulary, numbers)
+        else:
+            ids = self._ids[numbers]
         known = ids >= 0
         unknown = len(ids) - int(known.sum())
         if unknown:
@@ -323,12 +336,36 @@ class MatrixReader:
         classes = self._classes(labels, codes, len(lengths))
         weights = np.ones(len(lengths), np.float32)
         return Part(
-            RowBlock(indptr, ids, values, classes, weights, places), bad, unknown_values=unknown
-        )
+            RowBlock(indptr, ids, values, classes, weights, places, places - rows.first_row),
+            bad, unknown_values=unknown,
+        )  # fmt: skip
 
     def found_bad(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
         """Return a row, by its number, as a bad one."""
         return BadRow(reason, "", place, None)
+
+    def _columns_of(self, opened: Opened) -> Columns:
+        """Return what looks up the columns; those without names are the ones that were trained on.
+
+        Raises
+        ------
+        DataError
+            If they cannot be: there are more or fewer.
+        """
+        trained = self._vocabulary.columns
+        if opened.names is None:
+            wrong = trained.difference(opened.matrix.n_columns)
+            if wrong:
+                hint = "Columns without names are told by their places."
+                raise DataError(wrong, path=clean(self._path, 300), hint=hint)
+            self._ids = trained.ids()
+        columns = Columns(opened.matrix.n_columns, opened.names)
+        if opened.names is not None and trained.n_columns:
+            every = np.arange(opened.matrix.n_columns)
+            remark = trained.remark(columns.ids(self._vocabulary, every))
+            if remark and not self._vocabulary.add_features:
+                warnings.warn(f"{clean(self._path)}: {remark}", stacklevel=2)
+        return columns
 
     def _check_labels(self, labels: Labels | None, n_rows: int) -> None:
         if labels is None and self._label_needed:

@@ -25,7 +25,7 @@ from streammach.data.matrix import (
 )
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 
 NPY_MAGIC = b"\x93NUMPY"
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError)

@@ -9,8 +9,9 @@ from typing import Any
 
 from streammach.data.convert import Conversion, convert
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.ours import STORE
 from streammach.errors import DataError, UsageError, clean
-from streammach.files import check_output
+from streammach.files.destinations import Destination
 
 Progress = Callable[[str, int, int], None]
 
@@ -108,7 +109,7 @@ def convert_published(
     given = dict(options or {})
     targets = [out / store_name(name) for name in (published.train_file, published.test_file)]
     for target in targets:
-        check_output(target, force=given.get("force", False))
+        Destination(target, STORE, force=given.get("force", False), inputs=sources)
     train = convert(sources[0], targets[0], format="vw", progress=progress, **given)
     test = convert(sources[1], targets[1], format="vw", like=targets[0], progress=progress, **given)
     found = list(differences(published, train, test, sample=sample))

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from streammach.data.bad_rows import BadRow, BadRows
+from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 
@@ -40,7 +42,8 @@ class Part:
     Attributes
     ----------
     block : RowBlock
-        Those that can be taken; valid until the piece is given back.
+        Those that can be taken, numbered from the first row of the piece on; valid until the piece
+        is given back.
     bad : list of BadRow
         The others, in their order; a reader that stops at the first one has read no further.
     n_lines : int
@@ -67,6 +70,21 @@ class RowReader(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class MatrixColumns:
+    """How many columns a matrix has, and their names if these are not their numbers."""
+
+    n_columns: int
+    names: Names | None
+
+    @property
+    def digest(self) -> str:
+        """What tells their names and order from others; empty without names."""
+        if self.names is None:
+            return ""
+        return sha256([self.names.offsets.tobytes(), self.names.data.tobytes()])
+
+
 class Source(ABC, Generic[P]):
     """Something that yields rows in a fixed order.
 
@@ -78,16 +96,23 @@ class Source(ABC, Generic[P]):
         Its format.
     note : str
         What was guessed beside the format.
+    columns : MatrixColumns or None
+        The columns of a matrix, known when its first piece was taken; None for text.
     """
 
     path: Path
     form: str
     note: str = ""
+    columns: MatrixColumns | None = None
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the file; 0 where that is not known."""
         return self.path.stat().st_size
+
+    def column_names(self) -> Names | None:
+        """Return the names of a matrix's columns; None where they have none, or for text."""
+        return None if self.columns is None else self.columns.names
 
     @property
     @abstractmethod
@@ -157,7 +182,8 @@ class Source(ABC, Generic[P]):
         Yields
         ------
         RowBlock
-            Values float32; places are bytes of the decompressed text or rows of the matrix.
+            Values float32; places are bytes of the decompressed text or rows of the matrix. Rows
+            that are left out have their number, too; lines without a row do not.
 
         Raises
         ------
@@ -172,11 +198,12 @@ class Source(ABC, Generic[P]):
             part = reader.read(piece)
             bad_rows.take(part.bad, self.path, lines)
             bad_rows.unknown_values += part.unknown_values
+            before = rows + n_bad
             rows, lines = rows + part.block.n_rows, lines + part.n_lines
             n_bad += len(part.bad)
             if progress is not None:
                 progress(piece.n_read)
             if part.block.n_rows:
-                yield part.block
+                yield part.block.numbered(before)
             self.give_back(piece)
         self.check_end(rows, n_bad, lines)

@@ -27,3 +27,6 @@ class SourceOptions:
     x_path: str | None = None
     y_path: str | None = None
     first_label: bool = False
+
+
+GUESSED = SourceOptions()

@@ -15,14 +15,14 @@ from streammach.data.text import (
     BYTE_ORDER_MARK,
     GZIP_ERRORS,
     GZIP_MAGIC,
-    STANDARD_INPUT,
     RawFile,
     TextSource,
     gzip_error,
+    is_piped,
     xmc_header,
 )
 from streammach.errors import DataError, UsageError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 
 TEXT_FORMATS = ("vw", "svmlight", "xmc")
 FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy", "anndata")
@@ -36,7 +36,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     Parameters
     ----------
     path : Path
-        The file; ``-`` is text on standard input.
+        The file; ``-``, a pipe or a device is text that is read once.
     options : SourceOptions, optional
         How to read it; what it leaves open is guessed from the content.
 
@@ -53,7 +53,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     form = options.form
     if form is not None and form not in FORMATS:
         raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
-    if path == STANDARD_INPUT:
+    if is_piped(path):
         return _text_source(path, form, options)
     if path.is_dir() and form in (None, "anndata"):
         return AnnDataSource(path, options)
@@ -92,7 +92,8 @@ def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSo
             )
     raw = _opened(path)
     line, following = _first_lines(raw, path)
-    if path != STANDARD_INPUT:
+    piped = is_piped(path)
+    if not piped:
         raw.close()
     form = form or guess_format(line, following)
     if form is None:
@@ -103,9 +104,7 @@ def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSo
         )
     if options.first_label and form == "vw":
         raise UsageError("a row of VW text has one label: --first-label", path=clean(path, 300))
-    return TextSource(
-        path, form, first_label=options.first_label, raw=raw if path == STANDARD_INPUT else None
-    )
+    return TextSource(path, form, first_label=options.first_label, raw=raw if piped else None)
 
 
 def guess_format(line: bytes, following: bytes = b"") -> str | None:

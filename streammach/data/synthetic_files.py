@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,12 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from streammach.data.convert import convert
+from streammach.data.store.ours import STORE
 from streammach.data.synthetic import PIECE_VALUES, SyntheticRows, vw_pieces
 from streammach.errors import UsageError, clean
-from streammach.files import Writer, appearing, check_output
+from streammach.files.destinations import Destination, Product
+from streammach.files.folders import make_folder
+from streammach.files.writing import Writer
 from streammach.rows.block import RowBlock
 
 Progress = Callable[[str, int, int], None]
@@ -32,6 +34,7 @@ SUFFIXES = {
 }
 GZIP_LEVEL, GZIP_WINDOW = 1, 31
 CHUNK_VALUES = 1 << 16  # of an HDF5 dataset that grows
+ROWS = Product("a file of rows", lambda path: "nothing in it says who made it")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def write_rows(
     like : Path, optional
         For a store: the store whose labels and features are used.
     force : bool
-        Whether an existing output may be replaced.
+        Whether an existing store may be replaced; a file of rows is not, since nothing in one says
+        that it was made here.
     progress : callable, optional
         Called with (stage, rows done, all rows).
 
@@ -90,16 +94,23 @@ def write_rows(
         raise UsageError(f"'{clean(layout)}' is not one of {', '.join(LAYOUTS)}: --layout")
     if like is not None and form != "store":
         raise UsageError(f"only a store can be like another one: {clean(like)}: --like")
-    check_output(out, force=force)
+    inputs = [] if like is None else [like]
+    destination = Destination(out, STORE if form == "store" else ROWS, force=force, inputs=inputs)
     counted = _Counted(rows, progress)
-    if form == "store":
-        n_bytes = _write_store(counted, out, like, force=force)
-    elif form == "vw":
-        n_bytes = _write_vw(counted, out, zipped=out.suffix == ".gz")
-    elif layout == "dense" or (layout == "auto" and rows.shape.kind == "activations"):
-        n_bytes = _write_dense(counted, out)
-    else:
-        n_bytes = _write_sparse(counted, out)
+    with destination.scratch() as made:
+        if form == "store":
+            make_folder(made)
+            text = made / f"{rows.part}.vw"
+            n_bytes = _write_vw(counted, text, zipped=False)
+            convert(text, out, format="vw", like=like, force=force)
+        elif form == "vw":
+            n_bytes = _write_vw(counted, made, zipped=out.suffix == ".gz")
+        elif layout == "dense" or (layout == "auto" and rows.shape.kind == "activations"):
+            n_bytes = _write_dense(counted, made)
+        else:
+            n_bytes = _write_sparse(counted, made)
+        if form != "store":
+            destination.take(made)
     return Written(str(out), counted.n_rows, counted.nnz, n_bytes)
 
 
@@ -132,21 +143,13 @@ def _write_vw(counted: _Counted, out: Path, *, zipped: bool) -> int:
     return n_bytes
 
 
-def _write_store(counted: _Counted, out: Path, like: Path | None, *, force: bool) -> int:
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
-        text = Path(folder) / f"{counted.rows.part}.vw"
-        n_bytes = _write_vw(counted, text, zipped=False)
-        convert(text, out, format="vw", like=like, force=force)
-    return n_bytes
-
-
 def _write_dense(counted: _Counted, out: Path) -> int:
     """Write X (n, d) float32 and y (n,)."""
     import h5py  # loads a library of its own
 
     rows, shape = counted.rows, (counted.rows.n_rows, counted.rows.shape.n_features)
     piece = max(1, PIECE_VALUES * rows.most_row_nnz // shape[1])  # so many values with the zeros
-    with appearing(out) as temporary, h5py.File(temporary, "w") as file:
+    with h5py.File(out, "w") as file:
         x = file.create_dataset("X", shape, np.float32)
         y = file.create_dataset("y", shape[:1], np.int64)
         for block in rows.pieces(piece):
@@ -168,7 +171,7 @@ def _write_sparse(counted: _Counted, out: Path) -> int:
     import h5py  # loads a library of its own
 
     rows = counted.rows
-    with appearing(out) as temporary, h5py.File(temporary, "w") as file:
+    with h5py.File(out, "w") as file:
         group = file.create_group("X")
         group.attrs["encoding-type"] = "csr_matrix"
         group.attrs["shape"] = (rows.n_rows, rows.shape.n_features)

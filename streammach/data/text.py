@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from streammach.data.source import Source
 from streammach.data.text_rows import NEWLINE, ReadAs, Slot, TextPiece, TextReader
 from streammach.errors import DataError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
 from streammach.rows.words import PADDING
 
@@ -27,6 +28,17 @@ GZIP_ERRORS = (EOFError, zlib.error, igzip.BadGzipFile)
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 STANDARD_INPUT = Path("-")
+
+
+def is_piped(path: Path) -> bool:
+    """Return whether a path is standard input, a pipe or a device: text that is read once."""
+    if path == STANDARD_INPUT:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def xmc_header(line: bytes) -> tuple[int, int, int] | None:
@@ -58,8 +70,8 @@ class RawFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
-        piped = path == STANDARD_INPUT
-        self._file = io.FileIO(0 if piped else path, "rb", closefd=not piped)
+        standard = path == STANDARD_INPUT
+        self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
         self._head = b""
         self.n_bytes = 0
         self.crc = google_crc32c.Checksum()
@@ -104,13 +116,13 @@ class TextSource(Source[TextPiece]):
     Parameters
     ----------
     path : Path
-        The file, plain or gzip; ``-`` is standard input, which can be read once.
+        The file, plain or gzip; standard input and pipes can be read once.
     form : str
         ``vw``, ``svmlight`` or ``xmc``.
     first_label : bool
         Whether a row with several labels counts under the first one; such rows are bad otherwise.
     raw : RawFile, optional
-        Standard input, if it was opened already.
+        The pipe, if it was opened already.
     """
 
     def __init__(
@@ -125,8 +137,8 @@ class TextSource(Source[TextPiece]):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the file; 0 for standard input."""
-        return 0 if self.path == STANDARD_INPUT else super().n_bytes
+        """Bytes of the file; 0 for a pipe."""
+        return 0 if is_piped(self.path) else super().n_bytes
 
     @property
     def fingerprint(self) -> dict[str, str | int]:
@@ -146,7 +158,7 @@ class TextSource(Source[TextPiece]):
         """
         done = 0
         try:
-            raw = self._raw if self.path == STANDARD_INPUT and self._raw else RawFile(self.path)
+            raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
             self._raw = raw
             with raw:
                 for slot, size, base in self._whole_lines(raw.text()):

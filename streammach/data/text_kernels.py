@@ -50,7 +50,8 @@ DONE, GROW, FULL, BAD = 0, 1, 2, 3
 # Places in Parsed.state.
 ROWS, VALUES, LINE, HARD, UNKNOWN, REASON, FROM, TO = range(8)
 FIRST, MOST_COLUMNS, MOST_LABELS = 8, 9, 10  # options: first of several labels, XMC's numbers or 0
-N_STATE = 11
+TAG_FROM, TAG_TO = 11, 12  # of the row that is read
+N_STATE = 13
 # Why a row is bad.
 REASONS = {
     1: "the line has no label",
@@ -97,19 +98,21 @@ class Parsed(NamedTuple):
     """Rows of one block of text, in arrays of fixed room, and scratch for the row being read.
 
     ``labels`` int32, ``weights`` float32 and ``places`` int64 (rows,), the byte of the text where a
-    row's line starts; ``indptr`` int64 (rows + 1,); ``features`` int32 and ``values`` float32
-    (values,). Scratch: ``keys`` uint64 (values, 3) hash and first words of a name, ``spans`` int64
-    (values,) its start, namespace (20 bits) and length (12), the last two as a slot of names has
-    them. ``hard`` int64 (values, 3): place among the values, start and end of numbers that need
-    Python's own rounding, ``scales`` float64 (values,) their factors. ``short`` int32 (256,) keeps
-    the ids of namespaces of one byte, ``direct`` int32 (numbers,) those of names without one that
-    are numbers, -1 where not met: looking these up misses the cache less. ``state`` int64 (11,)
-    holds the counters and options above.
+    row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; ``indptr`` int64
+    (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
+    (values, 3) hash and first words of a name, ``spans`` int64 (values,) its start, namespace (20
+    bits) and length (12), the last two as a slot of names has them. ``hard`` int64 (values, 3):
+    place among the values, start and end of numbers that need Python's own rounding, ``scales``
+    float64 (values,) their factors. ``short`` int32 (256,) keeps the ids of namespaces of one byte,
+    ``direct`` int32 (numbers,) those of names without one that are numbers, -1 where not met:
+    looking these up misses the cache less. ``state`` int64 (13,) holds the counters and options
+    above.
     """
 
     labels: NDArray[np.int32]
     weights: NDArray[np.float32]
     places: NDArray[np.int64]
+    tags: NDArray[np.int64]
     indptr: NDArray[np.int64]
     features: NDArray[np.int32]
     values: NDArray[np.float32]
@@ -163,12 +166,13 @@ def token_end(text: Array, p: int, stop: int) -> Any:
 
 
 @kernel(fastmath=False)
-def vw_head(text: Array, p: int, label_needed: bool) -> Any:
+def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
     """Read what stands before the first ``|``: label start and end, weight, position, reason.
 
-    The label is empty where there is none and none is needed.
+    The label is empty where there is none and none is needed. A tag's place goes to `state`.
     """
     start = p
+    state[TAG_FROM] = state[TAG_TO] = 0
     end = token_end(text, p, BAR)
     if text[end] == BAR or text[start] == QUOTE:  # no label, perhaps a tag
         if label_needed:
@@ -185,7 +189,11 @@ def vw_head(text: Array, p: int, label_needed: bool) -> Any:
         if text[p] < SPACE:
             return start, end, weight, p, NO_BAR if text[p] == NEWLINE else CONTROL
         q = token_end(text, p, BAR)
-        if text[p] != QUOTE and text[q] != BAR:  # importance, then a base that is not used
+        if text[p] == QUOTE or text[q] == BAR:
+            state[TAG_FROM], state[TAG_TO] = p + (text[p] == QUOTE), q
+            if q - state[TAG_FROM] > MAX_NAME:
+                return p, q, weight, p, TOO_LONG
+        else:  # importance, then a base that is not used
             value, stop, reason, _ = long_number(text, p)
             if reason != OK or stop != q or not 0.0 <= value < MAX_FLOAT32 or numbers > 1:
                 return p, q, weight, p, BAD_WEIGHT
@@ -527,7 +535,7 @@ def parse(
         if svmlight:
             start, stop, p, reason = svmlight_head(text, p, out.state)
         else:
-            start, stop, weight, p, reason = vw_head(text, p, label_needed)
+            start, stop, weight, p, reason = vw_head(text, p, label_needed, out.state)
         if reason == OK and stop - start > MAX_NAME:
             reason = TOO_LONG
         code = DONE if reason == OK else BAD
@@ -547,6 +555,7 @@ def parse(
             out.state[REASON], out.state[FROM], out.state[TO] = reason, bad_from, bad_to
             return code, line
         out.labels[n], out.weights[n], out.places[n] = label, weight, line
+        out.tags[n, 0], out.tags[n, 1] = out.state[TAG_FROM], out.state[TAG_TO]
         out.indptr[n + 1] = z + kept
         out.state[ROWS], out.state[VALUES] = n + 1, z + kept
         out.state[UNKNOWN] += count - kept

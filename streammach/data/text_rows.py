@@ -30,6 +30,7 @@ from streammach.data.text_kernels import (
 )
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
+from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.rows.words import PADDING
 
@@ -131,7 +132,7 @@ class TextReader:
         out.state[MOST_COLUMNS] = self._read_as.most_columns
         out.state[MOST_LABELS] = self._read_as.most_labels
         bad = self._parse(piece, out)
-        block = _taken(piece.slot.text, piece.base, out)
+        block = _taken(piece.slot.text, piece.base, out, bad)
         return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]))
 
     def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
@@ -170,6 +171,7 @@ def room_for(text_bytes: int) -> Parsed:
         np.empty(n, np.int32),
         np.empty(n, np.float32),
         np.empty(n, np.int64),
+        np.empty((n, 2), np.int64),
         np.zeros(n + 1, np.int64),
         np.empty(n, np.int32),
         np.empty(n, np.float32),
@@ -191,11 +193,12 @@ def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
         clean(text[start:stop].tobytes(), 60),
         int(out.state[LINE]) + 1,
         start - position + 1,
+        int(out.state[ROWS]),
     )
 
 
-def _taken(text: NDArray[np.uint8], base: int, out: Parsed) -> RowBlock:
-    """Return the rows read, with the numbers rounded that the kernel left to Python."""
+def _taken(text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow]) -> RowBlock:
+    """Return the rows read, with the values rounded that the kernel left to Python."""
     n_hard = int(out.state[HARD])
     hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
     for (value, start, stop), scale in zip(hard, scales, strict=True):
@@ -208,4 +211,16 @@ def _taken(text: NDArray[np.uint8], base: int, out: Parsed) -> RowBlock:
         out.labels[:n],
         out.weights[:n],
         out.places[:n] + base,
+        np.arange(n) + np.searchsorted([row.before for row in bad], np.arange(n), "right"),
+        _tags(text, out.tags[:n]),
     )
+
+
+def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:
+    """Return the tags of rows, of which `spans` int64 (n, 2) says where they start and end."""
+    ends = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
+    if not ends[-1]:
+        return None
+    data = np.empty(int(ends[-1]), np.uint8)
+    copy_texts(text, spans[:, 0], ends, data)
+    return Texts(ends, data)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streammach.data.zarr_metadata import MAX_CHUNK_BYTES, ArrayFacts, Chain, Shards
 from streammach.errors import DataError, clean
-from streammach.files import disk_error
+from streammach.files.reading import disk_error
 
 ABSENT = 2**64 - 1
 KEPT_BYTES = 64 << 20  # of decoded chunks

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streammach.errors import DataError, StreammachError, clean
-from streammach.files import disk_error, read_small
+from streammach.files.reading import disk_error, read_small
 from streammach.spec import from_json
 
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members

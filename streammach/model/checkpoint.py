@@ -9,7 +9,9 @@ import msgspec
 from numpy.typing import NDArray
 
 from streammach.errors import DiskError, MismatchError, ModelError, clean
-from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
+from streammach.files.folders import commit_folder, make_folder, remove_folder
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
 from streammach.model.model import check_finite
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
 from streammach.spec import from_json, to_json

@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DiskError, DivergedError, ModelError, clean
-from streammach.files import commit_folder, make_folder, read_small, remove_folder, write_atomic
+from streammach.files.destinations import Destination
+from streammach.files.folders import make_folder
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
 from streammach.model.coding import Coded, How, decode, encode
+from streammach.model.ours import DOCUMENT, MAX_DOCUMENT, MODEL, TENSORS
 from streammach.model.tensors import (
     COPY_AGAIN,
     TensorFile,
@@ -22,13 +26,15 @@ from streammach.model.tensors import (
     write_tensors,
 )
 from streammach.rows.names import Names
+from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec import ModelSpec, Ranker, TrainSpec, from_json, to_json
 
 FORMAT = 1
 CODED_FORMAT = 2  # some arrays are coded: models that were made smaller
+COLUMNS_FORMAT = 3  # coded or not, of rows of a matrix, whose columns are remembered
+FORMATS = (FORMAT, CODED_FORMAT, COLUMNS_FORMAT)
 COUNTS = "count_"  # before the names of the counts' arrays
-DOCUMENT, TENSORS = "model.json", "model.safetensors"
-MAX_DOCUMENT = 4 << 20
+COLUMNS = "feature_columns"
 Stored = Literal["float32", "float16", "int8", "int4"]
 WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
 
@@ -78,6 +84,8 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         Type of the weights in the file of a model that was made smaller.
     coded : dict of str to Coded
         Its arrays that do not lie there as they are.
+    n_columns : int
+        Columns of the matrix that was trained on; 0 without one.
     """
 
     format: int
@@ -95,6 +103,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     tensors: TensorFile
     stored: Stored | None = None
     coded: dict[str, Coded] = {}
+    n_columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,8 @@ class Model:
     stored : str or None
         Type of the weights in the file of a model that was made smaller: ``float16`` ones are
         float32 in memory, ``int4`` ones int8 from -7 to 7. Its arrays are coded; None otherwise.
+    columns : TrainedColumns
+        The columns of the matrix that was trained on.
     """
 
     spec: ModelSpec
@@ -153,6 +164,7 @@ class Model:
     hashed_weight: float = 0.0
     scale: NDArray[np.float32] | None = None
     stored: Stored | None = None
+    columns: TrainedColumns = NO_COLUMNS
 
     @property
     def n_bytes(self) -> int:
@@ -183,28 +195,33 @@ class Model:
         """The ranking whose scores the calibration turns into probabilities."""
         return "logsum" if self.counts is None else "blend"
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model into a folder, which appears whole and replaces an older one.
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the model into a folder, which appears whole.
+
+        Parameters
+        ----------
+        folder : path-like
+            The folder.
+        force : bool
+            Whether a model that is there may be replaced.
 
         Raises
         ------
+        UsageError
+            If the folder exists and may not be replaced.
         DivergedError
             If a weight is not finite; nothing is written.
         DiskError
             If it cannot be written.
         """
         check_finite(self.arrays())
-        target = Path(folder)
-        partial = target.with_name(f".{target.name}.partial")
-        remove_folder(partial)
-        make_folder(partial)
-        try:
+        destination = Destination(Path(folder), MODEL, force=force)
+        with destination.scratch() as partial:
+            make_folder(partial)
             arrays, coded = self._coded()
             tensors = write_tensors(partial / TENSORS, arrays)
             write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
-            commit_folder(partial, target)
-        finally:
-            remove_folder(partial)
+            destination.take(partial)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names in the file."""
@@ -212,6 +229,7 @@ class Model:
             "label_offsets": self.labels.offsets, "label_bytes": self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **{COUNTS + name: array for name, array in (self.counts or {}).items()}, **self.hashed,
+            **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
         }  # fmt: skip
 
     def file_bytes(self) -> int:
@@ -233,11 +251,15 @@ class Model:
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
 
     def _document(self, tensors: TensorFile, coded: dict[str, Coded]) -> Document:
+        form = CODED_FORMAT if coded else FORMAT
+        if self.columns.n_columns:
+            form = COLUMNS_FORMAT
         return Document(
-            CODED_FORMAT if coded else FORMAT, self.spec, self.training, self.dense,
+            form, self.spec, self.training, self.dense,
             self.estimator, self.calibration,
             None if self.counts is None else self.hashed_weight, self.store, self.labels.kind,
             self.features.kind, self.majority, self.validation, tensors, self.stored, coded,
+            self.columns.n_columns,
         )  # fmt: skip
 
     @classmethod
@@ -283,6 +305,7 @@ class Model:
             _names(arrays, "feature", document.feature_kind),
             arrays["weights"], arrays["bias"], _counts(arrays, document, clean(folder, 300)),
             document.hashed_weight or 0.0, arrays.get("scale"), document.stored,
+            TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -317,9 +340,11 @@ def _read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
         found = content.get("format")
-        if found not in (FORMAT, CODED_FORMAT):
-            what = f"the model's format is {clean(found)}, this release reads {FORMAT} and"
-            raise ModelError(f"{what} {CODED_FORMAT}", path=place)
+        if found not in FORMATS:
+            known = f"{', '.join(map(str, FORMATS[:-1]))} and {FORMATS[-1]}"
+            raise ModelError(
+                f"the model's format is {clean(found)}, this release reads {known}", path=place
+            )
         return msgspec.convert(content, Document)
     except (ValueError, DiskError) as error:
         if isinstance(error, ModelError):

@@ -136,6 +136,7 @@ def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
         features=replace(names, kind=model.features.kind), weights=model.weights[chosen],
+        columns=model.columns.of(chosen),
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.files import PIECE, Writer, crc32c, disk_error, file_pieces, in_pieces
+from streammach.files.reading import PIECE, crc32c, disk_error, file_pieces, in_pieces
+from streammach.files.writing import Writer
 from streammach.spec import from_json
 
 DTYPES = {

@@ -17,7 +17,9 @@ import numpy as np
 import platformdirs
 
 from streammach.errors import DiskError
-from streammach.files import make_folder, read_small, write_atomic
+from streammach.files.folders import make_folder
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
 
 REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
 FEATURES, COLUMNS, ROWS, ROW_VALUES = 20_000, 512, 512, 30

@@ -13,6 +13,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
 from streammach.model.model import Calibration
 from streammach.prediction.inputs import Seen, rows_of
@@ -162,7 +163,7 @@ def evaluate(
     predictor: Predictor,
     path: str | os.PathLike[str],
     *,
-    form: str | None = None,
+    options: SourceOptions = GUESSED,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Evaluation:
     """Return what a model reaches on a store or a labelled text.
@@ -174,9 +175,9 @@ def evaluate(
     predictor : Predictor
         The model with its estimator.
     path : path-like
-        A store, or VW or svmlight text.
-    form : str, optional
-        Format of a text; guessed otherwise.
+        A store, or a labelled file of any format that can be converted.
+    options : SourceOptions, optional
+        How a file is read, and where its labels are; guessed otherwise.
     progress : callable, optional
         Called with (stage, done, 0).
 
@@ -189,7 +190,7 @@ def evaluate(
     seen = Seen()
     counts = dict.fromkeys(PLACES, 0)
     loss, majority = 0.0, 0
-    for block in rows_of(Path(path), predictor.model, seen, form=form):
+    for block in rows_of(Path(path), predictor.model, seen, options):
         found, loss_sum = _block_figures(predictor, block)
         for place in PLACES:
             counts[place] += found[place]

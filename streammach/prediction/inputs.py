@@ -1,18 +1,20 @@
-"""Rows to predict, from a store or a text file, with the ids of a model."""
+"""Rows to predict, from a store or a file, with the ids of a model."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
-from streammach.data.source_options import SourceOptions
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
+from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
@@ -20,6 +22,7 @@ from streammach.rows.finish import finished
 from streammach.rows.vocabulary import Vocabulary
 
 READ_VALUES = 1 << 20
+READ_ROWS = 1 << 14
 
 
 @dataclass
@@ -46,21 +49,45 @@ def is_store(path: Path) -> bool:
     return path.is_dir() and not is_matrix_folder(path)
 
 
+def source_order(path: Path) -> tuple[int, int] | None:
+    """Return a store's rows and the largest number that one of them can have.
+
+    None where rows come in the order of their numbers: from all files, and from stores of a format
+    that does not know it, of which it is said.
+    """
+    if is_piped(path) or not is_store(path):
+        return None
+    with Dataset.open(path) as dataset:
+        if not dataset.numbered:
+            warnings.warn(
+                f"a store of format {dataset.root.format} does not know the order of its source: "
+                f"rows come in the store's, {clean(path)}. Convert it again for that of the source",
+                stacklevel=2,
+            )
+            return None
+        return dataset.n_rows, max(sum(dataset.root.source_rows) - 1, 0)
+
+
 def rows_of(
-    path: Path, model: Model, seen: Seen, *, form: str | None = None, label_needed: bool = True
+    path: Path,
+    model: Model,
+    seen: Seen,
+    options: SourceOptions = GUESSED,
+    *,
+    label_needed: bool = True,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of an input with the model's ids, in the input's order.
+    """Yield the rows of an input with the model's ids, their numbers and tags, as they lie there.
 
     Parameters
     ----------
     path : Path
-        A store, or a file of any format that can be converted.
+        A store, or a file of any format that can be converted; ``-`` is text on standard input.
     model : Model
         Its labels and features give the ids; a class that it does not know is -1.
     seen : Seen
         Counts what is met.
-    form : str, optional
-        Format of a file.
+    options : SourceOptions
+        How a file is read.
     label_needed : bool
         Whether a row of text without a label is bad.
 
@@ -69,13 +96,15 @@ def rows_of(
     UsageError, DataError, StoreError, DiskError
         If the input cannot be read.
     """
-    if not path.exists():
+    piped = is_piped(path)
+    if not piped and not path.exists():
         raise UsageError("there is no such store or file", path=clean(path, 300))
-    blocks = (
-        _store_rows(path, model, seen)
-        if is_store(path)
-        else _text_rows(path, model, seen, form, label_needed)
-    )
+    if not piped and is_store(path):
+        if options != GUESSED:
+            raise UsageError("a store needs no options of files", path=clean(path, 300))
+        blocks = _store_rows(path, model, seen)
+    else:
+        blocks = _file_rows(path, model, seen, options, label_needed)
     for block in blocks:
         seen.rows += block.n_rows
         seen.unseen_labels += int((block.labels < 0).sum())
@@ -89,20 +118,24 @@ def _store_rows(path: Path, model: Model, seen: Seen) -> Iterator[RowBlock]:
         )
         labels = None if dataset.digest == model.store else model.labels.ids_of(dataset.labels)
         same = features is None or np.array_equal(features, np.arange(len(features)))
-        step = max(1, READ_VALUES * dataset.n_rows // dataset.nnz)
+        step = min(max(1, READ_VALUES * dataset.n_rows // dataset.nnz), READ_ROWS)
         for start in range(0, dataset.n_rows, step):
-            block = dataset.rows(start, min(start + step, dataset.n_rows))
+            stop = min(start + step, dataset.n_rows)
+            block = dataset.rows(start, stop)
             done = finished(block, None if same else features, labels)
             seen.unknown_values += block.nnz - done.nnz
-            yield done
+            numbers, tags = dataset.origins(start, stop)
+            yield replace(done, numbers=numbers, tags=tags)
 
 
-def _text_rows(
-    path: Path, model: Model, seen: Seen, form: str | None, label_needed: bool
+def _file_rows(
+    path: Path, model: Model, seen: Seen, options: SourceOptions, label_needed: bool
 ) -> Iterator[RowBlock]:
-    vocabulary = Vocabulary(model.labels, model.features, add_labels=False, add_features=False)
+    vocabulary = Vocabulary(
+        model.labels, model.features, add_labels=False, add_features=False, columns=model.columns
+    )
     bad_rows = BadRows()
-    source = open_source(path, SourceOptions(form))
+    source = open_source(path, options)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         yield finished(block)
     seen.unknown_values += bad_rows.unknown_values

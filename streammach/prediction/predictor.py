@@ -1,48 +1,31 @@
-"""Exact top-k predictions of a model: for rows in memory, or streamed over a store or a text."""
+"""Exact top-k predictions of a model: for rows in memory, or streamed over a store or a file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.backends.base import open_to_predict
 from streammach.counts.scores import CountScorer, CountWeights
-from streammach.errors import DataError, UsageError, clean
+from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.errors import UsageError, clean
 from streammach.machine import cores
 from streammach.model.model import Model
-from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.inputs import Seen, rows_of, source_order
+from streammach.prediction.matrices import MatrixRows
+from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, Ranker
 
 ESTIMATORS: tuple[Estimator, ...] = ("logsum", "mean", "median", "min")
 RANKERS: tuple[Ranker, ...] = ("blend", *ESTIMATORS)
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The best classes of some rows.
-
-    Attributes
-    ----------
-    first_row : int
-        Number of the first row in the input, from 0.
-    ids : int64 (n, k)
-        Class ids, best first.
-    scores : float32 (n, k)
-        Their scores by the estimator.
-    """
-
-    first_row: int
-    ids: NDArray[np.int64]
-    scores: NDArray[np.float32]
+ORDER_BYTES = 64 << 20  # of predictions that are held while they are brought into order
 
 
 class Predictor:
@@ -98,18 +81,28 @@ class Predictor:
             threads=threads or cores(),
             weights=model.hashed,
         )
+        self._matrices = MatrixRows(model.features, model.columns)
 
     def topk(
-        self, rows: RowBlock | NDArray[Any] | Any, k: int = 5
+        self,
+        rows: RowBlock | NDArray[Any] | Any,
+        k: int = 5,
+        *,
+        columns: Sequence[str | int | bytes] | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, best first.
 
         Parameters
         ----------
-        rows : RowBlock, scipy sparse matrix or array (n, d)
-            Rows with the model's features as columns, before its transform.
+        rows : scipy sparse matrix, array (n, columns) or RowBlock
+            Rows before the model's transform. Columns are those of the matrix that was trained on,
+            in its order, those without a value too; of a model of svmlight or XMC text they are
+            numbered from 0 as there. A block has the model's ids.
         k : int
             How many; all classes if there are fewer.
+        columns : sequence, optional
+            A name for each column of the matrix, in any order, and other ones than in training:
+            features as the model lists them. Needed for a model of text whose features have names.
 
         Returns
         -------
@@ -122,9 +115,9 @@ class Predictor:
         Raises
         ------
         DataError
-            If the number of columns is wrong or a value is not finite.
+            If columns cannot be told apart, or a value is not finite.
         """
-        block = rows if isinstance(rows, RowBlock) else as_block(rows, self.model.spec.n_features)
+        block = rows if isinstance(rows, RowBlock) else self._matrices.block(rows, columns)
         ids, scores = self.topk_ids(block, k)
         return self.labels(ids), scores
 
@@ -143,19 +136,22 @@ class Predictor:
         path: str | os.PathLike[str],
         k: int = 5,
         *,
-        form: str | None = None,
+        options: SourceOptions = GUESSED,
         seen: Seen | None = None,
     ) -> Iterator[Predictions]:
-        """Yield the best classes of every row of a store or text, in its order, in bounded memory.
+        """Yield the best classes of every row of a store or file in bounded memory.
+
+        Rows come in the order of the source, those of a store in that of what it was converted
+        from, with the number that they had there.
 
         Parameters
         ----------
         path : path-like
-            A store, or VW or svmlight text whose rows need no labels.
+            A store, or a file of any format that can be converted; rows need no labels.
         k : int
             How many classes a row.
-        form : str, optional
-            Format of a text; guessed otherwise.
+        options : SourceOptions, optional
+            How a file is read; guessed otherwise.
         seen : Seen, optional
             Counts rows and what the model does not know.
 
@@ -164,12 +160,18 @@ class Predictor:
         UsageError, DataError, StoreError, DiskError
             If the input cannot be read.
         """
-        first = 0
-        rows = rows_of(Path(path), self.model, seen or Seen(), form=form, label_needed=False)
-        for block in rows:
-            ids, scores = self.topk_ids(block, k)
-            yield Predictions(first, ids, scores)
-            first += block.n_rows
+        place, k = Path(path), min(k, self.model.spec.n_classes)
+        found = self._predicted(place, k, options, seen or Seen())
+        order = source_order(place)
+        yield from found if order is None else in_source_order(found, *order, k, ORDER_BYTES)
+
+    def _predicted(
+        self, path: Path, k: int, options: SourceOptions, seen: Seen
+    ) -> Iterator[Predictions]:
+        """Yield the best classes of rows as they lie in the input."""
+        for block in rows_of(path, self.model, seen, options, label_needed=False):
+            assert block.numbers is not None
+            yield Predictions(block.numbers, *self.topk_ids(block, k), block.tags)
 
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data."""
@@ -192,32 +194,3 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def as_block(rows: Any, n_features: int) -> RowBlock:
-    """Return a matrix as rows without labels.
-
-    Parameters
-    ----------
-    rows : scipy sparse matrix or array (n, d)
-        The matrix.
-    n_features : int
-        d.
-
-    Raises
-    ------
-    DataError
-        If it does not have d columns or a value is not finite.
-    """
-    matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
-    if matrix.ndim != 2 or matrix.shape[1] != n_features:
-        raise DataError(f"rows have the shape {matrix.shape}, not (n, {n_features})")
-    matrix.sum_duplicates()
-    if not np.isfinite(matrix.data).all():
-        raise DataError("a value is not a finite float32")
-    return RowBlock(
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int32),
-        matrix.data,
-        np.full(matrix.shape[0], -1, np.int32),
-    )

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 
+from streammach.errors import DiskError
+from streammach.files.destinations import Product, not_regular
+from streammach.files.reading import read_small
 from streammach.report.drawing import Plot
 
 STYLE = """
@@ -29,6 +33,25 @@ summary { cursor: pointer; font-size: .85rem; color: #555; }
 """
 
 
+MAX_PAGE = 256 << 20
+MARK = '<meta name="generator" content="streammach">'
+
+
+def _foreign(path: Path) -> str | None:
+    """Return why a file is not a page of ours; None if it is."""
+    why = not_regular(path)
+    if why is not None:
+        return why
+    try:
+        ours = MARK.encode() in read_small(path, MAX_PAGE)[:1000]
+    except DiskError:
+        ours = False
+    return None if ours else "it is no page that streammach made"
+
+
+PAGE = Product("a page", _foreign)
+
+
 def page(title: str, parts: Iterable[str]) -> str:
     """Return a whole document.
 
@@ -42,6 +65,7 @@ def page(title: str, parts: Iterable[str]) -> str:
     body = "\n".join(part for part in parts if part)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{MARK}\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<h1>{text(title)}</h1>\n{body}\n</body>\n</html>\n"

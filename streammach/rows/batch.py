@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log1p, sqrt
 from typing import Any
 
@@ -224,7 +224,7 @@ def transformed(block: RowBlock, transform: Transform) -> RowBlock:
     """Return the same rows with float32 values after the transform."""
     values = np.empty(block.nnz, np.float32)
     transform_rows(block.indptr, block.values, TRANSFORMS[transform], values)
-    return RowBlock(block.indptr, block.features, values, block.labels, block.weights, block.places)
+    return replace(block, values=values)
 
 
 @kernel(inline=True)

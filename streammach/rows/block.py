@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
 
@@ -27,7 +29,12 @@ class RowBlock:
     weights : float32 (n,) or None
         Importance of each row; None where all are 1.
     places : int64 (n,) or None
-        Where each row stood in its source; None where that is not known.
+        Where each row stood in its source: a byte of the text, or a row of the matrix; None where
+        that is not known.
+    numbers : int64 (n,) or None
+        Number of each row among those of its source, from 0; None where that is not known.
+    tags : Texts or None
+        The tag of each row, empty where it has none; None where no row has one.
     """
 
     indptr: NDArray[np.int64]
@@ -36,6 +43,8 @@ class RowBlock:
     labels: NDArray[np.int32]
     weights: NDArray[np.float32] | None = None
     places: NDArray[np.int64] | None = None
+    numbers: NDArray[np.int64] | None = None
+    tags: Texts | None = None
 
     @property
     def n_rows(self) -> int:
@@ -57,4 +66,27 @@ class RowBlock:
             self.labels[start:stop],
             None if self.weights is None else self.weights[start:stop],
             None if self.places is None else self.places[start:stop],
+            None if self.numbers is None else self.numbers[start:stop],
+            None if self.tags is None else self.tags.part(start, stop),
+        )
+
+    def numbered(self, before: int) -> RowBlock:
+        """Return the rows with numbers that are so much larger."""
+        assert self.numbers is not None
+        return replace(self, numbers=self.numbers + before)
+
+    def take(self, chosen: NDArray[np.int64]) -> RowBlock:
+        """Return copies of the chosen rows, in that order."""
+        lengths = np.diff(self.indptr)[chosen]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        values = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
+        return RowBlock(
+            indptr,
+            self.features[values],
+            self.values[values],
+            self.labels[chosen],
+            None if self.weights is None else self.weights[chosen],
+            None if self.places is None else self.places[chosen],
+            None if self.numbers is None else self.numbers[chosen],
+            None if self.tags is None else self.tags.take(chosen),
         )

@@ -8,12 +8,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.names import Names, NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.names import (
+    SEPARATOR,
+    Names,
+    NameTable,
+    find,
+    find_or_add,
+    hash_name,
+    padded,
+)
+from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
 NOT_YET = -2
 DIGITS = 20  # of the largest int64
+
+
+def trained_columns(features: Names, n_columns: int, names: Names | None) -> TrainedColumns:
+    """Return what is remembered of the columns of a matrix.
+
+    Columns that share a name cannot be told by their places: then nothing is remembered.
+
+    Parameters
+    ----------
+    features : Names
+        The features that they became.
+    n_columns : int
+        How many there are.
+    names : Names or None
+        Their names if these are not their numbers.
+    """
+    if names is None:
+        return TrainedColumns(n_columns)
+    vocabulary = Vocabulary(features=features, add_features=False)
+    ids = Columns(n_columns, names).ids(vocabulary, np.arange(n_columns))
+    positions = np.full(len(features), -1, np.int32)
+    known = np.flatnonzero(ids >= 0)
+    positions[ids[known]] = known
+    if np.count_nonzero(positions >= 0) < len(known):
+        return NO_COLUMNS
+    return TrainedColumns(n_columns, positions)
+
+
+def ids_by_number(features: Names, n_columns: int) -> NDArray[np.int32]:
+    """Return the ids of the features that are named by the numbers of columns: int32 (n,)."""
+    vocabulary = Vocabulary(features=features, add_features=False)
+    return Columns(n_columns).ids(vocabulary, np.arange(n_columns))
+
+
+def ids_by_name(features: Names, names: Names) -> NDArray[np.int32]:
+    """Return the ids of features by name, as they are listed or as a column was called.
+
+    Returns
+    -------
+    int32 (len(names),)
+        -1 where there is no such feature.
+    """
+    ids = features.ids_of(names)
+    left = [i for i in np.flatnonzero(ids < 0).tolist() if SEPARATOR in names.raw(i)]
+    if left:
+        ids[left] = features.ids_of(Names.of([b"^" + names.raw(i) for i in left]))
+    return ids
 
 
 class Columns:

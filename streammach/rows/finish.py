@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def finished(
     classes = block.labels
     if labels is not None:
         classes = np.where(classes >= 0, labels[np.maximum(classes, 0)], -1).astype(np.int32)
-    return RowBlock(ends, ids, values, classes, block.weights, block.places)
+    return replace(block, indptr=ends, features=ids, values=values, labels=classes)
 
 
 @kernel()

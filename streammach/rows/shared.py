@@ -56,7 +56,9 @@ class LocalNames:
         if alone:
             self.vocabulary = whole
             return
-        self.vocabulary = Vocabulary(add_labels=whole.add_labels, add_features=whole.add_features)
+        self.vocabulary = Vocabulary(
+            add_labels=whole.add_labels, add_features=whole.add_features, columns=whole.columns
+        )
         if not whole.add_labels:
             self.vocabulary.labels = whole.labels
         if not whole.add_features:

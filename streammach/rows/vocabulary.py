@@ -22,6 +22,7 @@ from streammach.rows.names import (
     new_table,
     padded,
 )
+from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 
 class Vocabulary:
@@ -33,6 +34,8 @@ class Vocabulary:
         What is known from the start, numbered as there.
     add_labels, add_features : bool
         Whether names that are not known get the next ids; else they stay unknown.
+    columns : TrainedColumns
+        What is known of the columns of matrices.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class Vocabulary:
         *,
         add_labels: bool = True,
         add_features: bool = True,
+        columns: TrainedColumns = NO_COLUMNS,
     ) -> None:
+        self.columns = columns
         self.add_labels = add_labels
         self.add_features = add_features
         self.labels, self.spaces, self.features = new_table(), new_table(64, 1024), new_table()

@@ -32,6 +32,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import product
 from streammach.rows.namespaces import namespace_ids
 from streammach.spec import Plan, Transform
 from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
@@ -214,7 +215,10 @@ class Blender:
         """Learn feature and pair weights on counts alone, then fit everything together."""
         alone = self._counts_alone(table, grouped.weights, gains)
         scorer = CountScorer(weigh(table, alone, Learnt.nothing(), gains), self._plan.threads)
-        work = float(np.diff(table.starts) @ self._dataset.feature_counts) / self._dataset.n_rows
+        work = (
+            float(product(np.diff(table.starts), self._dataset.feature_counts))
+            / self._dataset.n_rows
+        )
         n_rows = int(min(self._dataset.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
         longest = self._dataset.facts.max_row_nnz
         learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)

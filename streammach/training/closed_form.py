@@ -19,7 +19,7 @@ from streammach.discriminant import Discriminant
 from streammach.prediction.evaluate import Measured
 from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import expanded, parts
+from streammach.rows.dense import expanded, parts, product
 from streammach.spec import Transform
 from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
 
@@ -157,7 +157,7 @@ def _hits(
 ) -> NDArray[np.int64]:
     """Return how many rows have their class first, and among the first five, for each share."""
     x = expanded(rows, len(trained[0]))
-    z, more = (x @ weights for weights, _ in (trained, closed))
+    z, more = (product(x, weights) for weights, _ in (trained, closed))
     z += trained[1]
     more += closed[1]
     both, hits = np.empty_like(z), np.empty((len(shares), 2), np.int64)

@@ -127,5 +127,5 @@ class Finish:
             {name: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for name, m in found.items()},
             dataset.labels, dataset.features, arrays["weights"], arrays["bias"],
             None if weights is None else weights.arrays(),
-            0.0 if weights is None else weights.hashed,
+            0.0 if weights is None else weights.hashed, columns=dataset.columns,
         )  # fmt: skip

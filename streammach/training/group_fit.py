@@ -9,6 +9,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
+from streammach.rows.dense import product
 
 # Where the fit starts: naive Bayes at a temperature that makes it about calibrated.
 SLOPE, MATCH, PENALTY, PRIOR, HASHED = 0.3, 2.7, 0.3, 0.3, 9.0
@@ -65,8 +66,8 @@ class Evidence:
         """
         w, g = x.astype(np.float32), self.n_groups
         n = 2 * g + 1
-        z = (self.counted.reshape(-1, n) @ w[:n]).reshape(self.repeated.shape)
-        z -= (self.groups @ w[n : n + g])[:, None] * self.log_values
+        z = product(self.counted.reshape(-1, n), w[:n]).reshape(self.repeated.shape)
+        z -= product(self.groups, w[n : n + g])[:, None] * self.log_values
         z += w[-2] * self.log_rows + w[-1] * self.hashed
         z[self.repeated] = REPEATED
         return z
@@ -190,7 +191,7 @@ class _Problem:
             mean = np.einsum("nm,nmc->nc", q, x)
             curvature[: self._n_counted] += np.einsum("nm,nmc->c", q, x * x) - (mean**2).sum(0)
         spread = (p * found.log_values**2).sum(1) - (p * found.log_values).sum(1) ** 2
-        curvature[self._n_counted : -2] = spread @ found.groups**2
+        curvature[self._n_counted : -2] = product(spread, found.groups**2)
         for at, x in ((-2, found.log_rows), (-1, found.hashed)):
             curvature[at] = ((p * x * x).sum(1) - (p * x).sum(1) ** 2).sum()
         steps: NDArray[np.float64] = self._active / np.sqrt(
@@ -207,13 +208,13 @@ class _Problem:
         p[np.arange(found.n_rows), found.place] -= 1
         gradient = np.concatenate(
             [
-                p.reshape(-1) @ self._flat,
-                -((p * found.log_values).sum(1) @ found.groups),
+                product(p.reshape(-1), self._flat),
+                -product((p * found.log_values).sum(1), found.groups),
                 [(p * found.log_rows).sum(), (p * found.hashed).sum()],
             ]
         ).astype(np.float64)
         pull = (x - self.start) / self._spread
-        total = losses.sum(dtype=np.float64) + STRENGTH / 2 * float(pull @ pull)
+        total = losses.sum(dtype=np.float64) + STRENGTH / 2 * float(product(pull, pull))
         return total, (gradient + STRENGTH * pull / self._spread) * scale
 
     def _probabilities(

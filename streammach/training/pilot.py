@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 from streammach.counts.footprint import pair_room
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
+from streammach.files.folders import make_folder, scratch, temporary_folder
 from streammach.machine import parse_seconds, time_text
 from streammach.planning.choose import plan
 from streammach.planning.cost import Cost, cost
@@ -94,8 +94,9 @@ def pilot(
     if len(rivals) < 2:
         return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))
     found: list[Pilot] = []
-    with tempfile.TemporaryDirectory(prefix="pilot-", dir=folder) as place:
-        run = _Pilots(dataset, made, training, options, Path(place), pace)
+    with temporary_folder() if folder is None else scratch(Path(folder) / "pilot") as place:
+        make_folder(place)
+        run = _Pilots(dataset, made, training, options, place, pace)
         for one in run.rounds(rivals, began + allowed, allowed):
             found.append(one)
             if told is not None:
@@ -223,9 +224,9 @@ class _Pilots:
             max_pairs=min(made.max_pairs, self._pairs(option, pair_room(sample.facts))),
         )  # fmt: skip
         gc.collect()  # weights of the one before
-        with tempfile.TemporaryDirectory(dir=self._folder) as out:
+        with scratch(self._folder / "run") as out:
             try:
-                run = self._training.run(made, sample, Path(out), seed=options.get("seed", 0))
+                run = self._training.run(made, sample, out, seed=options.get("seed", 0))
             except Interrupted as error:
                 hint = "The training has not begun; the same command starts the pilot anew."
                 raise Interrupted("interrupted in the pilot", hint=hint) from error

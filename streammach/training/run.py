@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 
 from streammach.errors import DiskError, MismatchError, UsageError, clean
-from streammach.files import read_small
+from streammach.files.destinations import Destination
+from streammach.files.reading import read_small
+from streammach.files.workplaces import Workplace
 from streammach.model.model import Model
+from streammach.model.ours import MODEL
 from streammach.spec import Plan, Ranker, TrainSpec, from_json
 
 MAX_DOCUMENT = 16 << 20
@@ -127,14 +130,20 @@ class Run:
         return cls(folder, plan, settings, result)
 
 
+def workplace(folder: str | os.PathLike[str]) -> Workplace:
+    """Return the place of a run; the plan tells one of an older release."""
+    return Workplace(Path(folder), "run", (PLAN,))
+
+
 def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
     """Return whether a folder holds a run already, finished or not.
 
     Raises
     ------
     UsageError
-        If it does, and the run is not to be resumed.
+        If it does, and the run is not to be resumed; or if the folder is somebody else's.
     """
+    workplace(folder).check()
     found = (Path(folder) / PLAN).exists()
     if found and not resume:
         raise UsageError(
@@ -142,7 +151,41 @@ def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
             path=clean(folder, 300),
             hint="Use --resume or another --out.",
         )
+    if (Path(folder) / "model").exists():
+        Destination(Path(folder) / "model", MODEL, force=True)
     return found
+
+
+def check_request(folder: str | os.PathLike[str], request: str) -> None:
+    """Refuse a run that was begun with another request; nothing is written.
+
+    Parameters
+    ----------
+    folder : path-like
+        The run.
+    request : str
+        Digest of what is asked for now.
+
+    Raises
+    ------
+    MismatchError
+        If it was.
+    """
+    place = Path(folder)
+    known = (workplace(place).facts() or {}).get("request")
+    if (place / SETTINGS).exists():
+        try:
+            known = from_json(read_small(place / SETTINGS, MAX_DOCUMENT), Settings).request
+        except ValueError as error:
+            raise MismatchError(
+                f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(place, 300)
+            ) from None
+    if known not in (None, request):
+        raise MismatchError(
+            "the run was started with another store, plan or options",
+            path=clean(place, 300),
+            hint="Use the same command as before, or another --out.",
+        )
 
 
 def planned(folder: str | os.PathLike[str]) -> Plan:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
+from contextlib import ExitStack
 from types import FrameType
-from typing import Any
 
 from streammach.errors import Interrupted
-
-STOPPING = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-EXIT_CODE = 130
+from streammach.processes import INTERRUPTED, handled
 
 
 class StopSignals:
@@ -24,16 +18,14 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: dict[int, Any] = {}
+        self._handled = ExitStack()
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in STOPPING}
+        self._handled.enter_context(handled(self._note))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._handled.close()
 
     def check(self) -> None:
         """Raise Interrupted if a signal came."""
@@ -42,5 +34,5 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            os._exit(EXIT_CODE)
+            os._exit(INTERRUPTED)
         self.requested = True

@@ -13,7 +13,10 @@ import msgspec
 
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
-from streammach.files import locked, make_folder, read_small, write_atomic
+from streammach.files.locks import locked
+from streammach.files.reading import read_small
+from streammach.files.workplaces import LOCK, Workplace
+from streammach.files.writing import write_atomic
 from streammach.machine import parse_size, reset_peak
 from streammach.planning.choose import plan
 from streammach.prediction.evaluate import evaluate
@@ -181,6 +184,8 @@ def sweep(
     """
     folder, tell = Path(out), told or (lambda found: None)
     with Dataset.open(store) as data:
+        place = Workplace(folder, "sweep", (SWEEP,))
+        place.check()
         asked = _asked(data, store, parse_size(memory), test, training, counts, seed)
         before = _before(folder, asked)
         plans, refused = _plans(data, asked, buckets, repetitions, threads)
@@ -188,9 +193,9 @@ def sweep(
             tell(one)
         if not plans:
             raise BudgetError(f"nothing of the grid fits; {refused[0].reason}", path="--memory")
-        make_folder(folder)
+        place.open()
         found = _joined(before, before.points, (*before.refused, *refused))
-        with locked(folder / ".lock", clean(folder)):
+        with locked(folder / LOCK, clean(folder)):
             for chosen in plans:
                 point = _known(found, chosen)
                 if point is None:

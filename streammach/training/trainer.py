@@ -15,7 +15,11 @@ import msgspec
 from streammach.backends.base import Backend, open_backend
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
-from streammach.files import check_free, locked, make_folder, read_small, sha256, write_atomic
+from streammach.files.folders import make_folder
+from streammach.files.locks import locked
+from streammach.files.reading import check_free, read_small, sha256
+from streammach.files.workplaces import LOCK
+from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.planning.schedule import EPOCHS
@@ -36,6 +40,8 @@ from streammach.training.run import (
     Run,
     Settings,
     begun,
+    check_request,
+    workplace,
 )
 from streammach.training.signals import StopSignals
 from streammach.training.trials import Search, Trial, couplings
@@ -166,18 +172,20 @@ class Trainer:
                 "the plan was made for another store", path=clean(dataset.path, 300)
             )
         begun(folder, resume=resume)
+        request = self._request(validation, hold_out_by)
+        check_request(folder, request)
         warm(
             self.plan, dataset.path, transform=self._transform, losses=self._losses,
             by=hold_out_by, validation=None if validation is None else os.fspath(validation),
         )  # fmt: skip
         make_folder(folder)
-        with locked(folder / ".lock", clean(folder)), StopSignals() as signals:
-            request = self._request(validation, hold_out_by)
+        with locked(folder / LOCK, clean(folder)), StopSignals() as signals:
+            check_request(folder, request)  # another process may have been here
             if resume and (folder / RESULT).exists():
-                run = Run.open(folder)
-                _same_request(run.settings, request, folder)
-                return run
+                return Run.open(folder)
             check_free(folder, self.plan.disk_bytes, "the run")
+            workplace(folder).open(request=request)
+            remove_temporaries(folder)
             write_atomic(folder / PLAN, to_json(self.plan))
             session = _Session(self, dataset, folder, signals)
             try:
@@ -195,15 +203,6 @@ class Trainer:
             self._rate, self._losses, str(validation), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
-
-
-def _same_request(settings: Settings, request: str, folder: Path) -> None:
-    if settings.request != request:
-        raise MismatchError(
-            "the run was started with another store, plan or options",
-            path=clean(folder, 300),
-            hint="Use the same command as before, or another --out.",
-        )
 
 
 class _Session:
@@ -266,9 +265,7 @@ class _Session:
         """Return what an earlier call decided, or decide it now."""
         path = self._folder / SETTINGS
         if path.exists():
-            settings = from_json(read_small(path, MAX_DOCUMENT), Settings)
-            _same_request(settings, request, self._folder)
-            return settings
+            return from_json(read_small(path, MAX_DOCUMENT), Settings)
         trainer = self._trainer
         choice = search.choose(
             trainer._spec, transform=trainer._transform, learning_rate=trainer._rate,
@@ -400,7 +397,7 @@ class _Session:
         model, reasons = Finish(
             self._dataset, self._plan, self._backend, held, spec, self._tell, self._stop_if_asked
         ).model()
-        model.save(self._folder / "model")
+        model.save(self._folder / "model", force=True)
         result = Result(
             history=progress.history,
             best_epoch=max(progress.best_epoch, 0),

@@ -8,17 +8,19 @@ training itself only loads it, so that its plan need not reckon with compilers.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
+import warnings
 from pathlib import Path
 
 import msgspec
 
 from streammach.counts.tile import MAX_CLASSES
-from streammach.files import sha256
+from streammach.errors import StreammachError
+from streammach.files.folders import temporary_folder
+from streammach.files.reading import sha256
 from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.spec import Coupling, Optimizer, Plan, Transform, to_json
+from streammach.processes import run
+from streammach.spec import Coupling, Optimizer, Plan, Transform
 
 WARMING = "STREAMMACH_WARMING"  # set for the other process, which must not start a third
 
@@ -61,7 +63,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the other process is told: stores, a kind, and the folder to work in."""
+    """What the other process is told: stores, a kind, and a folder in a scratch folder."""
 
     store: str
     validation: str | None
@@ -105,14 +107,12 @@ def warm(
     if mark.exists():
         return
     announce_compilation()
-    with tempfile.TemporaryDirectory(prefix="streammach-") as folder:
-        other = None if validation is None else os.path.abspath(validation)
-        order = Order(os.path.abspath(store), other, kind, folder)
-        done = subprocess.run(
-            [sys.executable, "-c", "from streammach.training.warmed import main; main()"],
-            input=to_json(order), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, WARMING: "1", "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-            check=False,
-        )  # fmt: skip
-    if done.returncode == 0:
-        mark.touch()
+    other = None if validation is None else os.path.abspath(validation)
+    try:
+        with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
+            order = Order(os.path.abspath(store), other, kind, str(folder))
+            run("streammach.training.warmed:train_a_little", order, patience=0.0, stdout=nowhere)
+    except StreammachError as error:
+        warnings.warn(f"kernels could not be compiled beforehand: {error}", stacklevel=2)
+        return
+    mark.touch()

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StreammachError
+from streammach.errors import Interrupted, StreammachError
 from streammach.planning.choose import plan
-from streammach.spec import from_json
-from streammach.training.run import MAX_DOCUMENT
+from streammach.processes import cleaned
 from streammach.training.trainer import Trainer
-from streammach.training.warm import Order
+from streammach.training.warm import WARMING, Order
 
 ROWS, HELD_OUT = 600, 200
 FEW_BUCKETS, MANY_BUCKETS = 16, 300  # codes of a byte, and of two
 REPETITIONS = 3
 
 
-def main() -> None:
-    """Train on a few rows as standard input tells; what was compiled is kept by then."""
-    order = from_json(sys.stdin.buffer.read(MAX_DOCUMENT), Order)
-    try:
-        train_a_little(order)
-    except StreammachError:  # too few rows for something; again it would be no better
-        return
-
-
 def train_a_little(order: Order) -> None:
-    """Train by a small plan of a kind on the first rows of a store."""
+    """Train by a small plan of a kind on the first rows of a store; all it compiles is kept.
+
+    Where there are too few rows for something, this is no error: again it would be no better.
+    """
+    os.environ[WARMING] = "1"  # this process starts no other one
+    place = Path(order.folder).parent
+    with cleaned(lambda: shutil.rmtree(place)):  # where the process that made it is gone
+        try:
+            _train(order)
+        except Interrupted:
+            raise
+        except StreammachError:
+            return
+
+
+def _train(order: Order) -> None:
     kind = order.kind
     with Dataset.open(order.store) as data:
         sample = data.first(ROWS)
@@ -47,6 +53,4 @@ def train_a_little(order: Order) -> None:
             transform=kind.transform or "auto",
             loss=kind.losses[0] if len(kind.losses) == 1 else "auto",
         )  # fmt: skip
-        trainer.fit(
-            sample, Path(order.folder) / "run", validation=order.validation, hold_out_by=kind.by
-        )
+        trainer.fit(sample, order.folder, validation=order.validation, hold_out_by=kind.by)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from streammach.cli.main import COMMANDS, main
+from streammach.prediction.output import cell
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
 
@@ -158,34 +159,34 @@ def test_evaluate_json_has_the_agreed_keys(job, capsys):
 
 def test_predict_writes_tab_separated_lines(job, capsys):
     code, out, _ = run(capsys, "predict", job / "run", job / "test.vw", "-k", 3)
-    lines = [line.split("\t") for line in out.splitlines()]
+    head, *lines = (line.split("\t") for line in out.splitlines())
     assert code == 0
+    assert head == ["row", "tag", "label_1", "score_1", "label_2", "score_2", "label_3", "score_3"]
     assert [int(line[0]) for line in lines] == list(range(200))
-    assert {len(line) for line in lines} == {7}
-    assert all(line[1].startswith("class-") for line in lines)
-    scores = [[float(x) for x in line[2::2]] for line in lines]
+    assert {(len(line), line[1]) for line in lines} == {(8, "")}
+    assert all(line[2].startswith("class-") for line in lines)
+    scores = [[float(x) for x in line[3::2]] for line in lines]
     assert all(s == sorted(s, reverse=True) for s in scores)
-    code, out, _ = run(
-        capsys, "predict", job / "run", job / "test.vw", "-k", 3, "--out", job / "p.tsv"
-    )
-    assert (job / "p.tsv").read_text() == "".join("\t".join(line) + "\n" for line in lines)
-    options = ["--out", job / "p2.tsv", "--json"]
+    predicted = ["predict", job / "run", job / "test.vw", "-k", 3, "--out", job / "p.tsv"]
+    assert run(capsys, *predicted)[0] == 0
+    assert (job / "p.tsv").read_text() == out
+    options = ["-k", 3, "--out", job / "p2.tsv", "--json"]
     document = json.loads(run(capsys, "predict", job / "run", job / "test.zarr", *options)[1])
     assert document["n_rows"] == 200
+    assert (job / "p2.tsv").read_text() == out  # in the order of the source
 
 
-def test_labels_with_tabs_stay_in_their_column(tiny, capsys):
-    from streammach.cli.predictions import _cell
-
-    assert _cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
-    assert _cell(b"\xff") == "\\xff"
+def test_labels_stay_in_their_column_and_send_nothing_to_a_terminal():
+    assert cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
+    assert cell(b"\xff") == "\\xff"
+    assert cell("\x1b[31m\u202e") == "\\x1b[31m\\u202e"
 
 
 FAILURES = [
     ("malformed", b"a |w x\nb |w y:z\n", 3, "value 'z' is not a number"),
     (
         "truncated",
-        gzip.compress(b"a |w x\n" * 9000)[:-9],
+        gzip.compress(b"a |w x\n" * 9000, mtime=0)[:-9],
         3,
         "gzip stream ends before its end mark",
     ),

@@ -58,7 +58,8 @@ def test_report_writes_one_file_and_says_its_findings(job, capsys):
         "size", "epochs", "memory", "speed",
     ]  # fmt: skip
     first = (job / "sw/4x3/report.html").read_bytes()
-    assert run(capsys, "report", job / "sw/4x3")[0] == 0
+    assert run(capsys, "report", job / "sw/4x3")[0] == 2
+    assert run(capsys, "report", job / "sw/4x3", "--force")[0] == 0
     assert (job / "sw/4x3/report.html").read_bytes() == first
     options = ["--on", job / "test.zarr", "--rows", 100, "--out", job / "r.html", "--json"]
     document = json.loads(run(capsys, "report", job / "sw/4x3", *options)[1])

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach import files
-from streammach.data import convert as conversion
+from streammach.data.bad_rows import LIST
 from streammach.data.conversion import build, intake, job, runs
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.ours import STORE
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
+from streammach.files.destinations import Destination
+from streammach.files.folders import SCRATCH
 from tests.data.test_convert import names_in, rows_by_name
 
 
@@ -170,13 +172,13 @@ def test_an_interrupt_says_that_the_same_command_goes_on(tiny, room, monkeypatch
     assert convert(source, tiny.folder / "out").resumed
 
 
-COMMITS = [("copy_file", False), ("commit_folder", False), ("commit_folder", True)]
+COMMITS = [(LIST, False), (STORE, False), (STORE, True)]
 
 
-@pytest.mark.parametrize(("name", "done_before"), COMMITS)
+@pytest.mark.parametrize(("product", "done_before"), COMMITS)
 @pytest.mark.parametrize("force", [False, True])
 def test_a_conversion_cut_off_while_it_gives_names_is_finished_by_the_next(
-    name, done_before, force, tiny, room, monkeypatch
+    product, done_before, force, tiny, room, monkeypatch
 ):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     lines = mixed_lines(tiny, 900)
@@ -187,20 +189,24 @@ def test_a_conversion_cut_off_while_it_gives_names_is_finished_by_the_next(
     if force:
         convert(tiny.text("old.vw", tiny.lines(90, 9)), out)
     room(30_000)
-    real = getattr(conversion, name)
+    real = Destination.take
 
-    def failing(*arguments):
-        if done_before:
-            real(*arguments)
-        raise Cut
+    def failing(self, made):
+        if done_before or self.product is not product:
+            real(self, made)
+        if self.product is product:
+            raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, name, failing)
-        patch.setattr(files, "remove_folder", lambda path: None)  # swapped, and not yet removed
+        patch.setattr(Destination, "take", failing)
         with pytest.raises(Cut):
             convert(source, out, **options)
-    (tiny.folder / ".out.partial/runs/.run-000009.1.tmp").touch()
-    (tiny.folder / ".trash-1-.out.partial").mkdir()
+    (tiny.folder / ".out.partial/runs/.run-000009.0123abcd.tmp").touch()
+    left = (
+        tiny.folder / "..out.partial.0123abcd.scratch"
+    )  # of a process that was killed removing it
+    left.mkdir()
+    (left / "streammach.json").write_bytes(SCRATCH)
     if done_before and not force:
         with pytest.raises(UsageError, match="it exists already"):
             convert(source, out, **options)
@@ -235,7 +241,7 @@ def test_temporary_files_of_a_killed_process_do_not_get_into_the_store(tiny, roo
         cut_at(patch, build.StoreWriter, "finish", 1)
         with pytest.raises(Cut):
             convert(source, tiny.folder / "out")
-    (tiny.folder / ".out.partial/store/X/.zarr.json.1.tmp").touch()
+    (tiny.folder / ".out.partial/store/X/.zarr.json.0123abcd.tmp").touch()
     assert convert(source, tiny.folder / "out").resumed
     with Dataset.open(tiny.folder / "out") as data:
         assert data.verify() == []
@@ -325,7 +331,9 @@ def test_a_full_disk_is_one_line_and_the_conversion_goes_on(tiny, room, monkeypa
     wanted = convert(source, tiny.folder / "whole").digest
     room(12_000)
     with monkeypatch.context() as patch:
-        patch.setattr("streammach.files.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+        patch.setattr(
+            "streammach.files.reading.shutil.disk_usage", lambda _: SimpleNamespace(free=10)
+        )
         with pytest.raises(DiskError, match=r"the conversion needs .* are free"):
             convert(source, tiny.folder / "out")
     assert convert(source, tiny.folder / "out").digest == wanted
@@ -401,7 +409,7 @@ def test_too_little_memory_is_refused_before_anything_is_made(tiny):
 
 def test_rows_that_do_not_fit_are_refused():
     with pytest.raises(BudgetError, match="--memory"):
-        RowBuffer(1000).more(10, 200)
+        RowBuffer(1000).more(10, 200, 0)
 
 
 def test_text_is_read_from_standard_input(tiny):

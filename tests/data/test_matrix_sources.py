@@ -154,11 +154,22 @@ def test_svmlight_with_ids_from_0_gives_the_same_rows(tmp_path):
 
 
 def test_test_rows_take_the_ids_of_the_training_store(tmp_path):
-    convert(save_npz(tmp_path / "a.npz", X[:, :2], y=LABELS), tmp_path / "train.zarr")
+    known = X * (np.arange(X.shape[1]) < 2)  # the other columns have no value in training
+    convert(save_npz(tmp_path / "a.npz", known, y=LABELS), tmp_path / "train.zarr")
     test = save_npz(tmp_path / "t.npz", X, y=LABELS + 2)
     done = convert(test, tmp_path / "test.zarr", like=tmp_path / "train.zarr")
     assert (done.unknown_values, done.unseen_label_rows) == (3, 4)
     assert stored(tmp_path / "test.zarr") == wanted(X[:, :2], LABELS + 2)
+
+
+def test_columns_without_names_that_are_more_or_fewer_are_refused(tmp_path):
+    convert(save_npz(tmp_path / "a.npz", X[:, :2], y=LABELS), tmp_path / "train.zarr")
+    test = save_npz(tmp_path / "t.npz", X, y=LABELS)
+    with pytest.raises(DataError, match=r"the matrix has 4 columns, 2 were trained on: .*t.npz"):
+        convert(test, tmp_path / "test.zarr", like=tmp_path / "train.zarr")
+    with pytest.raises(DataError, match=r"the matrix has 4 columns, the one before 2: .*t.npz"):
+        convert([tmp_path / "a.npz", test], tmp_path / "both.zarr")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npz", "t.npz", "train.zarr"]
 
 
 @PROFILE

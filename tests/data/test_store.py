@@ -13,6 +13,7 @@ from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import StoreError, StreammachError
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 
 
@@ -207,10 +208,10 @@ def test_what_is_no_store_is_refused(tmp_path):
 
 def test_rows_with_weights_keep_them(tmp_path):
     writer = StoreWriter(tmp_path / "s", np.float32, weighted=True)
-    writer.append_rows(
+    writer.append_rows(RowBlock(
         np.array([0, 1, 2]), np.array([0, 1], np.int32), np.array([0.5, 2], np.float32),
-        np.array([1, 0], np.int32), np.array([3, 0.25], np.float32),
-    )  # fmt: skip
+        np.array([1, 0], np.int32), np.array([3, 0.25], np.float32), numbers=np.array([1, 0]),
+    ))  # fmt: skip
     writer.add_names("labels", Names.of(["a", "b"]), np.array([1, 1]))
     writer.add_names("features", Names.of(["x", "y"]), np.array([1, 1]))
     facts = {"rows": 2, "classes": 2, "features": 2, "nnz": 2, "pairs": 2, "max_row_nnz": 1,

@@ -123,7 +123,7 @@ def test_metadata_are_those_of_the_page(tmp_path, rng):
         if document["node_type"] == "group":
             assert name in ("X", "labels", "features")
             continue
-        assert name.partition("/")[0] in ("X", "y", "labels", "features")
+        assert name.partition("/")[0] in ("X", "y", "row", "labels", "features")
         assert document["chunk_grid"]["configuration"]["chunk_shape"] == [16777216]
         (sharding,) = document["codecs"]
         inner = sharding["configuration"]

@@ -11,9 +11,9 @@ from streammach.data import synthetic_kernels as k
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.data.synthetic import SHAPES, Shape, SyntheticRows, vw_pieces
-from streammach.data.synthetic_files import write_rows
+from streammach.data.synthetic_files import ROWS, write_rows
 from streammach.errors import UsageError
-from streammach.files import appearing
+from streammach.files.destinations import Destination
 from streammach.rows.order import splitmix
 
 COUNTS = Shape("counts", 900, 300, 40, 700)
@@ -203,8 +203,8 @@ def test_what_cannot_be_is_refused(tmp_path):
 
 def test_a_file_whose_writing_fails_does_not_appear(tmp_path):
     def fail():
-        with appearing(tmp_path / "a.h5") as temporary:
-            temporary.write_bytes(b"half")
+        with Destination(tmp_path / "a.h5", ROWS).scratch() as made:
+            made.write_bytes(b"half")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

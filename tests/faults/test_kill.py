@@ -95,7 +95,7 @@ def test_training_killed_in_epoch_2_resumes_to_the_same_bytes(data, undisturbed)
     finish(*TRAIN, "--resume", cwd=data)
     assert digest(data / "run") == undisturbed
     assert sorted(p.name for p in (data / "run").iterdir()) == [
-        "log.jsonl", "model", "plan.json", "result.json", "training.json",
+        "log.jsonl", "model", "plan.json", "result.json", "streammach.json", "training.json",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from streammach.errors import DivergedError, MismatchError, ModelError
+from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Calibration, Model
 from streammach.model.tensors import map_tensors, read_tensors, write_tensors
@@ -118,7 +118,9 @@ def test_the_same_model_has_the_same_bytes(model, tmp_path):
 
 def test_saving_replaces_the_old_model(model, tmp_path):
     model.save(tmp_path / "model")
-    dataclasses.replace(model, majority=7).save(tmp_path / "model")
+    with pytest.raises(UsageError, match="it exists already"):
+        dataclasses.replace(model, majority=7).save(tmp_path / "model")
+    dataclasses.replace(model, majority=7).save(tmp_path / "model", force=True)
     assert Model.load(tmp_path).majority == 7
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
 
@@ -154,7 +156,7 @@ def test_every_flipped_byte_is_refused(model, tmp_path, rng):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 3', "format is 3, this release reads 1 and 2"),
+        ('"format": 1', '"format": 4', "format is 4, this release reads 1, 2 and 3"),
         ('"estimator": "logsum"', '"estimator": "sum"', "damaged"),
         ('"n_features": 12', '"n_features": 13', "wrong shape"),
         ('"dense": false', '"dense": NaN', "damaged"),
@@ -188,7 +190,7 @@ def hostile_headers():
 @pytest.mark.parametrize("header", list(hostile_headers()))
 def test_headers_that_do_not_fit_their_file_are_refused(header, tmp_path):
     """With a right checksum: the header itself must be sound."""
-    from streammach.files import crc32c
+    from streammach.files.reading import crc32c
     from streammach.model.tensors import TensorFile
 
     text = json.dumps(header).encode()

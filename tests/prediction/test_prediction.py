@@ -69,7 +69,7 @@ def test_integer_labels_come_back_as_integers(tiny):
         model = Model(spec, training(), False, "logsum", Calibration(), "d", 0, {}, data.labels,
                       data.features, eye, zeros)  # fmt: skip
         with Predictor(model) as predictor:
-            labels, _ = predictor.topk(scipy.sparse.csr_array(np.eye(2)), 1)
+            labels, _ = predictor.topk(scipy.sparse.csr_array(np.eye(2)), 1, columns=["x", "y"])
     assert labels.dtype == np.int64
     assert sorted(labels[:, 0].tolist()) == [7, 12]
 
@@ -80,10 +80,13 @@ def test_matrices_of_any_kind_give_the_same(trained):
     sparse = scipy.sparse.csr_array(
         (block.values.astype(float), block.features, block.indptr), (20, data.n_features)
     )
+    names = [data.features.label(i) for i in range(data.n_features)]
     with Predictor(model) as predictor:
+        with pytest.raises(DataError, match=r"have names, .* columns none\. .*columns=NAMES"):
+            predictor.topk(sparse)
         wanted = predictor.topk(block, 4)
         for matrix in (sparse, sparse.tocoo(), sparse.toarray(), scipy.sparse.csc_matrix(sparse)):
-            labels, scores = predictor.topk(matrix, 4)
+            labels, scores = predictor.topk(matrix, 4, columns=names)
             assert labels.tolist() == wanted[0].tolist()
             assert scores.tolist() == wanted[1].tolist()
 
@@ -109,20 +112,45 @@ def test_wrong_matrices_are_refused(rows, trained):
         predictor.topk(rows)
 
 
-def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny):
+def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny, monkeypatch):
     _data, model, _ = trained
     lines = tiny.lines(150, 20)
     text = tiny.text("t.vw", lines, zipped=True)
     convert(text, tiny.folder / "t.zarr")  # its own ids
     with Predictor(model) as predictor:
-        of_text = [p for p in predictor.stream(text, 3)]
-        of_store = [p for p in predictor.stream(tiny.folder / "t.zarr", 3)]
-    flat = {tuple(r) for p in of_text for r in np.hstack([p.ids, p.scores.view(np.int32)]).tolist()}
-    other = {
-        tuple(r) for p in of_store for r in np.hstack([p.ids, p.scores.view(np.int32)]).tolist()
-    }
-    assert flat == other
-    assert sum(len(p.ids) for p in of_text) == 150
+        of_text = together(predictor.stream(text, 3))
+        for room in (1 << 20, 1000):  # in memory, and put aside in several ranges
+            monkeypatch.setattr("streammach.prediction.predictor.ORDER_BYTES", room)
+            assert together(predictor.stream(tiny.folder / "t.zarr", 3)) == of_text
+    assert of_text[0] == list(range(150))
+
+
+def together(parts):
+    """Predictions as lists: numbers of the rows, ids, scores, tags."""
+    parts = list(parts)
+    tags = [
+        tag for p in parts for tag in ([b""] * len(p.rows) if p.tags is None else p.tags.raws())
+    ]
+    arrays = (
+        np.concatenate([getattr(p, name) for p in parts]) for name in ("rows", "ids", "scores")
+    )
+    return [*(array.tolist() for array in arrays), tags]
+
+
+def test_rows_of_a_store_have_the_numbers_and_tags_of_their_sources(trained, tiny, monkeypatch):
+    _, model, _ = trained
+    lines = tiny.lines(60, 20)
+    lines[7], lines[8] = "bad line", ""
+    tagged = [line.replace(" |w", f" 'row{i} |w", 1) for i, line in enumerate(lines)]
+    first, second = tiny.text("a.vw", tagged), tiny.text("b.vw", lines[:3])
+    convert([first, second], tiny.folder / "t.zarr", on_bad_row="skip")
+    with Predictor(model) as predictor:
+        for room in (1 << 20, 500):
+            monkeypatch.setattr("streammach.prediction.predictor.ORDER_BYTES", room)
+            rows, _, _, tags = together(predictor.stream(tiny.folder / "t.zarr", 2))
+            assert rows == [n for n in range(62) if n != 7]  # the blank line is no row
+            wanted = [f"row{i}" for i in range(60) if i not in (7, 8)] + [""] * 3
+            assert [tag.decode() for tag in tags] == wanted
 
 
 def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, tiny):

@@ -9,6 +9,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.cli.plans import pilot_here
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
 from streammach.planning.cost import Cost
@@ -152,7 +153,9 @@ def test_an_interrupted_pilot_leaves_nothing(store, no_exact_model, tiny, monkey
 def test_a_training_goes_on_with_the_plan_of_its_pilot(
     store, no_exact_model, tiny, capsys, monkeypatch
 ):
-    monkeypatch.setattr("streammach.cli.plans.apart", lambda work, *given: work(*given))
+    monkeypatch.setattr(
+        "streammach.cli.plans.run", lambda function, *given, **options: pilot_here(*given)
+    )
     out = tiny.folder / "run"
     given = ["train", str(store), "--out", str(out), "--memory", "500MB", "--pilot", "1min",
              "--epochs", "1", "--learning-rate", "0.5", "--transform", "binary"]  # fmt: skip
@@ -161,7 +164,7 @@ def test_a_training_goes_on_with_the_plan_of_its_pilot(
     assert told.count("pilot  ") >= 2
     run = sm.Run.open(out)
     assert len(run.plan.pilots) >= 2
-    assert not list(tiny.folder.glob("**/pilot-*"))
+    assert not list(tiny.folder.glob("**/.pilot*"))
     short = [*given[:3], str(tiny.folder / "short"), *given[4:6], "--pilot", "1us"]
     assert main(short) == 2
     assert "too short" in capsys.readouterr().err

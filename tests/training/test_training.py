@@ -15,7 +15,7 @@ from streammach.errors import (
     MismatchError,
     UsageError,
 )
-from streammach.files import locked
+from streammach.files.locks import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.training import finish
@@ -45,7 +45,14 @@ def data(tiny):
 def test_a_run_learns_and_leaves_its_files(data, tiny):
     run = fit(data, tiny.folder / "run")
     names = sorted(p.name for p in run.path.iterdir())
-    assert names == ["log.jsonl", "model", "plan.json", "result.json", "training.json"]
+    assert names == [
+        "log.jsonl",
+        "model",
+        "plan.json",
+        "result.json",
+        "streammach.json",
+        "training.json",
+    ]
     test = tiny.store("test.zarr", n_rows=300, like=data.path, namespace=True)
     with sm.Predictor(run.model) as predictor:
         assert evaluate(predictor, test).p_at_1 > 0.9
@@ -326,7 +333,7 @@ def test_held_out_rows_may_come_from_another_store(data, tiny):
     run = fit(
         data, tiny.folder / "run", fit_options={"validation": tiny.folder / "valid.zarr"}, **FIXED
     )
-    assert "valid.zarr" in run.settings.held_out
+    assert "45 of 200 rows of" in run.settings.held_out
 
 
 def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatch):

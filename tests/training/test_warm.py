@@ -1,13 +1,11 @@
 """Kernels are compiled by another process, once for a kind of training."""
 
 import dataclasses
-import subprocess
-from types import SimpleNamespace
 
 import pytest
 
 import streammach as sm
-from streammach.spec import from_json
+from streammach.errors import StreammachError
 from streammach.training import warm as module
 from streammach.training.run import Run
 from streammach.training.warm import Order, warm
@@ -26,13 +24,14 @@ def told(monkeypatch, tmp_path):
     """What other processes would have been told; they say that they succeeded."""
     orders = []
 
-    def run(arguments, *, input, env, **rest):
-        orders.append(from_json(input, Order))
-        assert env[module.WARMING] == "1"
-        return SimpleNamespace(returncode=orders_fail[0])
+    def run(function, order, **rest):
+        assert function == f"{train_a_little.__module__}:{train_a_little.__name__}"
+        orders.append(order)
+        if orders_fail[0]:
+            raise StreammachError("it was ended from outside")
 
     orders_fail = [0]
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(module, "CACHE_DIR", str(tmp_path))
     return orders, orders_fail
 
@@ -58,7 +57,8 @@ def test_what_failed_is_tried_again(store, told):
     orders, fails = told
     made = sm.plan(store, memory="500MB")
     fails[0] = 1
-    warm(made, store, **OPTIONS)
+    with pytest.warns(UserWarning, match="could not be compiled beforehand: it was ended"):
+        warm(made, store, **OPTIONS)
     fails[0] = 0
     warm(made, store, **OPTIONS)
     warm(made, store, **OPTIONS)
@@ -79,11 +79,12 @@ def test_where_it_would_be_of_no_use_nothing_is_started(store, told, monkeypatch
 
 @pytest.mark.parametrize("by", [None, "g"])
 @pytest.mark.parametrize("shape", [(4, 5), (64, 1)])
-def test_the_other_process_trains_as_the_plan_would(store, told, tmp_path, by, shape):
+def test_the_other_process_trains_as_the_plan_would(store, told, tmp_path, monkeypatch, by, shape):
     orders, _ = told
     made = sm.plan(store, memory="500MB", n_buckets=shape[0], n_repetitions=shape[1])
     warm(made, store, **{**OPTIONS, "by": by})
-    train_a_little(elsewhere(orders[0], tmp_path))
+    monkeypatch.setenv(module.WARMING, "1")  # what is done there
+    train_a_little(elsewhere(orders[0], tmp_path / "run"))
     run = Run.open(tmp_path / "run")
     assert run.plan.model.exact == made.model.exact
     assert (run.plan.optimizer, run.plan.dense) == (made.optimizer, made.dense)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +27,10 @@ from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
 from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import Basis
+from streammach.rows.dense import Basis, product
 from streammach.rows.lanes import LANES
 from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.threads import Workers
 
 OPTIMIZERS: dict[Optimizer, int] = {
     "adagrad": kernels.ADAGRAD,
@@ -107,7 +107,7 @@ class CpuBackend:
         self._buffers: dict[str, NDArray[Any]] = {}
         self._state: dict[str, NDArray[Any]] = {}
         self._scratch = threading.local()
-        self._executor = ThreadPoolExecutor(threads, "compute")
+        self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
 
     @staticmethod
@@ -286,7 +286,7 @@ class CpuBackend:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._executor.shutdown(wait=True)
+        self._workers.close()
 
     def _run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
         """Do all pieces of work, on the threads if there are several of both."""
@@ -294,8 +294,7 @@ class CpuBackend:
             for a, b in pieces:
                 work(a, b)
             return
-        for future in [self._executor.submit(work, a, b) for a, b in pieces]:
-            future.result()
+        self._workers.each(work, pieces)
 
     def _sparse_forward(self, batch: Batch) -> None:
         def piece(first: int, last: int) -> None:
@@ -393,7 +392,7 @@ class CpuBackend:
             plain = self._room("plain", len(x))
             kernels.expand(rows.indptr, rows.features, rows.values, plain)
             self._basis.apply(plain, x)
-        np.matmul(x, self._weights, out=z)
+        product(x, self._weights, out=z)
         z += self._bias
         return x
 
@@ -419,7 +418,7 @@ class CpuBackend:
             columns = slice(r0 * spec.n_buckets, r1 * spec.n_buckets)
             part = gradient[:, : (r1 - r0) * spec.n_buckets]
             with self._blas.limit(limits=self.threads, user_api="blas"):
-                np.matmul(x[:n].T, z[:n, columns], out=part)
+                product(x[:n].T, z[:n, columns], out=part)
 
             def piece(
                 first: int, last: int, part: NDArray[np.float32] = part, r0: int = r0, r1: int = r1

@@ -12,13 +12,14 @@ from streammach.errors import BudgetError
 from streammach.jit import Array, kernel
 from streammach.machine import size_text
 from streammach.rows.block import RowBlock, Values
-from streammach.rows.order import keys
+from streammach.rows.texts import Texts
 
 Counts = NDArray[np.int64]
 MAX_BYTE = 255
 FEATURE_BYTES = 4
-ROW_BYTES = 8 + 1 + 4 + 4 + 4 + 8  # what is held
-ORDER_BYTES = 8 + 8 + 8  # a key and two orders, while rows are brought into theirs
+ROW_BYTES = 8 + 1 + 4 + 4 + 8 + 8  # what is held
+TAG_BYTES = 8  # of the place of a row's tag, where rows have tags
+ORDER_BYTES = 8 + 8  # two orders, while rows are brought into theirs
 
 
 class RowBuffer:
@@ -36,13 +37,18 @@ class RowBuffer:
     ----------
     n_rows, nnz : int
         Rows and values held.
-    starts, groups, labels, weights, files, places : arrays (rows,)
+    starts, groups, labels, weights, keys, numbers : arrays (rows,)
         Where each row's values start (int64), whose ids it has (int8), its class (int32),
-        importance (float32), number of its source (int32) and place there (int64).
+        importance (float32), the key that decides where it goes (uint64) and its number among the
+        rows of all sources (int64).
     features : int32 (values,)
         Ids of the features, of a row's group.
     values : uint8 or float32 (values,)
         The values.
+    tag_ends : int64 (rows + 1,)
+        Where each row's tag ends; only of use where `tagged`.
+    tag_data : uint8 (bytes,)
+        The tags.
     """
 
     def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
@@ -53,8 +59,10 @@ class RowBuffer:
         self.groups = np.empty(rows, np.int8)
         self.labels = np.empty(rows, np.int32)
         self.weights = np.empty(rows, np.float32)
-        self.files = np.empty(rows, np.int32)
-        self.places = np.empty(rows, np.int64)
+        self.keys = np.empty(rows, np.uint64)
+        self.numbers = np.empty(rows, np.int64)
+        self.tagged = False
+        self.tag_ends, self.tag_data = np.zeros(1, np.int64), np.empty(0, np.uint8)
         most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
         self.features = np.empty(most, np.int32)
         self.values: Values = np.empty(most, np.float32) if wide else np.empty(most, np.uint8)
@@ -72,32 +80,64 @@ class RowBuffer:
     @property
     def used(self) -> int:
         """Bytes that the rows take."""
-        return self.bytes_of(self.n_rows, self.nnz)
+        return self.bytes_of(self.n_rows, self.nnz, self.n_tag_bytes)
 
-    def bytes_of(self, n_rows: int, nnz: int) -> int:
-        """Return the bytes that so many rows and values take."""
+    @property
+    def n_tag_bytes(self) -> int:
+        """Bytes of the tags held."""
+        return int(self.tag_ends[self.n_rows]) if self.tagged else 0
+
+    def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0) -> int:
+        """Return the bytes that so many rows, values and bytes of tags take."""
         value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
-        return n_rows * (ROW_BYTES + ORDER_BYTES) + nnz * value_bytes
+        row_bytes = ROW_BYTES + ORDER_BYTES + (TAG_BYTES if self.tagged or tag_bytes else 0)
+        return n_rows * row_bytes + nnz * value_bytes + tag_bytes
 
-    def add(self, block: RowBlock, file: int, group: int) -> None:
-        """Append rows of the source with this number, whose features have a group's ids."""
+    def room_for(self, block: RowBlock) -> int:
+        """Return the bytes that the rows take with those of a block."""
+        more = 0 if block.tags is None else block.tags.n_bytes
+        return self.bytes_of(
+            self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more
+        )
+
+    def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
+        """Append rows with their keys uint64 (n,), whose features have a group's ids."""
         assert block.weights is not None
-        assert block.places is not None
-        rows, values = self.more(block.n_rows, block.nnz)
+        assert block.numbers is not None
+        tags = block.tags
+        rows, values = self.more(block.n_rows, block.nnz, 0 if tags is None else tags.n_bytes)
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
         self.labels[rows], self.weights[rows] = block.labels, block.weights
-        self.files[rows], self.places[rows], self.groups[rows] = file, block.places, group
+        self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
         self.features[values], self.values[values] = block.features, block.values
+        if tags is not None:
+            self.add_tags(rows, np.diff(tags.offsets), tags.data)
 
-    def more(self, n_rows: int, nnz: int) -> tuple[slice, slice]:
-        """Take room for so many rows and values; return where they go.
+    def add_tags(self, rows: slice, lengths: NDArray[np.integer], data: NDArray[np.uint8]) -> None:
+        """Take in the tags of the last rows that were added."""
+        start = int(self.tag_ends[rows.start])
+        self.tag_ends[rows.start + 1 : rows.stop + 1] = start + np.cumsum(lengths)
+        self.tag_data[start : start + len(data)] = data
+
+    @property
+    def tags(self) -> Texts | None:
+        """The tags of all rows, if there are any."""
+        return Texts(self.tag_ends[: self.n_rows + 1], self.tag_data) if self.tagged else None
+
+    def more(self, n_rows: int, nnz: int, tag_bytes: int) -> tuple[slice, slice]:
+        """Take room for so many rows, values and bytes of tags; return where rows and values go.
 
         Raises
         ------
         BudgetError
             If there is none.
         """
-        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz)
+        if tag_bytes and not self.tagged:
+            self.tagged = True
+            self.tag_ends = np.zeros(len(self.starts), np.int64)
+            self.tag_data = np.empty(self.n_bytes, np.uint8)
+        held = self.n_tag_bytes
+        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz, held + tag_bytes)
         if needed > self.n_bytes:
             raise BudgetError(
                 f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",
@@ -106,6 +146,8 @@ class RowBuffer:
         rows = slice(self.n_rows, self.n_rows + n_rows)
         values = slice(self.nnz, self.nnz + nnz)
         self.n_rows, self.nnz = rows.stop, values.stop
+        if self.tagged:
+            self.tag_ends[rows.start + 1 : rows.stop + 1] = held
         return rows, values
 
     def clear(self) -> None:
@@ -116,11 +158,6 @@ class RowBuffer:
     def lengths(self) -> NDArray[np.int64]:
         """Values of each row: int64 (rows,)."""
         return np.diff(self.starts[: self.n_rows + 1])
-
-    def keys(self, seed: int) -> NDArray[np.uint64]:
-        """Return the key that decides where each row goes: uint64 (rows,)."""
-        n = self.n_rows
-        return keys(seed, self.files[:n], self.places[:n])
 
 
 def fit_bytes(integers: bool, largest: float) -> bool:

@@ -16,14 +16,19 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.intake import Intake
 from streammach.data.conversion.job import Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
+from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.source import Source
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import DataError, clean
-from streammach.files import check_free
+from streammach.files.reading import check_free
+from streammach.rows.columns import trained_columns
+from streammach.rows.names import Names
+from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 Progress = Callable[[str, int, int], None]
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
+MAX_BLOCK_ROWS = 1 << 18
 STORE_BYTES_PER_VALUE = 6
 RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
@@ -131,10 +136,10 @@ class Build:
         groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
         ranks = Ranks(labels.rank, Ids.of(groups), len(features.names))
         intake.forget()
-        block_rows = max(1, BLOCK_VALUES * tally.rows // tally.nnz)
+        block_rows = min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS)
         told = self._told("write")
         shuffle = Shuffle(
-            self._settings.seed, ranks, block_rows, pool,
+            ranks, block_rows, pool,
             None if told is None else lambda done: told(done, tally.rows),
         )  # fmt: skip
         if runs:
@@ -143,8 +148,8 @@ class Build:
             check_free(self._job.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
         whole = fit_bytes(tally.integers, tally.largest)
         writer = StoreWriter(
-            self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted, pool=pool,
-            state=shuffle.written.arrays or None,
+            self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted,
+            tagged=tally.tagged, pool=pool, state=shuffle.written.arrays or None,
         )  # fmt: skip
         try:
             if runs:
@@ -154,6 +159,8 @@ class Build:
                 shuffle.write(rows, writer)
             writer.add_names("labels", labels.names, labels.counts)
             writer.add_names("features", features.names, features.counts)
+            columns = self._columns(tally, features.names)
+            writer.add_columns(columns)
             known = self._known.n_labels if self._known.labels is not None else len(labels.names)
             facts = {
                 "rows": tally.rows,
@@ -164,11 +171,15 @@ class Build:
                 "max_row_nnz": tally.longest,
                 "block_rows": block_rows,
                 "max_block_nnz": shuffle.max_block_nnz,
+                "columns": columns.n_columns,
                 "seed": self._settings.seed,
                 "options": {
                     "on_bad_row": self._settings.on_bad_row, "like": self._known.digest
                 },
-                "source": tally.finished,
+                "source": [
+                    {**facts, "rows": n}
+                    for facts, n in zip(tally.finished, tally.source_lengths, strict=True)
+                ],
                 "skipped": dict(sorted(bad_rows.reasons.items())),
                 "counts": {
                     "duplicates": tally.duplicates,
@@ -179,6 +190,15 @@ class Build:
             return Made(writer.finish(facts), facts)
         finally:
             writer.release()
+
+    def _columns(self, tally: Tally, features: Names) -> TrainedColumns:
+        """Return what is remembered of the columns: of the store that gave the ids, if one did."""
+        if self._known.features is not None:
+            return self._known.columns
+        if tally.n_columns < 1:
+            return NO_COLUMNS
+        names = self._sources[0].column_names()
+        return trained_columns(features, tally.n_columns, names)
 
     def _room_beside(self, labels: Ranked, features: Ranked, *, wide: bool) -> RowBuffer:
         """Return a buffer for rows of runs, in the memory that is free now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,11 +18,12 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
 from streammach.data.source import AnyPiece, Part, RowReader, Source
-from streammach.errors import StoreError, clean
-from streammach.files import check_free, remove_file
-from streammach.rows.block import RowBlock
+from streammach.errors import DataError, StoreError, clean
+from streammach.files.reading import check_free
+from streammach.files.writing import remove_file
 from streammach.rows.finish import merge_repeats
 from streammach.rows.names import Names
+from streammach.rows.order import keys
 from streammach.rows.shared import LocalNames, SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
 
@@ -64,10 +65,9 @@ class PieceReader:
         indptr = np.empty(len(block.indptr), np.int64)
         largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
         duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
-        part.block = RowBlock(
-            indptr, block.features[:nnz], block.values[:nnz], block.labels, block.weights,
-            block.places,
-        )  # fmt: skip
+        part.block = replace(
+            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
+        )
         self._names.share(block.labels)
         if facts[1]:
             places = _leave_out_infinite(part)
@@ -82,14 +82,8 @@ def _leave_out_infinite(part: Part) -> list[int]:
     owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     bad = np.zeros(block.n_rows, bool)
     bad[owner[~np.isfinite(block.values)]] = True
-    keep, kept = ~bad, ~bad[owner]
-    indptr = np.concatenate([[0], np.cumsum(np.diff(block.indptr)[keep])])
-    assert block.weights is not None
+    part.block = block.take(np.flatnonzero(~bad))
     assert block.places is not None
-    part.block = RowBlock(
-        indptr, block.features[kept], block.values[kept], block.labels[keep], block.weights[keep],
-        block.places[keep],
-    )  # fmt: skip
     places: list[int] = block.places[bad].tolist()
     return places
 
@@ -203,13 +197,16 @@ class Intake:
         before = sum(source.n_bytes for source in self._sources[: tally.source])
         for number in range(tally.source, len(self._sources)):
             source = self._sources[number]
-            for done in self._ahead(source):
+            for place, done in enumerate(self._ahead(source)):
+                if place == 0:
+                    self._meet_columns(source)
                 self._take(source, number, done)
                 source.give_back(done.piece)
                 if progress is not None:
                     progress(before + done.piece.n_read, self._total)
             source.check_end(tally.source_rows, tally.source_bad, tally.lines)
             tally.finished.append(source.fingerprint)
+            tally.source_lengths.append(tally.source_rows + tally.source_bad)
             tally.source, tally.place, tally.lines = number + 1, 0, 0
             tally.source_rows = tally.source_bad = 0
             before += source.n_bytes
@@ -235,7 +232,7 @@ class Intake:
         self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
         counts = self._counted(*self._named)
         path = self._run_path(len(self.runs))
-        state = write_run(path, rows, self._ids(), self._seed, self._pool, {
+        state = write_run(path, rows, self._ids(), self._pool, {
             "tally": tally, "label_counts": Packed.of(counts[0]),
             "feature_counts": Packed.of(counts[1]),
             "labels": (Packed.of(labels.offsets), Packed.of(labels.data)),
@@ -284,9 +281,7 @@ class Intake:
         if not self.rows.wide and not fit_bytes(done.integers, done.largest):
             self.rows.widen()
         room = min(self._room(self._other_bytes()), self._most)
-        if self.rows.used + self.rows.bytes_of(block.n_rows, block.nnz) > min(
-            room, self.rows.n_bytes
-        ):
+        if self.rows.room_for(block) > min(room, self.rows.n_bytes):
             wide = self.rows.wide
             self.put_aside()
             self._check_disk(done)
@@ -294,7 +289,9 @@ class Intake:
                 self.rows = RowBuffer(room, wide=wide)
         self._bad_rows.take(done.part.bad, source.path, tally.lines)
         self._bad_rows.unknown_values += done.part.unknown_values
-        self.rows.add(block, number, done.group)
+        assert block.places is not None
+        before = tally.source_rows + tally.source_bad + sum(tally.source_lengths)
+        self.rows.add(block.numbered(before), keys(self._seed, number, block.places), done.group)
         tally.place = done.piece.end
         tally.lines += done.part.n_lines
         tally.source_rows += block.n_rows
@@ -307,6 +304,30 @@ class Intake:
         tally.largest = max(tally.largest, done.largest)
         assert block.weights is not None
         tally.weighted |= bool((block.weights != 1).any())
+        tally.tagged |= block.tags is not None
+
+    def _meet_columns(self, source: Source[Any]) -> None:
+        """Compare the columns of a source with those before.
+
+        Raises
+        ------
+        DataError
+            If neither has names, and there are more or fewer: their places say nothing then.
+        """
+        tally, met = self.tally, source.columns
+        if met is None:
+            tally.n_columns = 0
+            return
+        if tally.n_columns == -1:
+            tally.n_columns, tally.column_names = met.n_columns, met.digest
+        elif (tally.n_columns, tally.column_names) != (met.n_columns, met.digest):
+            if tally.n_columns > 0 and not met.digest and not tally.column_names:
+                raise DataError(
+                    f"the matrix has {met.n_columns:,} columns, the one before {tally.n_columns:,}",
+                    path=clean(source.path, 300),
+                    hint="Columns without names are told by their places.",
+                )
+            tally.n_columns = 0
 
     def _other_bytes(self) -> int:
         """Bytes that names take, now and while they are put into their order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,12 @@ from typing import Any
 import msgspec
 import psutil
 
-from streammach.errors import BudgetError
-from streammach.files import (
-    disk_error,
-    make_folder,
-    read_small,
+from streammach.errors import BudgetError, DiskError, UsageError, clean
+from streammach.files.folders import make_folder, remove_folder
+from streammach.files.reading import disk_error, read_small
+from streammach.files.writing import (
+    TEMPORARY,
     remove_file,
-    remove_folder,
     remove_temporaries,
     write_atomic,
 )
@@ -26,6 +26,7 @@ THREAD_BYTES = 32 << 20  # of a thread's pieces
 LEAST_ROOM = 32 << 20
 DEFAULT_SHARE = 0.5
 MAX_IDENTITY = 1 << 20
+IDENTITY = "conversion.json"  # what is converted; it marks the folder
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,32 @@ class Job:
         """Whether there is something to go on from."""
         return self.runs.is_dir() and any(self.runs.glob("run-*"))
 
+    def check(self) -> bool:
+        """Return whether the folder is there; refuse one that is not that of a conversion.
+
+        Raises
+        ------
+        UsageError
+            If something else has its name.
+        """
+        if not os.path.lexists(self.folder):
+            return False
+        path = self.folder / IDENTITY
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            try:
+                known = msgspec.json.decode(read_small(path, MAX_IDENTITY)) if path.exists() else {}
+            except (DiskError, msgspec.DecodeError, RecursionError):
+                known = {}
+            begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
+            files = (name for _, _, names in os.walk(self.folder) for name in names)
+            if begun or not any(not TEMPORARY.fullmatch(name) for name in files):
+                return True
+        raise UsageError(
+            "it has the name of an unfinished conversion and is none",
+            path=clean(self.folder, 300),
+            hint="Move it away, or name another store.",
+        )
+
     def prepare(self, identity: dict[str, Any]) -> bool:
         """Make the folder, or keep that of an interrupted conversion of the same sources.
 
@@ -125,7 +152,7 @@ class Job:
             If the folder cannot be made or read.
         """
         document = msgspec.json.encode(identity, order="deterministic")
-        path = self.folder / "conversion.json"
+        path = self.folder / IDENTITY
         if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == document:
             self._prepare_to_go_on()
             return True
@@ -162,4 +189,5 @@ def file_facts(path: Path) -> dict[str, Any]:
         facts = path.stat()
     except OSError as error:
         raise disk_error(error, path) from error
-    return {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
+    name = os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
+    return {"path": name, "bytes": facts.st_size, "changed": facts.st_mtime_ns}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
 from streammach.rows.names import Names
+from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 
@@ -29,6 +30,7 @@ class Known:
     labels: Names | None = None
     features: Names | None = None
     digest: str = ""
+    columns: TrainedColumns = NO_COLUMNS
 
     @classmethod
     def of(cls, like: str | os.PathLike[str] | None) -> Known:
@@ -36,7 +38,7 @@ class Known:
         if like is None:
             return cls()
         with Dataset.open(like) as dataset:
-            return cls(dataset.labels, dataset.features, dataset.digest)
+            return cls(dataset.labels, dataset.features, dataset.digest, dataset.columns)
 
     @property
     def n_labels(self) -> int:
@@ -45,7 +47,9 @@ class Known:
 
     def vocabulary(self) -> Vocabulary:
         """Return a vocabulary that holds them; it takes in new labels, and features if none are."""
-        return Vocabulary(self.labels, self.features, add_features=self.features is None)
+        return Vocabulary(
+            self.labels, self.features, add_features=self.features is None, columns=self.columns
+        )
 
     def ranked_labels(self, vocabulary: Vocabulary, counts: NDArray[np.int64]) -> Ranked:
         """Return the final list of labels, of which each occurs so often."""

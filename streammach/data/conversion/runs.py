@@ -23,13 +23,20 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError, clean
-from streammach.files import Writer, disk_error
+from streammach.files.reading import disk_error
+from streammach.files.writing import Writer
+from streammach.rows.texts import Texts
 
 AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
 BINS = 1 << BIN_BITS
-OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, BYTES = range(7)  # columns of the index
-META = ("lengths", "labels", "weights", "files", "places, low half", "places, high half")
+# Columns of the index.
+OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, VALUES_SIZE, BYTES, TAG_BYTES = range(9)
+INDEX_COLUMNS = 9
+META = (
+    "lengths", "labels", "weights", "lengths of tags", "keys, low half", "keys, high half",
+    "numbers, low half", "numbers, high half",
+)  # fmt: skip
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
@@ -55,7 +62,9 @@ class Tally(msgspec.Struct):
     """What was read so far, of all sources.
 
     ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
-    and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it.
+    and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it,
+    ``source_lengths`` the rows of these, bad ones too. ``n_columns`` and ``column_names`` tell the
+    columns of all sources so far: -1 before the first one, 0 where they are not the same.
     ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
     """
 
@@ -65,6 +74,9 @@ class Tally(msgspec.Struct):
     source_rows: int = 0
     source_bad: int = 0
     finished: list[dict[str, str | int]] = msgspec.field(default_factory=list)
+    source_lengths: list[int] = msgspec.field(default_factory=list)
+    n_columns: int = -1
+    column_names: str = ""
     rows: int = 0
     nnz: int = 0
     longest: int = 0
@@ -72,6 +84,7 @@ class Tally(msgspec.Struct):
     integers: bool = True
     largest: float = 0.0
     weighted: bool = False
+    tagged: bool = False
     unknown_values: int = 0
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     listed_bytes: int = 0
@@ -89,7 +102,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def write_run(
-    path: Path, rows: RowBuffer, ids: Ids, seed: int, pool: Executor, state: dict[str, Any]
+    path: Path, rows: RowBuffer, ids: Ids, pool: Executor, state: dict[str, Any]
 ) -> State:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards.
 
@@ -101,8 +114,6 @@ def write_run(
         The rows.
     ids : Ids
         What the ids of their features are in the file.
-    seed : int
-        Decides the keys.
     pool : Executor
         Its threads compress the bins.
     state : dict
@@ -113,11 +124,11 @@ def write_run(
     DiskError
         If it cannot be written.
     """
-    keys = rows.keys(seed)
+    keys = rows.keys[: rows.n_rows]
     order = np.argsort(keys, kind="stable")
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
     cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
-    index = np.zeros((BINS, 7), np.int64)
+    index = np.zeros((BINS, INDEX_COLUMNS), np.int64)
     bins = (partial(_encoded, rows, ids, order[cuts[b] : cuts[b + 1]]) for b in range(BINS))
     with Writer(path) as out:
         for b, (body, facts) in enumerate(in_order(pool, bins, AHEAD)):
@@ -135,7 +146,7 @@ def write_run(
 def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
     """Return the bytes of a bin that holds the chosen rows, and its line of the index."""
     if not len(chosen):
-        return b"", (0,) * 6
+        return b"", (0,) * (INDEX_COLUMNS - 1)
     lengths = rows.starts[chosen + 1] - rows.starts[chosen]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     features, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], rows.values.dtype)
@@ -143,17 +154,28 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
         chosen, rows.starts, rows.groups, rows.features, rows.values, ids.ids, ids.bases, indptr,
         features, values,
     )  # fmt: skip
-    places = rows.places[chosen]
+    tags = Texts.of([b""] * len(chosen)) if rows.tags is None else rows.tags.take(chosen)
     meta = np.stack([
         lengths.astype(np.int32), rows.labels[chosen], rows.weights[chosen].view(np.int32),
-        rows.files[chosen], (places & 0xFFFFFFFF).astype(np.uint32).view(np.int32),
-        (places >> 32).astype(np.int32),
+        np.diff(tags.offsets).astype(np.int32),
+        *_halves(rows.keys[chosen]), *_halves(rows.numbers[chosen]),
     ])  # fmt: skip
-    parts = [_packed(meta), _packed(features), _packed(values)]
+    parts = [_packed(meta), _packed(features), _packed(values), _packed(tags.data)]
     body = sealed(b"".join(parts))
     return body, (
-        len(body), len(chosen), len(features), len(parts[0]), len(parts[1]), int(not rows.wide)
+        len(body), len(chosen), len(features), *map(len, parts[:3]), int(not rows.wide),
+        len(tags.data),
     )  # fmt: skip
+
+
+def _halves(words: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the low and the high halves of words of eight bytes: int32 (2, n)."""
+    return np.ascontiguousarray(words).view(np.int32).reshape(-1, 2).T
+
+
+def _whole(halves: NDArray[np.int32], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return the words that :func:`_halves` was given."""
+    return np.ascontiguousarray(halves.T).view(dtype).reshape(-1)
 
 
 def _packed(values: NDArray[Any]) -> bytes:
@@ -165,7 +187,7 @@ def _packed(values: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was written: its file, and its index int64 (bins, 7)."""
+    """A run that was written: its file, and its index int64 (bins, 9)."""
 
     path: Path
     index: NDArray[np.int64]
@@ -191,26 +213,33 @@ class Run:
     def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
         if not is_sealed(bytes(body)):
             raise _damaged(self.path)
-        where, values = rows.more(int(line[ROWS]), int(line[VALUES]))
+        where, values = rows.more(int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]))
         meta = np.empty((len(META), int(line[ROWS])), np.int32)
-        a, b = int(line[META_SIZE]), int(line[META_SIZE] + line[FEATURES_SIZE])
+        a, b, c = np.cumsum(line[[META_SIZE, FEATURES_SIZE, VALUES_SIZE]]).tolist()
         blosc.decompress(body[:a], meta)
-        lengths, labels, weights, files, low, high = meta
+        lengths, labels, weights, tag_lengths = meta[:4]
         rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
             lengths, dtype=np.int64
         )
         rows.labels[where], rows.weights[where] = labels, weights.view(np.float32)
-        rows.files[where], rows.groups[where] = files, 0
-        rows.places[where] = (high.astype(np.int64) << 32) | low.view(np.uint32)
+        rows.groups[where] = 0
+        rows.keys[where], rows.numbers[where] = (
+            _whole(meta[4:6], np.uint64),
+            _whole(meta[6:8], np.int64),
+        )
+        if line[TAG_BYTES]:
+            tags = np.empty(int(line[TAG_BYTES]), np.uint8)
+            blosc.decompress(body[c:], tags)
+            rows.add_tags(where, tag_lengths, tags)
         if not line[VALUES]:
             return
         blosc.decompress(body[a:b], rows.features[values])
         if line[BYTES] and rows.wide:
             small = np.empty(int(line[VALUES]), np.uint8)
-            blosc.decompress(body[b:], small)
+            blosc.decompress(body[b:c], small)
             rows.values[values] = small
         else:
-            blosc.decompress(body[b:], rows.values[values])
+            blosc.decompress(body[b:c], rows.values[values])
 
 
 def read_run(path: Path) -> State:
@@ -239,20 +268,18 @@ def read_run(path: Path) -> State:
 
 def run_of(path: Path, state: State) -> Run:
     """Return a run with its index."""
-    return Run(path, state.index.array().reshape(BINS, 7))
+    return Run(path, state.index.array().reshape(BINS, INDEX_COLUMNS))
 
 
 def partitions(
-    runs: list[Run], first: int, fits: Callable[[int, int], bool]
+    runs: list[Run], first: int, fits: Callable[[int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins from `first` on, as long as ``fits(rows, values)`` lets them be."""
-    totals = np.zeros((BINS, 2), np.int64)
-    for run in runs:
-        totals += run.index[:, [ROWS, VALUES]]
+    """Yield ranges of bins from `first` on, as long as ``fits(rows, values, tag bytes)``."""
+    totals = np.sum([run.index[:, [ROWS, VALUES, TAG_BYTES]] for run in runs], axis=0)
     while first < BINS:
-        end, (rows, values) = first + 1, totals[first].tolist()
-        while end < BINS and fits(rows + int(totals[end, 0]), values + int(totals[end, 1])):
-            rows, values = rows + int(totals[end, 0]), values + int(totals[end, 1])
+        end, held = first + 1, totals[first]
+        while end < BINS and fits(*(held + totals[end]).tolist()):
+            held = held + totals[end]
             end += 1
         yield first, end
         first = end

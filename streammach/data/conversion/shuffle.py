@@ -17,7 +17,8 @@ from streammach.data.conversion.runs import Run, partitions
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
 from streammach.data.store.writer import StoreWriter
-from streammach.files import read_small, write_atomic
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
 from streammach.rows.distinct import PairSketch
 from streammach.rows.finish import take_rows
@@ -56,8 +57,6 @@ class Shuffle:
 
     Parameters
     ----------
-    seed : int
-        Decides the keys.
     ranks : Ranks
         The final ids.
     block_rows : int
@@ -75,13 +74,11 @@ class Shuffle:
 
     def __init__(
         self,
-        seed: int,
         ranks: Ranks,
         block_rows: int,
         pool: Executor,
         progress: Callable[[int], None] | None,
     ) -> None:
-        self._seed = seed
         self._ranks = ranks
         self._block_rows = block_rows
         self._pool = pool
@@ -116,7 +113,7 @@ class Shuffle:
         DiskError
             If a file cannot be written.
         """
-        order = np.argsort(rows.keys(self._seed), kind="stable")
+        order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
         ends = np.cumsum(lengths)
         copies = (
@@ -124,9 +121,7 @@ class Shuffle:
         )
         for block, sketch in in_order(self._pool, copies, AHEAD):
             self._count_blocks(writer.n_rows, np.diff(block.indptr))
-            writer.append_rows(
-                block.indptr, block.features, block.values, block.labels, block.weights
-            )
+            writer.append_rows(block)
             self._sketch.merge(sketch)
             if self._progress is not None:
                 self._progress(writer.n_rows)
@@ -153,8 +148,8 @@ class Shuffle:
             If a file cannot be written or read.
         """
 
-        def fits(n_rows: int, nnz: int) -> bool:
-            return room.bytes_of(n_rows, nnz) <= room.n_bytes
+        def fits(n_rows: int, nnz: int, tag_bytes: int) -> bool:
+            return room.bytes_of(n_rows, nnz, tag_bytes) <= room.n_bytes
 
         for first, end in partitions(runs, self.written.bins, fits):
             room.clear()
@@ -183,7 +178,10 @@ class Shuffle:
         labels = self._ranks.labels[rows.labels[chosen]]
         sketch = PairSketch()
         sketch.add(indptr, features, labels)
-        block = RowBlock(indptr, features, values, labels, rows.weights[chosen])
+        block = RowBlock(
+            indptr, features, values, labels, rows.weights[chosen], numbers=rows.numbers[chosen],
+            tags=None if rows.tags is None else rows.tags.take(chosen),
+        )  # fmt: skip
         return block, sketch.registers
 
     def _count_blocks(self, first_row: int, lengths: NDArray[np.int64]) -> None:

@@ -23,7 +23,9 @@ from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
 from streammach.errors import StoreError, clean
-from streammach.files import Writer, disk_error, file_pieces, make_folder, sha256
+from streammach.files.folders import make_folder
+from streammach.files.reading import disk_error, file_pieces, sha256
+from streammach.files.writing import Writer
 
 CHUNK = 1 << 16  # values
 SHARD_CHUNKS = 256

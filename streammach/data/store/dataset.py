@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from streammach.data.store.arrays import CHUNK, DTYPES, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import FORMAT, Manifest
 from streammach.errors import DiskError, StoreError, clean
-from streammach.files import read_small, sha256
+from streammach.files.reading import read_small, sha256
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
 from streammach.rows.names import Names
+from streammach.rows.texts import Texts
+from streammach.rows.trained import TrainedColumns
 from streammach.spec import DataFacts, from_json
 
 MAX_DOCUMENT = 64 << 10
@@ -28,6 +31,8 @@ ARRAYS = (
     "labels/offsets", "labels/bytes", "labels/count",
     "features/offsets", "features/bytes", "features/count",
 )  # fmt: skip
+MORE_ARRAYS = ("row", "weight", "tag/offsets", "tag/bytes", "features/column")
+FORMATS = (2, FORMAT)  # that are read
 
 
 class Root(msgspec.Struct, frozen=True):
@@ -50,6 +55,12 @@ class Root(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     manifest: str
     check: str
+    columns: int = 0
+
+    @property
+    def source_rows(self) -> list[int]:
+        """Rows of each source, those that were left out too; empty up to format 2."""
+        return [int(facts.get("rows", 0)) for facts in self.source]
 
 
 class Dataset:
@@ -91,7 +102,7 @@ class Dataset:
         root = _read_root(folder)
         manifest = _read_manifest(folder, root)
         _check_files(folder, root, manifest)
-        names = [n for n in (*ARRAYS, "weight") if f"{n}/zarr.json" in manifest.metadata]
+        names = [n for n in (*ARRAYS, *MORE_ARRAYS) if f"{n}/zarr.json" in manifest.metadata]
         arrays = {name: _open_array(folder, name, manifest) for name in names}
         dataset = cls(folder, root, arrays)
         dataset._check_lengths()
@@ -155,7 +166,7 @@ class Dataset:
         """
         rows = self.feature_counts.astype(np.float64)
         most = np.minimum(rows, self.n_classes)
-        return int(most @ rows / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
+        return int(product(most, rows) / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -166,6 +177,22 @@ class Dataset:
     def weighted(self) -> bool:
         """Whether rows have importance weights."""
         return "weight" in self._arrays
+
+    @property
+    def numbered(self) -> bool:
+        """Whether rows have the numbers that they had in their sources: from format 3 on."""
+        return "row" in self._arrays
+
+    @property
+    def tagged(self) -> bool:
+        """Whether rows have tags."""
+        return "tag/bytes" in self._arrays
+
+    @cached_property
+    def columns(self) -> TrainedColumns:
+        """The columns of the matrix that the rows came from."""
+        positions = self.array("features/column") if "features/column" in self._arrays else None
+        return TrainedColumns(self.root.columns, positions)
 
     @cached_property
     def labels(self) -> Names:
@@ -214,6 +241,31 @@ class Dataset:
             self._arrays["y"].read(start, stop),
             weights,
         )
+
+    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
+        """Return where rows ``start:stop`` of the store's order came from.
+
+        Returns
+        -------
+        numbers : int64 (n,)
+            Number of each row among those of all sources, in their order, from 0; rows that were
+            left out count. A store of format 2 does not know it: there it is the store's order.
+        tags : Texts or None
+            Their tags, if any row has one.
+
+        Raises
+        ------
+        StoreError
+            If what is read is damaged.
+        """
+        numbers = np.arange(start, stop)
+        if self.numbered:
+            numbers = self._arrays["row"].read(start, stop)
+        if not self.tagged:
+            return numbers, None
+        offsets = self._arrays["tag/offsets"].read(start, stop + 1)
+        data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
+        return numbers, Texts(offsets - offsets[0], data)
 
     def first(self, n_rows: int) -> Dataset:
         """Return a view of the first rows: a random sample, since a store is shuffled.
@@ -309,6 +361,9 @@ class Dataset:
             "X/data": self.nnz,
             "y": self.n_rows,
             "weight": self.n_rows,
+            "row": self.n_rows,
+            "tag/offsets": self.n_rows + 1,
+            "features/column": self.n_features,
             "labels/offsets": self.n_classes + 1,
             "labels/count": self.n_classes,
             "features/offsets": self.n_features + 1,
@@ -336,9 +391,10 @@ def _read_root(folder: Path) -> Root:
         document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
-        if found != FORMAT:
+        if found not in FORMATS:
+            known = " and ".join(map(str, FORMATS))
             raise StoreError(
-                f"its format is {clean(found)}, this release reads {FORMAT}",
+                f"its format is {clean(found)}, this release reads {known}",
                 path=place,
                 hint="Use the release that wrote it, or convert the source again.",
             )

@@ -22,10 +22,15 @@ from streammach.data.store.arrays import (
     OpenArray,
     shuffle_of,
 )
-from streammach.files import make_folder, sha256, write_atomic
+from streammach.files.folders import make_folder
+from streammach.files.reading import sha256
+from streammach.files.writing import write_atomic
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.rows.texts import Texts
+from streammach.rows.trained import TrainedColumns
 
-FORMAT = 2
+FORMAT = 3
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
@@ -48,6 +53,8 @@ class StoreWriter:
         uint8 or float32.
     weighted : bool
         Whether rows have weights.
+    tagged : bool
+        Whether rows have tags.
     pool : Executor, optional
         Its threads compress.
     state : dict of str to OpenArray, optional
@@ -60,26 +67,32 @@ class StoreWriter:
         value_type: type[np.generic],
         *,
         weighted: bool,
+        tagged: bool = False,
         pool: Executor | None = None,
         state: dict[str, OpenArray] | None = None,
     ) -> None:
         self._folder = folder
+        self._tagged = tagged
         make_folder(folder)
         types: dict[str, type[np.generic]] = {
             "X/indptr": np.int64,
             "X/indices": np.int32,
             "X/data": value_type,
             "y": np.int32,
+            "row": np.int64,
         }
         if weighted:
             types["weight"] = np.float32
+        if tagged:
+            types |= {"tag/offsets": np.int64, "tag/bytes": np.uint8}
         self._arrays = {
             name: ArrayWriter(folder / name, t, pool, state[name] if state else None)
             for name, t in types.items()
         }
         self._attributes: dict[str, Mapping[str, Any]] = {}
         if state is None:
-            self._arrays["X/indptr"].append(np.zeros(1, np.int64))
+            for name in self._arrays.keys() & {"X/indptr", "tag/offsets"}:
+                self._arrays[name].append(np.zeros(1, np.int64))
 
     @property
     def n_rows(self) -> int:
@@ -101,41 +114,35 @@ class StoreWriter:
         for array in self._arrays.values():
             array.release()
 
-    def append_rows(
-        self,
-        indptr: NDArray[np.int64],
-        features: NDArray[np.int32],
-        values: NDArray[np.generic],
-        labels: NDArray[np.int32],
-        weights: NDArray[np.float32] | None,
-    ) -> None:
+    def append_rows(self, rows: RowBlock) -> None:
         """Append rows in their final order.
 
         Parameters
         ----------
-        indptr : int64 (n + 1,)
-            Row pointers into `features`, from 0.
-        features : int32 (nnz,)
-            Feature ids, rising within a row.
-        values : array (nnz,)
-            Values that fit the store's value type.
-        labels : int32 (n,)
-            Class ids.
-        weights : float32 (n,) or None
-            Importance weights, where the store has them.
+        rows : RowBlock
+            The rows: ids of features rise within each; values fit the store's type; each has its
+            number, and its weight and tag where the store has them.
 
         Raises
         ------
         DiskError
             If a file cannot be written.
         """
-        first = self._arrays["X/indices"].n_values
-        self._arrays["X/indptr"].append(indptr[1:] + first)
-        self._arrays["X/indices"].append(features)
-        self._arrays["X/data"].append(values)
-        self._arrays["y"].append(labels)
-        if "weight" in self._arrays and weights is not None:
-            self._arrays["weight"].append(weights)
+        assert rows.numbers is not None
+        arrays = self._arrays
+        arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
+        arrays["X/indices"].append(rows.features)
+        arrays["X/data"].append(rows.values)
+        arrays["y"].append(rows.labels)
+        arrays["row"].append(rows.numbers)
+        if "weight" in arrays and rows.weights is not None:
+            arrays["weight"].append(rows.weights)
+        if "tag/bytes" in arrays:
+            tags = rows.tags or Texts.of([b""] * rows.n_rows)
+            arrays["tag/offsets"].append(
+                tags.offsets[1:] - tags.offsets[0] + arrays["tag/bytes"].n_values
+            )
+            arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
 
     def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
         """Write the names of ``labels`` or ``features`` and how often each occurs.
@@ -155,6 +162,19 @@ class StoreWriter:
             self._arrays[path] = ArrayWriter(self._folder / path, values.dtype)
             self._arrays[path].append(values)
         self._attributes[group] = {"kind": names.kind}
+
+    def add_columns(self, columns: TrainedColumns) -> None:
+        """Write which column of the matrix each feature was, where columns had names.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        if columns.positions is not None:
+            path = "features/column"
+            self._arrays[path] = ArrayWriter(self._folder / path, np.dtype(np.int32))
+            self._arrays[path].append(columns.positions)
 
     def finish(self, facts: dict[str, Any]) -> str:
         """Write metadata, manifest and, last, the root document that says the store is complete.
@@ -203,8 +223,8 @@ class StoreWriter:
             "encoding-version": "0.1.0",
             "shape": [root["rows"], root["features"]],
         }
-        for group in ("X", "labels", "features"):
-            attributes = matrix if group == "X" else dict(self._attributes[group])
+        for group in ("X", "labels", "features", *({"tag"} if self._tagged else ())):
+            attributes = matrix if group == "X" else dict(self._attributes.get(group, {}))
             zarr.create_group(store, path=group, attributes=attributes)
         for name, array in self._arrays.items():
             zarr.create_array(

@@ -1,0 +1,240 @@
+"""Where results go: the one place that decides what may be written, and what may be replaced.
+
+Nothing that the user did not make with streammach is ever replaced or removed. What stands at a
+destination is replaced only if `force` is given and a marker in it says that streammach made it;
+its name says nothing. A source is never replaced, nor a folder that holds one, nor a link. Pipes
+and devices are written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streammach.errors import UsageError, clean
+from streammach.files.folders import fsync_tree, rename_new, replace_folder, scratch
+from streammach.files.reading import Buffer, disk_error
+from streammach.files.writing import Writer, fsync_file, fsync_folder
+
+FORCE_HINT = "Use --force to replace it, or another name."
+AFFIX_BYTES = 32  # of hidden names beside a destination, and of a list that goes with it
+MAX_NAME_BYTES = 255
+STANDARD_OUTPUT = (Path("-"), Path("/dev/stdout"))
+WHOLE = (("zarr.json", "manifest.json"), ("model.json", "model.safetensors"))  # nothing is added
+
+
+@dataclass(frozen=True)
+class Product:
+    """What streammach makes under a name that the user gives.
+
+    Attributes
+    ----------
+    what : str
+        What it is, with its article: ``a store``.
+    foreign : callable
+        Given a path, returns why streammach did not make what stands there, or None if it did.
+    """
+
+    what: str
+    foreign: Callable[[Path], str | None]
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A name under which a file or a folder will appear when it is whole.
+
+    The request is checked when the object is made, and again when the name is taken: what came to
+    stand there in the meantime is kept.
+
+    Parameters
+    ----------
+    path : Path
+        The name.
+    product : Product
+        What is made.
+    force : bool
+        Whether one that streammach made may be replaced.
+    inputs : sequence of Path
+        What the work reads, or other results of it.
+
+    Raises
+    ------
+    UsageError
+        If nothing may be written there.
+    """
+
+    path: Path
+    product: Product
+    force: bool = False
+    inputs: Sequence[Path] = field(default=())
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse what must not be written or replaced.
+
+        Raises
+        ------
+        UsageError
+            Saying what stands in the way.
+        """
+        path = self.path
+        if not path.parent.is_dir():
+            raise self._refused("its folder does not exist", "Make the folder first.")
+        if len(os.fsencode(path.name)) + AFFIX_BYTES > MAX_NAME_BYTES:
+            raise self._refused("its name is too long", "Choose a shorter one.")
+        self._check_inputs()
+        check_place(path)
+        if not os.path.lexists(path):
+            return
+        if path.is_symlink():
+            raise self._refused("it is a link, and links are not replaced", "Name another path.")
+        if not self.force:
+            raise self._refused("it exists already", FORCE_HINT)
+        why = self.product.foreign(path)
+        if why is not None:
+            raise self._refused(
+                f"{why}, and is not replaced", "Remove it yourself, or name another path."
+            )
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield a free name beside the destination for what will be given its name.
+
+        Raises
+        ------
+        DiskError
+            If nothing can be written there.
+        """
+        with scratch(self.path) as content:
+            yield content
+
+    def take(self, made: Path) -> None:
+        """Give a finished file or folder the name; its files are durable already.
+
+        Parameters
+        ----------
+        made : Path
+            What was made, on the same disk. Afterwards this name has what was replaced, if it was
+            a folder.
+
+        Raises
+        ------
+        UsageError
+            If something came to stand there that may not be replaced.
+        DiskError
+            If it cannot be renamed; what stood there is unchanged.
+        """
+        self.check()
+        try:
+            if made.is_dir():
+                fsync_tree(made)
+            else:
+                fsync_file(made)
+            if not os.path.lexists(self.path):
+                rename_new(made, self.path)
+            elif made.is_dir():
+                replace_folder(made, self.path)
+            else:
+                os.replace(made, self.path)
+            fsync_folder(self.path.parent)
+        except FileExistsError:
+            raise self._refused("it has come to exist in the meantime", FORCE_HINT) from None
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def write(self, *pieces: Buffer) -> None:
+        """Write a file, whole or not at all.
+
+        Raises
+        ------
+        UsageError, DiskError
+            As :meth:`take`.
+        """
+        with self.scratch() as content:
+            with Writer(content) as out:
+                for piece in pieces:
+                    out.write(piece)
+                out.commit()
+            self.take(content)
+
+    def _refused(self, what: str, hint: str) -> UsageError:
+        return UsageError(what, path=clean(self.path, 300), hint=hint)
+
+    def _check_inputs(self) -> None:
+        """Refuse an input, a folder that holds one, and a place inside a folder that is one."""
+        here = real(self.path)
+        for given in self.inputs:
+            there = real(given)
+            if here == there or _same(self.path, given):
+                raise self._refused("it is read as well", "Name another path.")
+            if here in there.parents:
+                raise self._refused(
+                    f"{clean(given, 100)} lies in it, which is read", "Name another path."
+                )
+            if there in here.parents:
+                raise self._refused(
+                    f"it would lie in {clean(given, 100)}, which is read", "Name another path."
+                )
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place inside a store or a model: these are kept as they were made.
+
+    Raises
+    ------
+    UsageError
+        If it is one.
+    """
+    for folder in real(path).parents:
+        if any(all((folder / name).is_file() for name in names) for names in WHOLE):
+            raise UsageError(
+                f"it would lie in {clean(folder, 100)}, to which nothing is added",
+                path=clean(path, 300),
+                hint="Name another path.",
+            )
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is standard output, a pipe or a device: written to, never replaced."""
+    if path in STANDARD_OUTPUT:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def not_regular(path: Path) -> str | None:
+    """Return why a path is no regular file, or None if it is one."""
+    if path.is_dir():
+        return "it is a folder"
+    return None if path.is_file() and not path.is_symlink() else "it is no regular file"
+
+
+def not_folder(path: Path, files: Sequence[str]) -> str | None:
+    """Return why a path is no folder that holds these files and nothing else, None if it is."""
+    if not path.is_dir():
+        return "it is no folder"
+    for name in sorted(os.listdir(path)):
+        if name not in files:
+            return f"{clean(name)} in it was not made by streammach"
+    return None
+
+
+def real(path: Path) -> Path:
+    """Return a path without links."""
+    return Path(os.path.realpath(path))
+
+
+def _same(a: Path, b: Path) -> bool:
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return False

@@ -1,0 +1,116 @@
+"""Reading files: small ones whole, large ones in pieces, and their digests."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import google_crc32c
+
+from streammach.errors import DiskError, clean
+
+Buffer = bytes | bytearray | memoryview
+PIECE = 4 << 20  # bytes handed to one read or write call
+
+
+def disk_error(error: OSError, path: object) -> DiskError:
+    """Return the error of a file operation as one line with the file and the free space."""
+    reason = error.strerror or str(error)
+    hint = None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "Free some space and run the same command again."
+    return DiskError(reason, path=clean(path, 300), hint=hint)
+
+
+def check_free(path: Path, needed: int, what: str) -> None:
+    """Refuse work whose result would not fit the disk.
+
+    Parameters
+    ----------
+    path : Path
+        A folder on that disk.
+    needed : int
+        Bytes that will be written.
+    what : str
+        What needs them.
+
+    Raises
+    ------
+    DiskError
+        If fewer bytes are free.
+    """
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise DiskError(
+            f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
+            path=clean(path),
+            hint="Free some space or choose another disk.",
+        )
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """Read a small regular file.
+
+    Parameters
+    ----------
+    path : Path
+        The file; links and devices are refused.
+    limit : int
+        The most bytes it may have.
+
+    Raises
+    ------
+    DiskError
+        If it cannot be read, is no regular file, or is larger than `limit`.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise DiskError("not a regular file", path=clean(path))
+        if facts.st_size > limit:
+            raise DiskError(
+                f"{facts.st_size:,} bytes, at most {limit:,} expected", path=clean(path)
+            )
+        return file.read()
+
+
+def sha256(pieces: Iterable[Buffer]) -> str:
+    """Return the SHA-256 of the pieces in order, in hexadecimal."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def in_pieces(data: Buffer) -> Iterator[memoryview]:
+    """Yield bytes in pieces of bounded size, without copying them."""
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), PIECE):
+        yield view[start : start + PIECE]
+
+
+def file_pieces(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, or raise DiskError."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(PIECE):
+                yield piece
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def crc32c(pieces: Iterable[bytes]) -> int:
+    """Return the crc32c of the pieces in order."""
+    total = google_crc32c.Checksum()
+    for piece in pieces:
+        total.update(piece)
+    return int.from_bytes(total.digest(), "big")

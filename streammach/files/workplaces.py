@@ -1,0 +1,100 @@
+"""Folders in which work goes on, such as that of a run: made by us, and told by a marker."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streammach.errors import DiskError, UsageError, clean
+from streammach.files.destinations import check_place
+from streammach.files.folders import MARKER, make_folder
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
+
+MAX_MARKER = 64 << 10
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder that work fills, and goes on in: absent, empty, or one that holds our marker.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    kind : str
+        What it is: ``run``, ``sweep`` or ``demo``.
+    documents : tuple of str
+        Files by which an older release's folder of this kind is told.
+    """
+
+    path: Path
+    kind: str
+    documents: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse a folder that is somebody else's.
+
+        Raises
+        ------
+        UsageError
+            If it is, or cannot be made.
+        """
+        path = self.path
+        check_place(path)
+        if path.is_symlink() and not path.exists():
+            raise UsageError("it is a link to nothing", path=clean(path, 300))
+        if not path.exists():
+            above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+            if not above.is_dir():
+                raise UsageError("it is no folder", path=clean(above, 300))
+            return
+        if not path.is_dir():
+            raise UsageError("it is no folder", path=clean(path, 300), hint="Name another path.")
+        if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
+            raise UsageError(
+                f"the folder holds other files and is not that of a {self.kind}",
+                path=clean(path, 300),
+                hint="Name a new folder.",
+            )
+
+    def facts(self) -> dict[str, Any] | None:
+        """Return what the marker says; None without one of this kind."""
+        found = _document(self.path / MARKER)
+        if found is not None:
+            return found if found.get("streammach") == self.kind else None
+        old = (_document(self.path / name) for name in self.documents)
+        return {} if any(document is not None for document in old) else None
+
+    def open(self, **facts: Any) -> None:
+        """Make the folder and its marker; `facts` are added to what that says.
+
+        Raises
+        ------
+        UsageError
+            As :meth:`check`.
+        DiskError
+            If it cannot be written.
+        """
+        self.check()
+        known = self.facts() or {}
+        wanted = {**known, "streammach": self.kind, **facts}
+        make_folder(self.path)
+        if known != wanted:
+            write_atomic(self.path / MARKER, msgspec.json.encode(wanted, order="sorted") + b"\n")
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """Return a small JSON object; None where there is none."""
+    try:
+        found = msgspec.json.decode(
+            read_small(path, MAX_MARKER if path.name == MARKER else 16 << 20)
+        )
+    except (DiskError, msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,178 @@
+"""Files that are either whole or absent: bytes, fsync, rename, fsync of the folder.
+
+Every file that the package leaves behind is written here. An fsync that failed is never repeated,
+because a second one can succeed although the data are gone; the file is removed and the error
+raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+from pathlib import Path
+
+from streammach.files.reading import Buffer, disk_error, in_pieces
+
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by itself
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the names in a folder durable.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be synced, except where its file system has no such operation.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def fsync_file(path: Path) -> None:
+    """Make the bytes of a file durable, or raise OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Writer:
+    """A new file in a folder of ours, that appears under its name when it is whole and durable.
+
+    Bytes go to a temporary name in the same folder; :meth:`commit` syncs and renames. Leaving the
+    ``with`` block without a commit removes the temporary file. A file that the user names is
+    written by :class:`streammach.files.destinations.Destination` instead.
+
+    Parameters
+    ----------
+    path : Path
+        The final name; an existing file is replaced at the commit.
+    temporary : Path, optional
+        The name until then, in the same folder; a random one otherwise.
+    keep : int
+        How many bytes of an existing temporary file are kept, those of a writer that was cut off.
+
+    Attributes
+    ----------
+    path : Path
+        The final name.
+    size : int
+        Bytes written.
+    """
+
+    def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
+        self.path = path
+        self.size = keep
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        if temporary is None:
+            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            flags |= os.O_EXCL
+        self._temporary = temporary
+        try:
+            self._handle: int | None = os.open(self._temporary, flags, 0o666)
+            os.ftruncate(self._handle, keep)
+            os.lseek(self._handle, keep, os.SEEK_SET)
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes; all of them are written or DiskError is raised."""
+        try:
+            for piece in in_pieces(data):
+                rest = piece
+                while len(rest):
+                    rest = rest[os.write(self._open_handle(), rest) :]
+                self.size += len(piece)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def sync(self) -> None:
+        """Make what was written durable, under the temporary name."""
+        try:
+            os.fsync(self._open_handle())
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def commit(self) -> None:
+        """Sync the file and give it its name; the folder is synced too."""
+        self.sync()
+        try:
+            self._close()
+            os.replace(self._temporary, self.path)
+            fsync_folder(self.path.parent)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def _open_handle(self) -> int:
+        assert self._handle is not None, "the file is closed"
+        return self._handle
+
+    def close(self) -> None:
+        """Close the file and leave it under its temporary name."""
+        with contextlib.suppress(OSError):
+            self._close()
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            os.close(handle)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+
+def write_atomic(path: Path, *pieces: Buffer) -> None:
+    """Write a file of ours whole: after a crash it holds the old bytes or the new ones.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    *pieces : bytes
+        Its content, in order.
+
+    Raises
+    ------
+    DiskError
+        If any step fails; the old file, if there was one, is untouched.
+    """
+    with Writer(path) as out:
+        for piece in pieces:
+            out.write(piece)
+        out.commit()
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file of ours if it is there, or raise DiskError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what :class:`Writer` left in a folder of ours, and below, where it was killed.
+
+    Raises
+    ------
+    DiskError
+        If a file cannot be removed.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in filter(TEMPORARY.fullmatch, names):
+            remove_file(Path(parent, name))

@@ -1,0 +1,102 @@
+"""Matrices in memory as rows with a model's ids: columns are told by name, or by their place."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streammach.errors import DataError
+from streammach.rows.block import RowBlock
+from streammach.rows.columns import ids_by_name, ids_by_number
+from streammach.rows.finish import finished
+from streammach.rows.names import Label, Names
+from streammach.rows.trained import TrainedColumns
+
+NAMES_HINT = "Say what they are: columns=NAMES."
+
+
+class MatrixRows:
+    """Gives the columns of matrices the ids of a model's features.
+
+    Parameters
+    ----------
+    features : Names
+        The model's features.
+    trained : TrainedColumns
+        The columns of the matrix that was trained on.
+    """
+
+    def __init__(self, features: Names, trained: TrainedColumns) -> None:
+        self._features, self._trained = features, trained
+        self._known: tuple[object, NDArray[np.int32]] | None = None  # of the last matrix
+
+    def block(self, rows: Any, columns: Sequence[Label] | None = None) -> RowBlock:
+        """Return a matrix as rows without labels; what the model does not know is left out.
+
+        Parameters
+        ----------
+        rows : scipy sparse matrix or array (n, columns)
+            The matrix; not changed.
+        columns : sequence of str, int or bytes, optional
+            A name for each column; they are told by their places otherwise.
+
+        Raises
+        ------
+        DataError
+            If it is no matrix, its columns cannot be told, or a value is not finite.
+        """
+        matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
+        if matrix.ndim != 2:
+            raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
+        if not np.isfinite(matrix.data).all():
+            raise DataError("a value is not a finite float32")
+        ids = self._ids(matrix.shape[1], None if columns is None else tuple(columns))
+        n = matrix.shape[0]
+        plain = RowBlock(
+            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data,
+            np.full(n, -1, np.int32), numbers=np.arange(n),
+        )  # fmt: skip
+        return finished(plain, ids)
+
+    def _ids(self, n_columns: int, columns: tuple[Label, ...] | None) -> NDArray[np.int32]:
+        """Return the feature of each column, -1 where it has none: int32 (n_columns,)."""
+        wanted = n_columns if columns is None else columns
+        if self._known is None or self._known[0] != wanted:
+            found = (
+                self._by_place(n_columns) if columns is None else self._by_name(n_columns, columns)
+            )
+            self._known = wanted, found
+        return self._known[1]
+
+    def _by_name(self, n_columns: int, columns: tuple[Label, ...]) -> NDArray[np.int32]:
+        if len(columns) != n_columns:
+            raise DataError(f"{len(columns):,} names for {n_columns:,} columns: columns")
+        names = Names.of(columns)
+        ids = ids_by_name(self._features, names)
+        known = ids[ids >= 0]
+        if not len(known):
+            raise DataError("no column has the name of a feature of the model: columns")
+        if len(np.unique(known)) < len(known):
+            raise DataError("two columns have the name of one feature: columns")
+        remark = self._trained.remark(ids)
+        if remark:
+            warnings.warn(remark, stacklevel=5)
+        return ids
+
+    def _by_place(self, n_columns: int) -> NDArray[np.int32]:
+        wrong = self._trained.difference(n_columns)
+        if wrong:
+            raise DataError(wrong, hint=NAMES_HINT)
+        ids = self._trained.ids()
+        if ids is not None:
+            return ids
+        if not self._trained.n_columns and self._features.kind != "integer":
+            raise DataError(
+                "the model's features have names, and the matrix's columns none", hint=NAMES_HINT
+            )
+        return ids_by_number(self._features, n_columns)

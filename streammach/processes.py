@@ -1,0 +1,268 @@
+"""The one way to start another process, and to stop this one.
+
+Work that takes memory which should go with it, compilers above all, is done by a process of its
+own. It is started isolated: nothing is imported from the working folder. It dies with its parent,
+however that dies, and signals that the parent gets are passed on at once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from streammach.errors import StreammachError
+
+INTERRUPTED = 130
+STOPPING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+LENGTH_BYTES = 8
+ROOT = str(Path(__file__).parents[1])  # where the package was imported from
+# What a child runs: only what is named here is imported, from the folders that are named here.
+BOOT = "import sys; sys.path[:] = {path}; from streammach.processes import serve; serve({ends})"
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+def heeded() -> tuple[int, ...]:
+    """Return the signals that stop this process: not those that it was started to ignore.
+
+    A shell starts what runs in the background with SIGINT ignored, and ``nohup`` with SIGHUP.
+    """
+    return tuple(n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN)
+
+
+class Interrupts:
+    """Turns the first stopping signal into KeyboardInterrupt; the second one ends the process."""
+
+    def __init__(self) -> None:
+        self._came = False
+
+    def install(self) -> None:
+        """Let this object handle the signals that are heeded, from now on."""
+        for number in heeded():
+            signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self._came:
+            os._exit(INTERRUPTED)
+        self._came = True
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def handled(handler: Handler) -> Iterator[None]:
+    """Handle stopping signals in another way while a block runs, where that can be: main thread."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, handler) for number in heeded()}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def run(
+    function: str,
+    *arguments: Any,
+    patience: float | None = None,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+) -> Any:
+    """Return what a function returns in a fresh process.
+
+    Parameters
+    ----------
+    function : str
+        Its module and its name, with a colon between.
+    *arguments
+        What it is given; they and what it returns are sent between the processes.
+    patience : float, optional
+        Seconds after a signal in which the other process may end by itself; any time otherwise.
+    stdout, stderr : file or int, optional
+        As for :class:`subprocess.Popen`; those of this process otherwise.
+
+    Raises
+    ------
+    StreammachError
+        What the function raises; or that its process was ended from outside.
+    KeyboardInterrupt
+        After a signal, when the other process has ended, too.
+    """
+    child = _Child(function, arguments, stdout, stderr)
+    with handled(lambda number, _: child.pass_on(number, patience)), _stopped_together(child):
+        answer = child.answer()
+    if answer is None:
+        if child.signals:
+            raise KeyboardInterrupt
+        raise StreammachError(
+            f"a part of the work was ended from outside (exit code {child.code})",
+            hint="Is memory short? The same command goes on or starts anew.",
+        )
+    result, error = answer
+    if error is not None:
+        raise error
+    return result
+
+
+class _Child:
+    """Another process that works for this one."""
+
+    def __init__(
+        self,
+        function: str,
+        arguments: tuple[Any, ...],
+        stdout: int | IO[Any] | None,
+        stderr: int | IO[Any] | None,
+    ) -> None:
+        self.signals = 0
+        self.code: int | None = None
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        code = BOOT.format(path=_search_path(), ends=f"{orders}, {answers}")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
+                pass_fds=(orders, answers), process_group=0,
+            )  # fmt: skip
+        finally:
+            os.close(orders)
+            os.close(answers)
+        with suppress(BrokenPipeError):  # it is gone already: there will be no answer
+            _send(self._orders, (function, arguments))
+
+    def answer(self) -> tuple[Any, BaseException | None] | None:
+        """Wait for the end; return the result and the error, None where none was sent."""
+        try:
+            found: tuple[Any, BaseException | None] | None = _receive(self._answers)
+            self.code = self._process.wait()  # while its parent lives: it ends in its own time
+        finally:
+            os.close(self._answers)
+            os.close(self._orders)
+        return found
+
+    def pass_on(self, number: int, patience: float | None) -> None:
+        """Pass a signal on; the second one, or the end of patience, kills."""
+        self.signals += 1
+        if self.signals > 1:
+            self._process.kill()
+            return
+        self._process.send_signal(number)
+        if patience is not None:
+            timer = threading.Timer(patience, self._process.kill)
+            timer.daemon = True
+            timer.start()
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop both processes together, as Ctrl-Z does, and let both go on together."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def _stopped_together(child: _Child) -> Iterator[None]:
+    """Let Ctrl-Z stop the child as well, which is in a process group of its own."""
+    number = getattr(signal, "SIGTSTP", None)
+    main = threading.current_thread() is threading.main_thread()
+    if number is None or not main or signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(number, child.stop)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _search_path() -> list[str]:
+    """Return where a child looks for modules: not in the working folder, unless we are there."""
+    here = os.path.realpath(os.getcwd())
+    kept = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != here]
+    return kept if ROOT in kept else [ROOT, *kept]
+
+
+def serve(orders: int, answers: int) -> None:
+    """Do the work that is ordered, as a child; end when the parent does.
+
+    Parameters
+    ----------
+    orders, answers : int
+        Ends of pipes.
+    """
+    Interrupts().install()
+    try:
+        function, arguments = _receive(orders) or ("", ())
+        if not function:
+            return
+        threading.Thread(target=_end_with_parent, args=(orders,), daemon=True).start()
+        module, _, name = function.partition(":")
+        found: tuple[Any, BaseException | None] = (
+            getattr(import_module(module), name)(*arguments), None
+        )  # fmt: skip
+    except (StreammachError, KeyboardInterrupt, MemoryError, OSError) as error:
+        found = (None, error)
+    except Exception as error:  # one that may not bear to be sent
+        found = (None, StreammachError(f"{type(error).__name__}: {error}"))
+    with suppress(BrokenPipeError):
+        _send(answers, found)
+
+
+_cleaners: list[Callable[[], None]] = []
+
+
+@contextmanager
+def cleaned(clean: Callable[[], None]) -> Iterator[None]:
+    """Have something cleaned up, too, if the parent dies while a block runs."""
+    _cleaners.append(clean)
+    try:
+        yield
+    finally:
+        _cleaners.remove(clean)
+
+
+def _end_with_parent(orders: int) -> None:
+    """Wait until the parent is gone: its end of the pipe is closed then."""
+    with suppress(OSError):
+        while os.read(orders, 1):
+            pass
+    for clean in _cleaners:
+        with suppress(Exception):
+            clean()
+    os._exit(INTERRUPTED)
+
+
+def _send(pipe: int, value: Any) -> None:
+    data = pickle.dumps(value)
+    rest = memoryview(len(data).to_bytes(LENGTH_BYTES, "little") + data)
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+def _receive(pipe: int) -> Any:
+    """Return what was sent; None where the other end was closed before all of it came."""
+    head = _read(pipe, LENGTH_BYTES)
+    data = _read(pipe, int.from_bytes(head, "little")) if head else b""
+    return pickle.loads(data) if data else None
+
+
+def _read(pipe: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = os.read(pipe, min(size - len(data), 1 << 20))
+        if not more:
+            return b""
+        data += more
+    return data

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.model.model import Model
     from streammach.planning.choose import plan
+    from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predictor import Predictor
     from streammach.spec import Plan
     from streammach.training import callbacks
@@ -31,6 +32,7 @@ __all__ = [
     "Trainer",
     "callbacks",
     "convert",
+    "evaluate",
     "explore",
     "pilot",
     "plan",
@@ -44,6 +46,7 @@ _HOMES = {
     "Run": "streammach.training.run",
     "Trainer": "streammach.training.trainer",
     "convert": "streammach.data.convert",
+    "evaluate": "streammach.prediction.evaluate",
     "explore": "streammach.data.explore",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",

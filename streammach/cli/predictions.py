@@ -174,5 +174,5 @@ def predict(
                 "unknown_values": seen.unknown_values,
             }
         )
-    elif out is not None:
+    elif goal is not None:
         say(f"{short_path(out)}: {seen.rows:,} rows, {min(k, model.spec.n_classes)} classes each")

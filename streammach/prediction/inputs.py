@@ -18,6 +18,7 @@ from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
+from streammach.rows.columns import ids_of_features
 from streammach.rows.finish import finished
 from streammach.rows.vocabulary import Vocabulary
 
@@ -113,10 +114,12 @@ def rows_of(
 
 def _store_rows(path: Path, model: Model, seen: Seen) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
-        features = (
-            None if dataset.digest == model.store else model.features.ids_of(dataset.features)
-        )
-        labels = None if dataset.digest == model.store else model.labels.ids_of(dataset.labels)
+        features = labels = None
+        if dataset.digest != model.store:
+            features = ids_of_features(
+                model.features, model.columns, dataset.features, dataset.columns
+            )
+            labels = model.labels.ids_of(dataset.labels)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         step = min(max(1, READ_VALUES * dataset.n_rows // dataset.nnz), READ_ROWS)
         for start in range(0, dataset.n_rows, step):

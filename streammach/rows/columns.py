@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import DataError
 from streammach.jit import Array, kernel
 from streammach.rows.names import (
     SEPARATOR,
@@ -70,6 +71,44 @@ def ids_by_name(features: Names, names: Names) -> NDArray[np.int32]:
     if left:
         ids[left] = features.ids_of(Names.of([b"^" + names.raw(i) for i in left]))
     return ids
+
+
+def ids_of_features(
+    known: Names, trained: TrainedColumns, others: Names, columns: TrainedColumns
+) -> NDArray[np.int32]:
+    """Return the ids of a store's features: by name, or by place where its columns have no names.
+
+    Parameters
+    ----------
+    known : Names
+        The features that give the ids.
+    trained : TrainedColumns
+        The columns that they were.
+    others : Names
+        The store's features.
+    columns : TrainedColumns
+        The columns that those were.
+
+    Returns
+    -------
+    int32 (len(others),)
+        -1 where there is no such feature.
+
+    Raises
+    ------
+    DataError
+        If neither has names of columns, and there are more or fewer.
+    """
+    if not columns.n_columns or columns.positions is not None:
+        return known.ids_of(others)
+    wrong = trained.difference(columns.n_columns)
+    if wrong:
+        raise DataError(wrong, hint="Columns without names are told by their places.")
+    places = trained.ids()
+    if places is None:
+        return known.ids_of(others)
+    numbers = np.array([int(others.raw(i)) for i in range(len(others))], np.int64)
+    return places[numbers]
 
 
 class Columns:

@@ -13,6 +13,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
+from streammach.rows.columns import ids_of_features
 from streammach.rows.finish import finished
 from streammach.rows.namespaces import in_namespace, namespaces
 from streammach.rows.order import keys
@@ -95,7 +96,7 @@ def hold_out(
 
 def _from_store(dataset: Dataset, plan: Plan, path: str | os.PathLike[str]) -> HeldOut:
     with Dataset.open(path) as other:
-        features = dataset.features.ids_of(other.features)
+        features = ids_of_features(dataset.features, dataset.columns, other.features, other.columns)
         labels = dataset.labels.ids_of(other.labels)
         nnz_rows = max(1, plan.validation_nnz * other.n_rows // max(other.nnz, 1))
         wanted = min(max(plan.validation_rows, 1), nnz_rows, other.n_rows)

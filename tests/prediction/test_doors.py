@@ -1,0 +1,245 @@
+"""One model through every door: the right answer for the right row, whatever rows come from."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.data.source_options import SourceOptions
+from streammach.errors import DataError, UsageError
+from tests.data.test_anndata import made as anndata_folder
+
+N_ROWS, N_COLUMNS, N_CLASSES = 600, 300, 12
+EMPTY = [4, 17, N_COLUMNS - 1]  # columns without a value in training
+NAMES = [f"gene{j}" if j % 5 else f"g^{j}" for j in range(N_COLUMNS)]
+NUMBERS = [str(j) for j in range(N_COLUMNS)]
+
+
+@pytest.fixture
+def matrix(rng):
+    """Rows whose class can be told from their columns, and its name."""
+    labels = rng.integers(N_CLASSES, size=N_ROWS)
+    x = np.where(rng.random((N_ROWS, N_COLUMNS)) < 0.02, 1 + rng.random((N_ROWS, N_COLUMNS)), 0)
+    x[np.arange(N_ROWS), labels * 2] += 3  # frequency and place of a column have nothing in common
+    x[:, EMPTY] = 0
+    return x.astype(np.float32), np.array([f"class {y}" for y in labels])
+
+
+def trained(folder, source, **options):
+    """Convert a source and train on it."""
+    sm.convert(source, folder / "train.zarr", **options)
+    plan = sm.plan(folder / "train.zarr", n_buckets=8, n_repetitions=6, counts="on", threads=1)
+    trainer = sm.Trainer(plan, epochs=3, learning_rate=0.5, transform="raw")
+    return trainer.fit(folder / "train.zarr", folder / "run").model
+
+
+def rows_to_predict(matrix):
+    """The rows in another order, some with values in columns that were empty."""
+    x, labels = matrix
+    order = np.random.default_rng(1).permutation(N_ROWS)
+    x = x[order].copy()
+    x[::3, EMPTY] = 5
+    return x, labels[order]
+
+
+def vw(x, names):
+    """Rows as VW text; a tag names each."""
+    return [
+        f"|{''} " + " ".join(f"{names[j]}:{float(x[i, j])!r}" for j in np.flatnonzero(x[i]))
+        for i in range(len(x))
+    ]
+
+
+def hdf5(path, x, labels, *, sparse):
+    with h5py.File(path, "w") as file:
+        file["y"] = [label.encode() for label in labels]
+        if not sparse:
+            file["X"] = x
+            return
+        group, rows = file.create_group("X"), sp.csr_array(x)
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", x.shape
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(rows, name)
+
+
+def files(folder, x, labels, names):
+    """The same rows in every kind of file: name of the door, path, options."""
+    folder.mkdir()
+    (folder / "rows.vw").write_text("\n".join(vw(x, names)) + "\n")
+    yield "text", folder / "rows.vw", {}
+    sp.save_npz(folder / "rows.npz", sp.csr_matrix(x))
+    (folder / "labels.txt").write_text("\n".join(labels) + "\n")
+    yield "npz", folder / "rows.npz", {"labels": folder / "labels.txt"}
+    np.save(folder / "X.npy", x)
+    np.save(folder / "y.npy", labels)
+    yield "npy", folder / "X.npy", {}
+    hdf5(folder / "dense.h5", x, labels, sparse=False)
+    yield "HDF5", folder / "dense.h5", {}
+    hdf5(folder / "sparse.h5", x, labels, sparse=True)
+    yield "HDF5, sparse", folder / "sparse.h5", {}
+    yield "AnnData", anndata_folder(folder / "a.zarr", sp.csr_array(x), 3, list(labels), names), {}
+
+
+def through(predictor, path, k=4, **options):
+    """The predictions on a file or store, as labels and scores by row number."""
+    found = list(predictor.stream(path, k, options=SourceOptions(**options)))
+    assert np.concatenate([part.rows for part in found]).tolist() == list(range(N_ROWS))
+    ids, scores = (np.concatenate([getattr(p, name) for p in found]) for name in ("ids", "scores"))
+    return predictor.labels(ids), scores
+
+
+def assert_equal(found, wanted, door):
+    assert found[0].tolist() == wanted[0].tolist(), door
+    assert found[1].tolist() == wanted[1].tolist(), door
+
+
+def shuffled(x, names, seed=3):
+    order = np.random.default_rng(seed).permutation(len(names))
+    return x[:, order], [names[j] for j in order]
+
+
+@pytest.mark.parametrize("names", [NUMBERS, NAMES])
+def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
+    x, labels = matrix
+    named = names is NAMES
+    if named:  # from AnnData, whose columns have names
+        source = anndata_folder(tmp_path / "t.zarr", sp.csr_array(x), 3, list(labels), names)
+    else:
+        source = tmp_path / "t.npz"
+        sp.save_npz(source, sp.csr_matrix(x))
+        np.save(tmp_path / "t.y.npy", labels)
+    model = trained(tmp_path, source, labels=[] if named else tmp_path / "t.y.npy")
+    assert model.columns.n_columns == N_COLUMNS
+    assert model.spec.n_features == N_COLUMNS - len(EMPTY)
+    x, labels = rows_to_predict(matrix)
+    with sm.Predictor(model, threads=2) as predictor:
+        wanted = predictor.topk(x, 4)
+        first = wanted[0][:, 0] == labels
+        assert first.mean() > 0.9  # chance is 0.08
+        assert_equal(predictor.topk(sp.csr_array(x), 4), wanted, "CSR")
+        assert_equal(predictor.topk(sp.coo_matrix(x).astype(np.float64), 4), wanted, "COO")
+        mixed, mixed_names = shuffled(x, names)
+        if named:
+            with pytest.warns(UserWarning, match="another order than in training.*by their names"):
+                assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
+        else:
+            with pytest.warns(UserWarning, match="3 columns with names that no feature has"):
+                assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
+        for door, path, options in files(tmp_path / "rows", x, labels, names):
+            with warnings.catch_warnings():
+                if not named and door == "AnnData":  # names, of which three were never a feature
+                    warnings.simplefilter("ignore")
+                assert_equal(through(predictor, path, **options), wanted, door)
+            if door == "text" or (not named and door == "AnnData"):
+                continue  # the one has no labels, the other says again that it has more columns
+            found = sm.evaluate(predictor, path, options=SourceOptions(**options))
+            assert (found.n_rows, found.p_at_1) == (N_ROWS, pytest.approx(first.mean())), door
+            for like in (None, tmp_path / "train.zarr"):
+                store = tmp_path / f"{path.name}.{like is None}.zarr"
+                sm.convert(path, store, labels=options.get("labels", []), like=like)
+                assert_equal(through(predictor, store), wanted, f"store of {door}, like {like}")
+                found = sm.evaluate(predictor, store)
+                assert found.p_at_1 == pytest.approx(first.mean()), f"store of {door}"
+
+
+def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):
+    x, labels = matrix
+    np.save(tmp_path / "X.npy", x)
+    np.save(tmp_path / "y.npy", labels)
+    model = trained(tmp_path, tmp_path / "X.npy")
+    np.save(tmp_path / "wide.npy", np.hstack([x, x]))
+    with sm.Predictor(model) as predictor:
+        for wrong in (x[:, :-1], np.hstack([x, x])):
+            said = f"has {wrong.shape[1]} columns, 300 were trained on.*columns=NAMES"
+            with pytest.raises(DataError, match=said):
+                predictor.topk(wrong)
+        with pytest.raises(DataError, match=r"600 columns, 300 were trained on: .*wide.npy"):
+            list(predictor.stream(tmp_path / "wide.npy"))
+        with pytest.raises(DataError, match="no column has the name of a feature"):
+            predictor.topk(x, columns=[f"other{j}" for j in range(N_COLUMNS)])
+        with pytest.raises(DataError, match="299 names for 300 columns"):
+            predictor.topk(x, columns=NUMBERS[1:])
+        with pytest.raises(DataError, match="two columns have the name of one feature"):
+            predictor.topk(x, columns=["0", *NUMBERS[:-1]])
+
+
+def test_a_matrix_that_is_given_stays_as_it_is(matrix, tmp_path):
+    x, labels = matrix
+    np.save(tmp_path / "X.npy", x)
+    np.save(tmp_path / "y.npy", labels)
+    model = trained(tmp_path, tmp_path / "X.npy")
+    indices, data = np.array([3, 1, 1, 0], np.int32), np.array([1, 2, 3, 4], np.float32)
+    rows = sp.csr_array((data.copy(), indices.copy(), np.array([0, 4])), (1, N_COLUMNS))
+    with sm.Predictor(model) as predictor:
+        summed = predictor.topk(np.array([[4, 5, 0, 1, *[0] * 296]]))
+        assert_equal(predictor.topk(rows), summed, "repeated and unsorted")
+    assert (rows.indices.tolist(), rows.data.tolist()) == (indices.tolist(), data.tolist())
+
+
+@pytest.fixture
+def job(tiny, monkeypatch):
+    """A trained run, and text to predict."""
+    tiny.store(n_rows=300, n_classes=12)
+    monkeypatch.chdir(tiny.folder)
+    model = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--learning-rate", "0.5"]
+    train = ["train", "train.zarr", "--out", "run", *model, "--transform", "binary"]
+    assert main([*train, "--progress", "none"]) == 0
+    tiny.text("new.vw", tiny.lines(20, 12))
+    return tiny.folder
+
+
+def predicted(*arguments, **options):
+    command = [sys.executable, "-m", "streammach", "predict", "run", *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_text_is_predicted_from_pipes(job, tmp_path):
+    wanted = predicted("new.vw")
+    assert wanted.count(b"\n") == 21
+    assert predicted("-", input=(job / "new.vw").read_bytes()) == wanted
+    os.mkfifo(tmp_path / "fifo")
+    with subprocess.Popen(["cp", "new.vw", tmp_path / "fifo"], cwd=job):
+        assert predicted(str(tmp_path / "fifo")) == wanted
+    os.mkfifo(tmp_path / "out")
+    with subprocess.Popen(["cat", tmp_path / "out"], stdout=subprocess.PIPE) as reader:
+        predicted("new.vw", "--out", str(tmp_path / "out"))
+        assert reader.stdout.read() == wanted
+    assert (tmp_path / "out").is_fifo()
+    assert predicted("new.vw", "--out", "/dev/stdout") == wanted
+
+
+def test_a_predictor_works_in_a_forked_child(job):
+    with sm.Predictor(sm.Model.load("run"), threads=2) as predictor:
+        wanted = [part.ids.tolist() for part in predictor.stream("new.vw", 3)]
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            same = [part.ids.tolist() for part in predictor.stream("new.vw", 3)] == wanted
+            os.write(writer, b"same" if same else b"other")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 9) == b"same"
+    with pytest.raises(UsageError, match="it was closed"):
+        list(predictor.stream("new.vw", 3))
+
+
+def test_a_store_of_an_older_format_is_predicted_in_its_order_and_it_is_said(job, monkeypatch):
+    monkeypatch.setattr("streammach.data.store.dataset.Dataset.numbered", False)
+    with sm.Predictor(sm.Model.load("run")) as predictor, pytest.warns(UserWarning, match="order"):
+        (part,) = predictor.stream("train.zarr", 1)
+    assert part.rows.tolist() == list(range(300))
+
+
+def test_zarr_and_anndata_ignore_what_is_new(job):
+    store = zarr.open_group("train.zarr", mode="r")
+    assert sorted(store["row"][:].tolist()) == list(range(300))

@@ -14,8 +14,10 @@ its own, on plain files in the page cache, after a small file has loaded what is
 
 Then the stores, in turns in this process:
 
-- blocks: all rows of the store, block by block, checked, as the reader's thread reads them;
-- reader: an epoch of shuffled batches as a run asks for them, from files to CSR;
+- blocks: all rows of the store, block by block, as the reader's thread reads them; the first time
+  what they hold is checked, too;
+- reader: an epoch of shuffled batches as a run asks for them, from files to CSR, the first time and
+  later;
 - reader by feature: the same with each batch's transpose;
 - decode: the chunks that those blocks lie in, through numcodecs into one buffer, on one thread,
   unchecked.
@@ -48,11 +50,15 @@ from streammach.data.synthetic_kernels import COLON, NEWLINE, SPACE, write_integ
 from streammach.files.folders import remove_folder
 from streammach.jit import kernel
 from streammach.planning.choose import plan
+from streammach.rows.block import RowBlock
 
 VALUE_BYTES, LINE_BYTES = 22, 16  # of svmlight text, at most
 PIECE_ROWS = 10_000
 WARM = {"vw": b"1 | 1 2:0.5\n2 | 3:2\n", "svmlight": b"1 1:1 2:0.5\n2 3:2\n"}
 ARRAYS = ("X/indptr", "X/indices", "X/data", "y")
+STAGES = (
+    "blocks, first", "blocks", "reader, first", "reader", "reader by feature", "decode",
+)  # fmt: skip
 SYSTEMS = {  # what runs, on which text
     "streammach": ("with_streammach", "vw"),
     "vw": ("with_vw", "vw"),
@@ -203,8 +209,10 @@ def decode(chunks):
         blosc.decompress(os.pread(handle, size, offset), buffers[dtype])
 
 
-def epoch(data, chosen, number, *, by_feature):
+def epoch(data, chosen, number, *, by_feature, anew=False):
     """Read one epoch with a new reader, made beforehand; return the seconds."""
+    if anew:
+        data._checked.clear()
     reader = Reader(
         data, seed=0, batch_size=chosen.batch_size, batch_nnz=chosen.batch_nnz,
         pool_blocks=chosen.pool_blocks, transform="raw", by_feature=by_feature,
@@ -216,31 +224,37 @@ def epoch(data, chosen, number, *, by_feature):
     return seconds
 
 
-def blocks(data):
-    """Read all rows block by block into the same arrays; return the seconds."""
-    most, step = data.root.max_block_nnz, data.root.block_rows
+def blocks(data, *, anew=False):
+    """Read all rows block by block into the same arrays; return the seconds.
+
+    They are checked if they are read `anew`, as for the first time.
+    """
+    if anew:
+        data._checked.clear()
+    most, step = data.root.max_block_nnz, data.facts.block_rows
     features, values = np.empty(most, np.int32), np.empty(most, data.value_type)
     indptr, labels = np.empty(step + 1, np.int64), np.empty(step, np.int32)
     began = time.perf_counter()
     for start in range(0, data.n_rows, step):
-        stop = min(start + step, data.n_rows)
-        data.read_into("X/indptr", start, stop + 1, indptr[: stop - start + 1])
-        data.read_into("y", start, stop, labels[: stop - start])
-        a, b = int(indptr[0]), int(indptr[stop - start])
-        data.read_into("X/indices", a, b, features[: b - a])
-        data.read_into("X/data", a, b, values[: b - a])
+        n = min(step, data.n_rows - start)
+        pointers = data.pointers(start, start + n, indptr[: n + 1])
+        nnz = int(pointers[-1] - pointers[0])
+        rows = RowBlock(pointers, features[:nnz], values[:nnz], labels[:n])
+        data.read_into(start, pointers, rows)
     return time.perf_counter() - began
 
 
 def of_store(store, turns):
     """Figures of reading one store."""
     chunks = chunks_of(store)
-    clock = {"blocks": [], "reader": [], "reader by feature": [], "decode": []}
+    clock = {name: [] for name in STAGES}
     with Dataset.open(store) as data:
         chosen = plan(data, n_buckets=32, n_repetitions=25)
         for turn in range(turns + 1):
             found = {
+                "blocks, first": blocks(data, anew=True),
                 "blocks": blocks(data),
+                "reader, first": epoch(data, chosen, turn, by_feature=False, anew=True),
                 "reader": epoch(data, chosen, turn, by_feature=False),
                 "reader by feature": epoch(data, chosen, turn, by_feature=True),
             }
@@ -257,6 +271,9 @@ def of_store(store, turns):
             "rows_per_second": {n: rates(data.n_rows, times) for n, times in clock.items()},
             "blocks_share_of_decode": ratio(clock, "decode", "blocks"),
             "reader_share_of_decode": ratio(clock, "decode", "reader"),
+            "first_over_later": {
+                name: ratio(clock, f"{name}, first", name) for name in ("blocks", "reader")
+            },
         }  # fmt: skip
 
 
@@ -282,6 +299,7 @@ def show(name, text, store):
         print(f"  {system:<20}{found['median']:>12,.0f} rows/s, best {found['best']:,.0f}")
     for part in ("blocks", "reader"):
         print(f"  {part + ', share':<20}{store[part + '_share_of_decode']:>8.2f} of decoding")
+        print(f"  {part + ', first':<20}{store['first_over_later'][part]:>8.3f} times as long")
 
 
 def main():

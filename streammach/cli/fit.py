@@ -108,7 +108,7 @@ def _check_source(store: Path, sources: list[Path]) -> None:
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
-        known = [(s["name"], s["bytes"]) for s in dataset.root.source]
+        known = [(s.name, s.bytes) for s in dataset.root.source]
     found = [(p.name, p.stat().st_size) for p in sources if p.is_file()]
     if known != found:
         raise MismatchError(

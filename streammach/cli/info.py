@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import model_bytes, say, say_json, short_path
+from streammach.errors import clean
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def _store_document(path: Path) -> dict[str, Any]:
         root, facts = dataset.root, dataset.facts
         stored = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
         sources = ", ".join(
-            f"{s['name']} ({s['format']}, {size_text(s['bytes'])})" for s in root.source
+            f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source
         )
         lines = [
             ("store", f"{short_path(path)}: format {root.format}, complete, {size_text(stored)}"),
@@ -65,7 +67,7 @@ def _store_document(path: Path) -> dict[str, Any]:
             "n_classes": facts.n_classes, "n_features": facts.n_features, "nnz": facts.nnz,
             "bytes": stored, "digest": facts.digest,
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
-            "source": root.source, "lines": lines,
+            "source": msgspec.to_builtins(root.source), "lines": lines,
         }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, n_blocks
 from streammach.data.store.dataset import Dataset
+from streammach.errors import StoreError, clean
 from streammach.rows.batch import Batch, BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.spec import DataFacts, Transform
@@ -43,15 +44,19 @@ class _Pool:
             start, stop = order.range_of(block)
             indptr = arrays["indptr"][n : n + stop - start + 1]
             before = int(indptr[0]) if n else 0
-            dataset.read_into("X/indptr", start, stop + 1, indptr)
-            a, b = int(indptr[0]), int(indptr[-1])
-            indptr += before - a
-            dataset.read_into("X/indices", a, b, arrays["features"][nnz : nnz + b - a])
-            dataset.read_into("X/data", a, b, arrays["values"][nnz : nnz + b - a])
-            dataset.read_into("y", start, stop, arrays["labels"][n : n + stop - start])
-            if "weights" in arrays:
-                dataset.read_into("weight", start, stop, arrays["weights"][n : n + stop - start])
-            n, nnz = n + stop - start, nnz + b - a
+            dataset.pointers(start, stop, indptr)
+            rows, values = slice(n, n + stop - start), slice(nnz, nnz + int(indptr[-1] - indptr[0]))
+            if values.stop > len(arrays["features"]):
+                raise StoreError(
+                    "damaged: a block has more values than the root says",
+                    path=clean(dataset.path, 300),
+                )
+            dataset.read_into(start, indptr, RowBlock(
+                indptr, arrays["features"][values], arrays["values"][values],
+                arrays["labels"][rows], arrays["weights"][rows] if "weights" in arrays else None,
+            ))  # fmt: skip
+            indptr += before - indptr[0]
+            n, nnz = rows.stop, values.stop
         self.rows = order.rows_of(blocks)
 
     @property
@@ -204,6 +209,7 @@ class Reader:
                     wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
                     added = slot.add(block, chosen[done : done + wanted], self._transform)
                     done += added
+                    assert added or slot.n_rows, "a batch holds the longest row"
                     if added < wanted or slot.n_rows == self._batch_size:
                         ready.put((slot, slot.batch()))
                         slot = _take(free)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, pool_rows
 from streammach.data.store.dataset import Dataset
+from streammach.errors import StoreError, clean
 from streammach.rows.batch import Batch, BatchSlot, Chosen
 from streammach.spec import DataFacts, Transform
 
@@ -43,7 +44,9 @@ def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int)
         block = dataset.rows(first, min(first + step, facts.n_rows))
         slot.clear()
         added = slot.add(block, np.arange(block.n_rows), transform)
-        assert added == block.n_rows, "a block has the values that the manifest says"
+        if added < block.n_rows:
+            what = "damaged: a block has more values than the root says"
+            raise StoreError(what, path=clean(dataset.path, 300))
         yield slot.batch()
 
 
@@ -54,7 +57,7 @@ def row_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32]:
     for first in range(0, stop, step):
         last = min(first + step, stop)
         ends = indptr[: last - first + 1]
-        dataset.read_into("X/indptr", first, last + 1, ends)
+        dataset.pointers(first, last, ends)
         out[first:last] = np.diff(ends)
     return out
 

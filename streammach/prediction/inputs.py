@@ -66,7 +66,7 @@ def source_order(path: Path) -> tuple[int, int] | None:
                 stacklevel=2,
             )
             return None
-        return dataset.n_rows, max(sum(dataset.root.source_rows) - 1, 0)
+        return dataset.n_rows, max(dataset.root.source_rows - 1, 0)
 
 
 def rows_of(

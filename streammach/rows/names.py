@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import StoreError
 from streammach.jit import Array, Number, kernel
 from streammach.rows.words import PADDING, load8, low_bytes
 
@@ -227,6 +228,18 @@ class Names:
         data = np.frombuffer(b"".join(raws), np.uint8).copy()
         return cls(offsets, data, kind_of(offsets, data))
 
+    def sound(self) -> bool:
+        """Return whether the list is what it says: names within the bytes, of its kind, not long.
+
+        Lists that were read from files are asked before they are used.
+        """
+        offsets, n_bytes = self.offsets, len(self.data)
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != n_bytes:
+            return False
+        if (np.diff(offsets) < 0).any() or longest_part(offsets, self.data) > MAX_NAME:
+            return False
+        return kind_of(offsets, self.data) == self.kind
+
     def same_as(self, other: Names) -> bool:
         """Return whether both lists hold the same names in the same order."""
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
@@ -238,11 +251,18 @@ class Names:
         -------
         int32 (len(other),)
             -1 where this list does not hold the name.
+
+        Raises
+        ------
+        StoreError
+            If this list holds a name twice, so that ids would not be places in it.
         """
         if self.same_as(other):
             return np.arange(len(other), dtype=np.int32)
         table = new_table(_power_of_two(2 * len(self) + 2), max(len(self.data), 1))
         add_all(table, self.offsets, padded(self.data))
+        if int(table.used[0]) != len(self):
+            raise StoreError("damaged: a name is there twice")
         out = np.empty(len(other), np.int32)
         find_all(table, other.offsets, padded(other.data), out)
         return out
@@ -287,6 +307,20 @@ def kind_of(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> str:
     starts = data[offsets[:-1][np.diff(offsets) > 0]]
     starts_inside = np.any((starts & 0xC0) == 0x80)  # a name that starts within a character
     return "bytes" if starts_inside else "utf8"
+
+
+@kernel()
+def longest_part(offsets: Array, data: Array) -> Any:
+    """Return the most bytes that a namespace, or a name without it, has in a list."""
+    longest = np.int64(0)
+    for i in range(offsets.shape[0] - 1):
+        start = offsets[i]
+        for q in range(offsets[i], offsets[i + 1]):
+            if data[q] == SEPARATOR and start == offsets[i]:
+                longest = max(longest, q - start)
+                start = q + 1
+        longest = max(longest, offsets[i + 1] - start)
+    return longest
 
 
 @kernel()

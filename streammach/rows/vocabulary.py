@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import StoreError
 from streammach.jit import Array, kernel
 from streammach.rows.names import (
     MAX_NAME,
@@ -36,6 +37,11 @@ class Vocabulary:
         Whether names that are not known get the next ids; else they stay unknown.
     columns : TrainedColumns
         What is known of the columns of matrices.
+
+    Raises
+    ------
+    StoreError
+        If a list of what is known holds a name twice.
     """
 
     def __init__(
@@ -51,10 +57,9 @@ class Vocabulary:
         self.add_labels = add_labels
         self.add_features = add_features
         self.labels, self.spaces, self.features = new_table(), new_table(64, 1024), new_table()
-        if labels is not None:
-            self.take_in("labels", labels)
-        if features is not None:
-            self._add_features(features)
+        for table, names in (("labels", labels), ("features", features)):
+            if names is not None and not self.take_in(table, names):
+                raise StoreError(f"damaged: one of the {table} is there twice")
 
     @property
     def n_labels(self) -> int:

@@ -418,7 +418,7 @@ def test_text_is_read_from_standard_input(tiny):
     command = [sys.executable, "-m", "streammach", "convert", "-", str(tiny.folder / "b")]
     subprocess.run(command, input="\n".join(lines).encode(), check=True, capture_output=True)
     with Dataset.open(tiny.folder / "a") as a, Dataset.open(tiny.folder / "b") as b:
-        assert a.root.source[0]["crc32c"] != b.root.source[0]["crc32c"]  # no last newline
+        assert a.root.source[0].crc32c != b.root.source[0].crc32c  # no last newline
         assert a.root.nnz == b.root.nnz
     assert wanted
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")

@@ -117,7 +117,7 @@ def test_an_error_of_the_thread_reaches_the_caller(numbered, monkeypatch):
 
     def failing(self, *args):
         calls.append(1)
-        if len(calls) == 14:
+        if len(calls) == 3:
             raise StoreError("planted")
         return read(self, *args)
 

@@ -215,7 +215,8 @@ def test_rows_with_weights_keep_them(tmp_path):
     writer.add_names("labels", Names.of(["a", "b"]), np.array([1, 1]))
     writer.add_names("features", Names.of(["x", "y"]), np.array([1, 1]))
     facts = {"rows": 2, "classes": 2, "features": 2, "nnz": 2, "pairs": 2, "max_row_nnz": 1,
-             "block_rows": 2, "max_block_nnz": 2, "seed": 0, "options": {}, "source": [],
+             "block_rows": 2, "max_block_nnz": 2, "seed": 0, "options": {},
+             "source": [{"name": "s", "format": "vw", "bytes": 1, "crc32c": "", "rows": 2}],
              "skipped": {}, "counts": {}}  # fmt: skip
     writer.finish(facts)
     with Dataset.open(tmp_path / "s") as data:

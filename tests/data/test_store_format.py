@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import zarr
 
 from streammach.data.convert import convert
-from streammach.data.store.dataset import Root
+from streammach.data.store.opening import Root
 from streammach.data.store.writer import FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-format.md"

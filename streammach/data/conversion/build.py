@@ -19,6 +19,7 @@ from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.source import Source
+from streammach.data.store.dataset import MAX_BLOCK_ROWS
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import DataError, clean
 from streammach.files.reading import check_free
@@ -28,7 +29,6 @@ from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 Progress = Callable[[str, int, int], None]
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
-MAX_BLOCK_ROWS = 1 << 18
 STORE_BYTES_PER_VALUE = 6
 RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 

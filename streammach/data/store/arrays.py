@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,9 @@ SHARD_CHUNKS = 256
 ABSENT = 2**64 - 1
 CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
 SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
-INDEX_BYTES = 16 * SHARD_CHUNKS + 4
+CRC_BYTES = 4
+BLOSC_HEADER = struct.Struct("<4s3I")  # flags; bytes decoded, of a block, encoded
+INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
 DTYPES = ("int64", "int32", "uint8", "float32")
 
 blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
@@ -260,7 +262,13 @@ class ArrayReader:
         self._open: dict[int, tuple[int, NDArray[np.uint64]]] = {}
         self._local = threading.local()
 
-    def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(
+        self,
+        start: int,
+        stop: int,
+        out: NDArray[Any] | None = None,
+        look: Callable[[NDArray[Any]], None] | None = None,
+    ) -> NDArray[Any]:
         """Return values ``start:stop``.
 
         Parameters
@@ -269,6 +277,9 @@ class ArrayReader:
             The range, within the array.
         out : array (stop - start,), optional
             Receives them; of the array's type and C-contiguous.
+        look : callable, optional
+            Given each part that was decoded, while it is in the cache: with the value before it, if
+            there is one in the range.
 
         Raises
         ------
@@ -284,10 +295,12 @@ class ArrayReader:
             a, b = max(start, first), min(stop, first + CHUNK)
             if b - a == CHUNK:
                 self._decode(chunk, out[a - start : b - start])
-                continue
-            whole = self._scratch()
-            self._decode(chunk, whole)
-            out[a - start : b - start] = whole[a - first : b - first]
+            else:
+                whole = self._scratch()
+                self._decode(chunk, whole)
+                out[a - start : b - start] = whole[a - first : b - first]
+            if look is not None:
+                look(out[max(a - start - 1, 0) : b - start])
         return out
 
     def verify(self, *, deep: bool) -> Iterator[str]:
@@ -333,9 +346,16 @@ class ArrayReader:
             body = os.pread(handle, size, offset)
         except OSError as error:
             raise disk_error(error, name) from error
-        if len(body) != size or not is_sealed(body):
+        if len(body) != size or not is_sealed(body) or size < BLOSC_HEADER.size + CRC_BYTES:
             raise StoreError(
                 f"damaged: the checksum of chunk {chunk % SHARD_CHUNKS} is wrong",
+                path=clean(name, 300),
+                hint="Copy or convert the store again.",
+            )
+        _, decoded, _, packed = BLOSC_HEADER.unpack_from(body)
+        if decoded != out.nbytes or packed != len(body) - CRC_BYTES:
+            raise StoreError(
+                f"damaged: chunk {chunk % SHARD_CHUNKS} has {decoded:,} bytes, not {out.nbytes:,}",
                 path=clean(name, 300),
                 hint="Copy or convert the store again.",
             )
@@ -368,6 +388,10 @@ class ArrayReader:
                 hint="Copy or convert the store again.",
             )
         index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
+        placed = index[index[:, 0] != ABSENT]
+        if len(placed) and int(placed.max()) > size:
+            os.close(handle)
+            raise StoreError("damaged: a chunk lies outside of its file", path=clean(name, 300))
         handle = self._keep(number, handle, index)
         return handle, index
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,56 +12,29 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import CHUNK, DTYPES, SHARD_CHUNKS, ArrayReader
-from streammach.data.store.writer import FORMAT, Manifest
-from streammach.errors import DiskError, StoreError, clean
-from streammach.files.reading import read_small, sha256
+from streammach.data.store.arrays import ArrayReader
+from streammach.data.store.content import Content, Seen, check_names
+from streammach.data.store.opening import (
+    NUMBERED,
+    Root,
+    check_files,
+    damaged,
+    kind_of_names,
+    open_arrays,
+    read_manifest,
+    read_root,
+)
+from streammach.errors import StoreError
+from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import Names
+from streammach.rows.names import MAX_NAME, MINUS, Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
-from streammach.spec import DataFacts, from_json
+from streammach.spec import DataFacts
 
-MAX_DOCUMENT = 64 << 10
-MAX_MANIFEST = 64 << 20
-CONVERT_AGAIN = "Convert the source again."
-ARRAYS = (
-    "X/indptr", "X/indices", "X/data", "y",
-    "labels/offsets", "labels/bytes", "labels/count",
-    "features/offsets", "features/bytes", "features/count",
-)  # fmt: skip
-MORE_ARRAYS = ("row", "weight", "tag/offsets", "tag/bytes", "features/column")
-FORMATS = (2, FORMAT)  # that are read
-
-
-class Root(msgspec.Struct, frozen=True):
-    """What the root document of a store says under ``streammach``."""
-
-    format: int
-    complete: bool
-    rows: int
-    classes: int
-    features: int
-    nnz: int
-    pairs: int
-    max_row_nnz: int
-    block_rows: int
-    max_block_nnz: int
-    seed: int
-    options: dict[str, Any]
-    source: list[dict[str, Any]]
-    skipped: dict[str, int]
-    counts: dict[str, int]
-    manifest: str
-    check: str
-    columns: int = 0
-
-    @property
-    def source_rows(self) -> list[int]:
-        """Rows of each source, those that were left out too; empty up to format 2."""
-        return [int(facts.get("rows", 0)) for facts in self.source]
+MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
 
 class Dataset:
@@ -80,6 +54,11 @@ class Dataset:
         self.path = path
         self.root = root
         self._arrays = arrays
+        self._float = self.value_type == np.float32
+        self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
+        self._content = Content(
+            path, root.rows, root.classes, root.features, root.nnz, root.max_row_nnz
+        )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Dataset:
@@ -99,12 +78,10 @@ class Dataset:
             If it cannot be read.
         """
         folder = Path(path)
-        root = _read_root(folder)
-        manifest = _read_manifest(folder, root)
-        _check_files(folder, root, manifest)
-        names = [n for n in (*ARRAYS, *MORE_ARRAYS) if f"{n}/zarr.json" in manifest.metadata]
-        arrays = {name: _open_array(folder, name, manifest) for name in names}
-        dataset = cls(folder, root, arrays)
+        root = read_root(folder)
+        manifest = read_manifest(folder, root)
+        check_files(folder, root, manifest)
+        dataset = cls(folder, root, open_arrays(folder, manifest))
         dataset._check_lengths()
         return dataset
 
@@ -150,7 +127,7 @@ class Dataset:
             self.nnz,
             self.root.pairs,
             self.root.max_row_nnz,
-            self.root.block_rows,
+            min(self.root.block_rows, MAX_BLOCK_ROWS),
             self.root.max_block_nnz,
             self.value_type.itemsize,
             self.weighted,
@@ -181,7 +158,7 @@ class Dataset:
     @property
     def numbered(self) -> bool:
         """Whether rows have the numbers that they had in their sources: from format 3 on."""
-        return "row" in self._arrays
+        return NUMBERED in self._arrays
 
     @property
     def tagged(self) -> bool:
@@ -191,8 +168,25 @@ class Dataset:
     @cached_property
     def columns(self) -> TrainedColumns:
         """The columns of the matrix that the rows came from."""
-        positions = self.array("features/column") if "features/column" in self._arrays else None
-        return TrainedColumns(self.root.columns, positions)
+        n = self.root.columns
+        if "features/column" in self._arrays:
+            positions = self.array("features/column")
+            known = positions[positions >= 0]
+            if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
+                raise damaged(self.path, "the columns of features are wrong")
+            return TrainedColumns(n, positions)
+        if n and (self.features.kind != "integer" or not self._numbers_below(n)):
+            raise damaged(self.path, "features are not the numbers of columns")
+        return TrainedColumns(n)
+
+    def _numbers_below(self, n: int) -> bool:
+        """Return whether all features, which are integers, are from 0 to below n."""
+        names = self.features
+        longest = int(np.diff(names.offsets).max())
+        if (names.data[names.offsets[:-1]] == MINUS).any() or longest > len(str(n)):
+            return False
+        numbers = (int(names.raw(i)) for i in range(len(names)))
+        return longest < len(str(n)) or max(numbers) < n
 
     @cached_property
     def labels(self) -> Names:
@@ -207,21 +201,74 @@ class Dataset:
     @cached_property
     def label_counts(self) -> NDArray[np.int64]:
         """Rows of each class: int64 (K,)."""
-        return self.array("labels/count")
+        return self._counts("labels", self.n_rows)
 
     @cached_property
     def feature_counts(self) -> NDArray[np.int64]:
         """Rows that hold each feature: int64 (d,)."""
-        return self.array("features/count")
+        return self._counts("features", self.nnz)
+
+    def _counts(self, group: str, total: int) -> NDArray[np.int64]:
+        """Return how many rows the names of a group have, which add up to a total."""
+        counts = self.array(f"{group}/count")
+        if counts.min() < 0 or counts.max() > self.n_rows or int(counts.sum()) != total:
+            raise damaged(self.path, f"{group}/count cannot be")
+        return counts
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return a whole array by its path in the store."""
+        """Return a whole array by its path in the store, as it is."""
         reader = self._arrays[name]
         return reader.read(0, reader.n_values)
 
-    def read_into(self, name: str, start: int, stop: int, out: NDArray[Any]) -> None:
-        """Read values ``start:stop`` of an array into `out`, of the array's type."""
-        self._arrays[name].read(start, stop, out)
+    def pointers(
+        self, start: int, stop: int, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows.
+        out : int64 (n + 1,), optional
+            Receives them.
+
+        Raises
+        ------
+        StoreError
+            If they are damaged, or lead anywhere else.
+        """
+        indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
+        self._content.check_pointers(indptr, start)
+        return indptr
+
+    def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
+        """Read rows into arrays of just their size, and check what they hold, the first time.
+
+        Parameters
+        ----------
+        start : int
+            The first row.
+        indptr : int64 (n + 1,)
+            What :meth:`pointers` returned for them.
+        rows : RowBlock
+            Its arrays, row pointers aside, receive the rows.
+
+        Raises
+        ------
+        StoreError
+            If the rows are damaged, or are none that a store may hold.
+        """
+        a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        arrays, seen, known = self._arrays, Seen(), (start, stop) in self._checked
+        looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
+        arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
+        arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
+        arrays["y"].read(start, stop, rows.labels, looks["y"])
+        if rows.weights is not None:
+            arrays["weight"].read(start, stop, rows.weights, looks["weight"])
+        if not known:
+            self._content.check_rows(start, indptr, rows.features, seen)
+            self._checked.add((start, stop))
 
     def rows(self, start: int, stop: int) -> RowBlock:
         """Return rows ``start:stop`` in the store's order.
@@ -231,16 +278,14 @@ class Dataset:
         StoreError
             If what is read is damaged.
         """
-        indptr = self._arrays["X/indptr"].read(start, stop + 1).astype(np.int64, copy=False)
-        a, b = int(indptr[0]), int(indptr[-1])
-        weights = self._arrays["weight"].read(start, stop) if self.weighted else None
-        return RowBlock(
-            indptr - a,
-            self._arrays["X/indices"].read(a, b),
-            self._arrays["X/data"].read(a, b),
-            self._arrays["y"].read(start, stop),
-            weights,
-        )
+        indptr = self.pointers(start, stop)
+        n, nnz = stop - start, int(indptr[-1] - indptr[0])
+        rows = RowBlock(
+            indptr - indptr[0], np.empty(nnz, np.int32), np.empty(nnz, self.value_type),
+            np.empty(n, np.int32), np.empty(n, np.float32) if self.weighted else None,
+        )  # fmt: skip
+        self.read_into(start, indptr, rows)
+        return rows
 
     def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
         """Return where rows ``start:stop`` of the store's order came from.
@@ -260,10 +305,15 @@ class Dataset:
         """
         numbers = np.arange(start, stop)
         if self.numbered:
-            numbers = self._arrays["row"].read(start, stop)
+            numbers = self._arrays[NUMBERED].read(start, stop)
+            self._content.check_numbers(numbers, start, self.root.source_rows)
         if not self.tagged:
             return numbers, None
         offsets = self._arrays["tag/offsets"].read(start, stop + 1)
+        n_bytes, lengths = self._arrays["tag/bytes"].n_values, np.diff(offsets)
+        sound = 0 <= offsets[0] <= offsets[-1] <= n_bytes
+        if not sound or lengths.min() < 0 or lengths.max() > MAX_NAME:
+            raise damaged(self.path, f"tags of rows {start:,} to {stop:,} are wrong")
         data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
         return numbers, Texts(offsets - offsets[0], data)
 
@@ -278,7 +328,7 @@ class Dataset:
         n_rows : int
             Rows of the view, at least one; of a smaller store all.
         """
-        n, step = min(n_rows, self.n_rows), self.root.block_rows
+        n, step = min(n_rows, self.n_rows), self.facts.block_rows
         features = np.zeros(self.n_features, np.int64)
         labels = np.zeros(self.n_classes, np.int64)
         pairs = PairSketch()
@@ -306,31 +356,35 @@ class Dataset:
             index at the end of each file, beside what :meth:`open` checks.
         """
         found = [line for array in self._arrays.values() for line in array.verify(deep=deep)]
-        if found or not deep:
-            return found
-        indptr = self.array("X/indptr")
-        if indptr[0] != 0 or indptr[-1] != self.nnz or (np.diff(indptr) < 0).any():
-            return [f"damaged: {self.path}/X/indptr does not rise from 0 to {self.nnz:,}"]
-        counts = np.zeros(self.n_features, np.int64)
-        for start in range(0, self.n_rows, CHUNK):
-            block = self.rows(start, min(start + CHUNK, self.n_rows))
-            found += self._wrong_ids(block, start)
-            counts += np.bincount(block.features, minlength=self.n_features)[: self.n_features]
-        if not found and not np.array_equal(counts, self.feature_counts):
-            found.append(f"damaged: {self.path}/features/count does not agree with the rows")
-        return found
+        return found if found or not deep else list(self._wrong_content())
 
-    def _wrong_ids(self, block: RowBlock, start: int) -> list[str]:
-        ends = np.zeros(block.nnz, bool)
-        ends[block.indptr[1:-1][block.indptr[1:-1] < block.nnz]] = True
-        rising = np.diff(block.features) > 0
-        inside = (block.features >= 0) & (block.features < self.n_features)
-        classes = (block.labels >= 0) & (block.labels < self.n_classes)
-        if (rising | ends[1:]).all() and inside.all() and classes.all():
-            return []
-        return [
-            f"damaged: {self.path}: ids of rows {start:,} to {start + block.n_rows:,} are wrong"
-        ]
+    def _wrong_content(self) -> Iterator[str]:
+        """Yield a line for each thing that is wrong in what was decoded."""
+        features, labels = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
+        numbers = np.zeros(self.root.source_rows if self.numbered else 0, bool)
+        most, step = 0, min(self.facts.block_rows, self.n_rows)
+        try:
+            assert len(self.labels) == self.n_classes
+            _ = self.columns, self.labels.ids_of(self.labels)
+            for start in range(0, self.n_rows, step):
+                block = self.rows(start, min(start + step, self.n_rows))
+                features += np.bincount(block.features, minlength=self.n_features)
+                labels += np.bincount(block.labels, minlength=self.n_classes)
+                most = max(most, block.nnz)
+                origins, _ = self.origins(start, start + block.n_rows)
+                if self.numbered:
+                    numbers[origins] = True
+            if not np.array_equal(features, self.feature_counts):
+                yield f"damaged: {self.path}/features/count does not agree with the rows"
+            if not np.array_equal(labels, self.label_counts):
+                yield f"damaged: {self.path}/labels/count does not agree with the rows"
+        except StoreError as error:
+            yield str(error)
+            return
+        if self.numbered and int(numbers.sum()) != self.n_rows:
+            yield f"damaged: {self.path}/row: two rows have one number"
+        if most > self.root.max_block_nnz:
+            yield f"damaged: {self.path}: a block has more values than the root says"
 
     def close(self) -> None:
         """Close the store's files."""
@@ -350,9 +404,9 @@ class Dataset:
         )
 
     def _names(self, group: str) -> Names:
-        document = read_small(self.path / group / "zarr.json", MAX_DOCUMENT)
-        kind = msgspec.json.decode(document)["attributes"]["kind"]
-        return Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
+        kind = kind_of_names(self.path, group)
+        names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
+        return check_names(self.path, group, names)
 
     def _check_lengths(self) -> None:
         lengths = {
@@ -371,102 +425,6 @@ class Dataset:
         }
         for name, reader in self._arrays.items():
             if reader.n_values != lengths.get(name, reader.n_values):
-                raise StoreError(
-                    f"{name} has {reader.n_values:,} values, not {lengths[name]:,}",
-                    path=clean(self.path, 300),
-                    hint=CONVERT_AGAIN,
+                raise damaged(
+                    self.path, f"{name} has {reader.n_values:,} values, not {lengths[name]:,}"
                 )
-
-
-def _read_root(folder: Path) -> Root:
-    place = clean(folder, 300)
-    if not folder.is_dir():
-        raise StoreError(
-            "there is no such store", path=place, hint="Make one with: streammach convert"
-        )
-    if not (folder / "zarr.json").is_file():
-        raise StoreError("not a store: it has no zarr.json", path=place, hint=CONVERT_AGAIN)
-    try:
-        text = read_small(folder / "zarr.json", MAX_DOCUMENT)
-        document = from_json(text, dict[str, Any])
-        attributes = document["attributes"]["streammach"]
-        found = attributes["format"]
-        if found not in FORMATS:
-            known = " and ".join(map(str, FORMATS))
-            raise StoreError(
-                f"its format is {clean(found)}, this release reads {known}",
-                path=place,
-                hint="Use the release that wrote it, or convert the source again.",
-            )
-        root = msgspec.convert(attributes, Root)
-    except (ValueError, KeyError, TypeError, DiskError) as error:
-        if isinstance(error, StoreError):
-            raise
-        hint = "Was it written by streammach convert?"
-        raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
-    if not root.complete:
-        raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
-    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
-        raise _damaged(folder, "zarr.json was changed")
-    return root
-
-
-def _read_manifest(folder: Path, root: Root) -> Manifest:
-    try:
-        text = read_small(folder / "manifest.json", MAX_MANIFEST)
-        if sha256([text]) != root.manifest:
-            raise ValueError("its digest is not the one that the root names")
-        return msgspec.json.decode(text, type=Manifest)
-    except (ValueError, DiskError) as error:
-        raise StoreError(
-            f"the manifest is missing or damaged ({clean(error, 120)})",
-            path=clean(folder, 300),
-            hint=CONVERT_AGAIN,
-        ) from None
-
-
-def _check_files(folder: Path, root: Root, manifest: Manifest) -> None:
-    """Compare what lies in the folder with the manifest: names, kinds, sizes, metadata digests."""
-    expected = {"zarr.json", "manifest.json", *manifest.files, *manifest.metadata}
-    found: set[str] = set()
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in (*folders, *files) if os.path.islink(os.path.join(parent, name))]
-        if links:
-            raise _damaged(folder, f"{clean(links[0])} is a link")
-        found.update(os.path.relpath(os.path.join(parent, name), folder) for name in files)
-    names = {Path(name).as_posix() for name in found}
-    for name in sorted(expected ^ names):
-        raise _damaged(folder, f"{clean(name)} is {'missing' if name in expected else 'foreign'}")
-    for name, facts in manifest.files.items():
-        size = (folder / name).stat().st_size
-        if size != facts.size:
-            raise _damaged(folder, f"{name} has {size:,} bytes, not {facts.size:,}")
-    for name, digest in manifest.metadata.items():
-        if sha256([read_small(folder / name, MAX_DOCUMENT)]) != digest:
-            raise _damaged(folder, f"{name} was changed")
-    missing = [name for name in ARRAYS if f"{name}/zarr.json" not in manifest.metadata]
-    if missing or root.rows < 1 or root.features < 1:
-        raise _damaged(folder, f"it lacks {missing[0] if missing else 'rows or features'}")
-
-
-def _damaged(folder: Path, what: str) -> StoreError:
-    return StoreError(f"damaged: {what}", path=clean(folder, 300), hint=CONVERT_AGAIN)
-
-
-def _open_array(folder: Path, name: str, manifest: Manifest) -> ArrayReader:
-    document = msgspec.json.decode(read_small(folder / name / "zarr.json", MAX_DOCUMENT))
-    sharding = document["codecs"][0]["configuration"]
-    codecs = [codec["name"] for codec in sharding["codecs"]]
-    shard = document["chunk_grid"]["configuration"]["chunk_shape"]
-    known = (
-        codecs == ["bytes", "blosc", "crc32c"]
-        and sharding["chunk_shape"] == [CHUNK]
-        and shard == [CHUNK * SHARD_CHUNKS]
-        and document["data_type"] in DTYPES
-    )
-    if not known:
-        raise _damaged(folder, f"{name} is not stored as this format stores it")
-    files = {
-        n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
-    }
-    return ArrayReader(folder / name, np.dtype(document["data_type"]), document["shape"][0], files)

@@ -1,0 +1,182 @@
+"""What decoded rows must be, checked beside decoding: nothing that was checked leads out of bounds.
+
+Kernels compute and check nothing, and a store may come from a stranger who wrote right checksums.
+The loops here run over each chunk when it was decoded, and compare numbers as integers of a word,
+many at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.opening import damaged
+from streammach.errors import StoreError
+from streammach.jit import Array, kernel
+from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
+from streammach.rows.names import Names
+
+
+@kernel()
+def falls_between_rows(indptr: Array, ids: Array) -> Any:
+    """Return at how many of the places where a row starts the ids do not rise."""
+    falls, before, base, last = np.int64(0), np.int64(0), indptr[0], ids.shape[0] - 1
+    for i in range(1, indptr.shape[0] - 1):
+        start = indptr[i] - base
+        place = max(min(start, last), 1)  # without a branch
+        inside = (start > before) & (start <= last)
+        falls += inside & (ids[place] <= ids[place - 1])
+        before = start
+    return falls
+
+
+@kernel()
+def longest_row(indptr: Array) -> Any:
+    """Return the most values of a row; -1 where row pointers fall."""
+    longest = np.int64(0)
+    falling = False
+    for i in range(1, indptr.shape[0]):
+        length = indptr[i] - indptr[i - 1]
+        falling = falling | (length < 0)
+        longest = max(longest, length)
+    return np.int64(-1) if falling else longest
+
+
+class Seen:
+    """What is looked at while rows are read, each chunk when it was decoded.
+
+    Attributes
+    ----------
+    ids : int64 (2,)
+        The largest id of a feature, negative ones as large ones; places where ids do not rise.
+    classes : int64 (2,)
+        The largest class, negative ones as large ones.
+    values, weights : int64 (1,)
+        The largest bits of a value without its sign; of a weight with it: negative ones are large.
+    """
+
+    def __init__(self) -> None:
+        self.ids, self.classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        self.values, self.weights = np.zeros(1, np.int64), np.zeros(1, np.int64)
+
+    def looks(self) -> dict[str, Callable[[NDArray[Any]], None]]:
+        """Return what looks at each array of a store."""
+        return {
+            "X/indices": self.look_at_features, "X/data": self.look_at_values,
+            "y": self.look_at_classes, "weight": self.look_at_weights,
+        }  # fmt: skip
+
+    def look_at_features(self, some: NDArray[np.int32]) -> None:
+        """Take in ids of features."""
+        look_at_ids(some, self.ids)
+
+    def look_at_values(self, some: NDArray[np.float32]) -> None:
+        """Take in values."""
+        look_at_numbers(some, NO_SIGN, self.values)
+
+    def look_at_classes(self, some: NDArray[np.int32]) -> None:
+        """Take in ids of classes."""
+        look_at_ids(some, self.classes)
+
+    def look_at_weights(self, some: NDArray[np.float32]) -> None:
+        """Take in importances."""
+        look_at_numbers(some, ALL, self.weights)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a store promises of its rows.
+
+    Attributes
+    ----------
+    path : Path
+        The store.
+    n_rows, n_classes, n_features, nnz, max_row_nnz : int
+        As its root says.
+    """
+
+    path: Path
+    n_rows: int
+    n_classes: int
+    n_features: int
+    nnz: int
+    max_row_nnz: int
+
+    def check_pointers(self, indptr: NDArray[np.int64], start: int) -> None:
+        """Refuse row pointers int64 (n + 1,) of rows from `start` on that are not sound.
+
+        Raises
+        ------
+        StoreError
+            If they fall, lead out of the values, or make a row too long.
+        """
+        first, last = int(indptr[0]), int(indptr[-1])
+        ends = (start > 0 or first == 0) and (
+            start + len(indptr) - 1 < self.n_rows or last == self.nnz
+        )
+        longest = longest_row(indptr)
+        if not ends or first < 0 or last > self.nnz or not 0 <= longest <= self.max_row_nnz:
+            raise self._wrong("row pointers", start, len(indptr) - 1)
+
+    def check_rows(
+        self, start: int, indptr: NDArray[np.int64], features: NDArray[np.int32], seen: Seen
+    ) -> None:
+        """Refuse rows that hold anything else than a store may.
+
+        Parameters
+        ----------
+        start : int
+            The first row.
+        indptr : int64 (n + 1,)
+            Their row pointers, checked.
+        features : int32 (nnz,)
+            The ids of just these rows.
+        seen : Seen
+            What was looked at while they were read.
+
+        Raises
+        ------
+        StoreError
+            If ids are out of range or do not rise in a row, or a number is not finite.
+        """
+        largest, falls = seen.ids.tolist()
+        if largest >= self.n_features or (falls and falls != falls_between_rows(indptr, features)):
+            raise self._wrong("ids of features", start, len(indptr) - 1)
+        if seen.values[0] >= INFINITE:
+            raise self._wrong("values", start, len(indptr) - 1)
+        if seen.classes[0] >= self.n_classes:
+            raise self._wrong("ids of classes", start, len(indptr) - 1)
+        if seen.weights[0] >= INFINITE:
+            raise self._wrong("importances", start, len(indptr) - 1)
+
+    def check_numbers(self, numbers: NDArray[np.int64], start: int, most: int) -> None:
+        """Refuse numbers of rows that are not from 0 to below `most`.
+
+        Raises
+        ------
+        StoreError
+            If one is not.
+        """
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < most:
+            raise self._wrong("numbers", start, len(numbers))
+
+    def _wrong(self, what: str, start: int, n: int) -> StoreError:
+        return damaged(self.path, f"{what} of rows {start:,} to {start + n:,} are wrong")
+
+
+def check_names(path: Path, group: str, names: Names) -> Names:
+    """Return names that are what their list says.
+
+    Raises
+    ------
+    StoreError
+        If they are not: offsets lead out of the bytes, or their kind is another one.
+    """
+    if not names.sound():
+        raise damaged(path, f"the names of {group} are wrong")
+    return names

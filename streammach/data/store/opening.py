@@ -1,0 +1,286 @@
+"""Opens a store's documents: what they say is checked before anything is taken from them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+
+from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
+from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
+from streammach.data.store.writer import FORMAT, Manifest
+from streammach.errors import DiskError, StoreError, clean
+from streammach.files.reading import read_small, sha256
+from streammach.spec import from_json
+
+FORMATS = (2, FORMAT)  # that are read
+CONVERT_AGAIN = "Convert the source again."
+ARRAYS: dict[str, tuple[str, ...]] = {
+    "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
+    "y": ("int32",),
+    "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
+    "features/offsets": ("int64",), "features/bytes": ("uint8",), "features/count": ("int64",),
+}  # fmt: skip
+NUMBERED = "row"  # from format 3 on
+MORE_ARRAYS: dict[str, tuple[str, ...]] = {
+    NUMBERED: ("int64",), "weight": ("float32",),
+    "tag/offsets": ("int64",), "tag/bytes": ("uint8",),
+    "features/column": ("int32",),
+}  # fmt: skip
+MOST = 2**31 - 1  # classes and features: ids are int32
+MOST_ROWS = 2**48
+
+T = TypeVar("T")
+DataType = Literal["int64", "int32", "uint8", "float32"]
+Kind = Literal["integer", "utf8", "bytes"]
+
+
+class SourceFacts(msgspec.Struct, frozen=True):
+    """What a store says of a source; `rows` are known from format 3 on."""
+
+    name: str
+    format: str
+    bytes: int
+    crc32c: str
+    rows: int = 0
+
+
+class Root(msgspec.Struct, frozen=True):
+    """What the root document of a store says under ``streammach``."""
+
+    format: int
+    complete: bool
+    rows: int
+    classes: int
+    features: int
+    nnz: int
+    pairs: int
+    max_row_nnz: int
+    block_rows: int
+    max_block_nnz: int
+    seed: int
+    options: dict[str, str | int | bool | None]
+    source: list[SourceFacts]
+    skipped: dict[str, int]
+    counts: dict[str, int]
+    manifest: str
+    check: str
+    columns: int = 0
+
+    @property
+    def source_rows(self) -> int:
+        """Rows of all sources, those that were left out too; 0 up to format 2."""
+        return sum(facts.rows for facts in self.source)
+
+    def wrong(self) -> str | None:
+        """Return which figure cannot be, or None."""
+        ranges = {
+            "rows": (1, MOST_ROWS), "classes": (1, MOST), "features": (1, MOST),
+            "nnz": (1, MOST_ROWS), "pairs": (0, self.nnz), "max_row_nnz": (1, self.features),
+            "block_rows": (1, MOST_ROWS), "max_block_nnz": (self.max_row_nnz, self.nnz),
+            "seed": (0, 2**63 - 1), "columns": (0, MOST_ROWS),
+        }  # fmt: skip
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                return name
+        if self.format >= FORMAT and not self.rows <= self.source_rows <= MOST_ROWS:
+            return "the rows of the sources"
+        if any(facts.rows < 0 or facts.bytes < 0 for facts in self.source):
+            return "a source"
+        return None
+
+
+class _Inner(msgspec.Struct, frozen=True):
+    """A codec of an array."""
+
+    name: str
+    configuration: dict[str, Any] = {}
+
+
+class _Grid(msgspec.Struct, frozen=True):
+    """How an array is cut."""
+
+    name: str
+    configuration: dict[str, tuple[int, ...]]
+
+
+class _ArrayDocument(msgspec.Struct, frozen=True):
+    """The document of an array, as far as it matters."""
+
+    shape: tuple[int]
+    data_type: DataType
+    chunk_grid: _Grid
+    codecs: tuple[_Inner]
+
+
+class _Kinds(msgspec.Struct, frozen=True):
+    """The attributes of a group of names."""
+
+    kind: Kind
+
+
+class _NamesDocument(msgspec.Struct, frozen=True):
+    """The document of a group of names."""
+
+    attributes: _Kinds
+
+
+def read_root(folder: Path) -> Root:
+    """Return the root document of a store.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or what it says is wrong.
+    """
+    place = clean(folder, 300)
+    if not folder.is_dir():
+        what = "it is no folder" if folder.exists() else "there is no such store"
+        raise StoreError(what, path=place, hint="Make one with: streammach convert")
+    if not (folder / "zarr.json").is_file():
+        raise StoreError("not a store: it has no zarr.json", path=place, hint=CONVERT_AGAIN)
+    try:
+        text = read_small(folder / "zarr.json", MAX_DOCUMENT)
+        document = from_json(text, dict[str, Any])
+        attributes = document["attributes"]["streammach"]
+        found = attributes["format"]
+        if found not in FORMATS:
+            known = " and ".join(map(str, FORMATS))
+            raise StoreError(
+                f"its format is {clean(found)}, this release reads {known}",
+                path=place,
+                hint="Use the release that wrote it, or convert the source again.",
+            )
+        root = msgspec.convert(attributes, Root)
+    except (ValueError, KeyError, TypeError, DiskError) as error:
+        if isinstance(error, StoreError):
+            raise
+        hint = "Was it written by streammach convert?"
+        raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
+    if not root.complete:
+        raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
+    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
+        raise damaged(folder, "zarr.json was changed")
+    wrong = root.wrong()
+    if wrong is not None:
+        raise damaged(folder, f"its root says what cannot be: {wrong}")
+    return root
+
+
+def read_manifest(folder: Path, root: Root) -> Manifest:
+    """Return the manifest of a store.
+
+    Raises
+    ------
+    StoreError
+        If it is not the one that the root names.
+    """
+    try:
+        text = read_small(folder / "manifest.json", MAX_MANIFEST)
+        if sha256([text]) != root.manifest:
+            raise ValueError("its digest is not the one that the root names")
+        return msgspec.json.decode(text, type=Manifest)
+    except (ValueError, RecursionError, DiskError) as error:
+        raise StoreError(
+            f"the manifest is missing or damaged ({clean(error, 120)})",
+            path=clean(folder, 300),
+            hint=CONVERT_AGAIN,
+        ) from None
+
+
+def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
+    """Compare what lies in the folder with the manifest: names, kinds, sizes, metadata digests.
+
+    Raises
+    ------
+    StoreError
+        If there is a difference.
+    DiskError
+        If a file cannot be read.
+    """
+    expected = {"zarr.json", "manifest.json", *manifest.files, *manifest.metadata}
+    found: set[str] = set()
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in (*folders, *files) if os.path.islink(os.path.join(parent, name))]
+        if links:
+            raise damaged(folder, f"{clean(links[0])} is a link")
+        found.update(os.path.relpath(os.path.join(parent, name), folder) for name in files)
+    names = {Path(name).as_posix() for name in found}
+    for name in sorted(expected ^ names):
+        raise damaged(folder, f"{clean(name)} is {'missing' if name in expected else 'foreign'}")
+    for name, facts in manifest.files.items():
+        size = (folder / name).stat().st_size
+        if size != facts.size:
+            raise damaged(folder, f"{clean(name)} has {size:,} bytes, not {facts.size:,}")
+    for name, digest in manifest.metadata.items():
+        if sha256([read_small(folder / name, MAX_DOCUMENT)]) != digest:
+            raise damaged(folder, f"{clean(name)} was changed")
+    needed = [*ARRAYS, *([NUMBERED] if root.format >= FORMAT else [])]
+    missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
+    if missing:
+        raise damaged(folder, f"it lacks {missing[0]}")
+
+
+def open_arrays(folder: Path, manifest: Manifest) -> dict[str, ArrayReader]:
+    """Return the arrays of a store by name.
+
+    Raises
+    ------
+    StoreError
+        If one is not stored as this format stores it.
+    """
+    known = {**ARRAYS, **MORE_ARRAYS}
+    return {
+        name: _open_array(folder, name, manifest, types)
+        for name, types in known.items()
+        if f"{name}/zarr.json" in manifest.metadata
+    }
+
+
+def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, ...]) -> ArrayReader:
+    document = _document(folder, name, _ArrayDocument)
+    sharding = document.codecs[0].configuration
+    inner = sharding.get("codecs")
+    codecs = [codec.get("name") if isinstance(codec, dict) else None for codec in inner or ()]
+    shard = document.chunk_grid.configuration.get("chunk_shape")
+    known = (
+        document.codecs[0].name == "sharding_indexed"
+        and codecs == ["bytes", "blosc", "crc32c"]
+        and sharding.get("chunk_shape") == [CHUNK]
+        and shard == (CHUNK * SHARD_CHUNKS,)
+        and document.data_type in types
+        and 0 <= document.shape[0] <= MOST_ROWS
+    )
+    if not known:
+        raise damaged(folder, f"{name} is not stored as this format stores it")
+    files = {
+        n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
+    }
+    dtype = np.dtype(document.data_type)
+    return ArrayReader(folder / name, dtype, document.shape[0], files)
+
+
+def kind_of_names(folder: Path, group: str) -> Kind:
+    """Return the type in which the names of ``labels`` or ``features`` are given back.
+
+    Raises
+    ------
+    StoreError
+        If the store does not say it.
+    """
+    return _document(folder, group, _NamesDocument).attributes.kind
+
+
+def _document(folder: Path, name: str, kind: type[T]) -> T:
+    try:
+        return from_json(read_small(folder / name / "zarr.json", MAX_DOCUMENT), kind)
+    except ValueError as error:
+        raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
+
+
+def damaged(folder: Path, what: str) -> StoreError:
+    """Return the error of a store in which something is wrong."""
+    return StoreError(f"damaged: {what}", path=clean(folder, 300), hint=CONVERT_AGAIN)

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from itertools import cycle, islice
 
+import msgspec
 import numpy as np
 
 from benchmarks.gpu.floors import Card, decode_floor, presence, step_floors
@@ -309,9 +310,9 @@ def whole_run(options):
             run = trainer.fit(options.store, Path(folder) / "run")
             entry = {
                 "seconds": run.result.seconds,
-                "rows_per_second": run.result.history[-1]["rows_per_second"],
+                "rows_per_second": run.result.history[-1].rows_per_second,
                 "resident": plan.resident,
-                "held_out": run.result.validation,
+                "held_out": msgspec.to_builtins(run.result.validation),
                 "device_peak_bytes": run.result.device_peak_bytes,
                 "device_projected_bytes": run.result.device_projected_bytes,
             }

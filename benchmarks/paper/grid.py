@@ -7,8 +7,9 @@ its R. What they share is the learning rate, the transform and the epoch that we
 held-out rows for the largest R.
 """
 
-import json
 import shutil
+
+import msgspec
 
 import streammach as sm
 from benchmarks.paper.estimators import compare
@@ -77,7 +78,7 @@ def facts(run):
     """Return what a run's training was and took, JSON-ready."""
     plan, chosen, result = run.plan, run.settings.training, run.result
     rows = plan.facts.n_rows - plan.validation_rows
-    epochs = [entry["rows_per_second"] for entry in result.history]
+    epochs = [entry.rows_per_second for entry in result.history]
     return {
         "buckets": plan.n_buckets,
         "repetitions": plan.n_repetitions,
@@ -90,7 +91,7 @@ def facts(run):
         "seconds": result.seconds,
         "trials": len(run.settings.trials),
         "projected_bytes": plan.projected_bytes,
-        "held_out": json.loads(json.dumps(result.validation)),
+        "held_out": msgspec.to_builtins(result.validation),
     }
 
 

@@ -88,11 +88,11 @@ def _run_document(path: Path) -> dict[str, Any]:
     run = Run.open(path)
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
     ratio = result.peak_bytes / result.projected_bytes
-    best = result.validation.get(result.estimator, result.history[result.best_epoch])
+    best = result.best
     validation = (
-        f"P@1 {best['p_at_1']:.3f}, P@5 {best['p_at_5']:.3f} on {run.settings.held_out}"
-        if "p_at_1" in best
-        else "no held-out rows"
+        "no held-out rows"
+        if best is None
+        else f"P@1 {best.p_at_1:.3f}, P@5 {best.p_at_5:.3f} on {run.settings.held_out}"
     )
     lines = [
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
@@ -120,8 +120,8 @@ def _run_document(path: Path) -> dict[str, Any]:
         "loss": training.loss, "optimizer": training.optimizer,
         "weights": plan.weights, "resident": plan.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
-        "history": result.history, "best_epoch": result.best_epoch + 1,
-        "validation": result.validation, "held_out": run.settings.held_out,
+        "history": msgspec.to_builtins(result.history), "best_epoch": result.best_epoch + 1,
+        "validation": msgspec.to_builtins(result.validation), "held_out": run.settings.held_out,
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
         "device_peak_bytes": result.device_peak_bytes,
@@ -169,10 +169,12 @@ def _model_lines(model: Model, path: Path) -> list[tuple[str, str]]:
                   f"{spec.n_features:,} features, {size}, {model.estimator}")
     ]  # fmt: skip
     if model.counts is not None:
-        alone, both = (model.validation[name] for name in ("logsum", "blend"))
-        lines.append(
-            ("counts", f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}; in training "
-                       f"held-out P@1 / P@5 {alone['p_at_1']:.3f} / {alone['p_at_5']:.3f} without "
-                       f"them, {both['p_at_1']:.3f} / {both['p_at_5']:.3f} with")
-        )  # fmt: skip
+        said = [f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}"]
+        alone, both = (model.validation.get(name) for name in ("logsum", "blend"))
+        if alone is not None and both is not None:
+            said.append(
+                f"in training held-out P@1 / P@5 {alone.p_at_1:.3f} / {alone.p_at_5:.3f} without "
+                f"them, {both.p_at_1:.3f} / {both.p_at_5:.3f} with"
+            )
+        lines.append(("counts", "; ".join(said)))
     return lines

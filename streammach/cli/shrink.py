@@ -21,7 +21,8 @@ from streammach.files.destinations import Destination
 from streammach.machine import parse_size, size_text
 
 if TYPE_CHECKING:
-    from streammach.model.model import Model, Stored
+    from streammach.model.document import Stored
+    from streammach.model.model import Model
     from streammach.prediction.evaluate import Evaluation
 
 

@@ -23,8 +23,9 @@ from streammach.errors import UsageError
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
+    from streammach.figures import Reached
     from streammach.spec import Plan
-    from streammach.training.sweep import Point, Reached, Refused, Sweep
+    from streammach.training.sweep import Point, Refused, Sweep
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from streammach.cli.options import (
     debug_option,
@@ -60,12 +61,12 @@ class Watcher:
             tell(" epoch    loss  val P@1  val P@5  best    rows/s  peak GB  waiting")
             self._headed = True
         entry = state.history[-1]
-        figures = [f"{entry[key]:.3f}" if key in entry else "-" for key in ("p_at_1", "p_at_5")]
+        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.p_at_1, entry.p_at_5)]
         best = "*" if state.best_epoch == state.epoch else ""
         tell(
-            f"{state.epoch + 1:>6}{entry['loss']:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
-            f"{entry['rows_per_second']:>10,.0f}{entry['peak_bytes'] / 1e9:>9.2f}"
-            f"{entry['waited_share']:>9.1%}"
+            f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
+            f"{entry.rows_per_second:>10,.0f}{entry.peak_bytes / 1e9:>9.2f}"
+            f"{entry.waited_share:>9.1%}"
         )
 
 
@@ -133,14 +134,6 @@ def _planned(store: Path, out: Path, options: dict[str, Any]) -> Plan:
     return made_plan(store, options, beside)
 
 
-def _best(run: Run) -> dict[str, Any]:
-    result = run.result
-    found: dict[str, Any] = result.validation.get(
-        result.estimator, result.history[result.best_epoch]
-    )
-    return found
-
-
 def run_document(run: Run) -> dict[str, Any]:
     """Return a finished run as one JSON-ready object."""
     result = run.result
@@ -149,12 +142,12 @@ def run_document(run: Run) -> dict[str, Any]:
         "plan": plan_document(run.plan),
         "training": dataclasses.asdict(run.settings.training),
         "held_out": run.settings.held_out,
-        "trials": run.settings.trials,
-        "history": result.history,
+        "trials": msgspec.to_builtins(run.settings.trials),
+        "history": msgspec.to_builtins(result.history),
         "best_epoch": result.best_epoch + 1,
         "stopped": result.stopped,
         "estimator": result.estimator,
-        "validation": result.validation,
+        "validation": msgspec.to_builtins(result.validation),
         "seconds": result.seconds,
         "projected_bytes": result.projected_bytes,
         "peak_bytes": result.peak_bytes,
@@ -165,12 +158,10 @@ def run_document(run: Run) -> dict[str, Any]:
 
 def say_run(run: Run) -> None:
     """Say what a finished run chose and reached."""
-    result, best = run.result, _best(run)
+    result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
-    accuracy = (
-        f"held-out P@1 {best['p_at_1']:.3f}, P@5 {best['p_at_5']:.3f}; " if "p_at_1" in best else ""
-    )
+    accuracy = "" if best is None else f"held-out P@1 {best.p_at_1:.3f}, P@5 {best.p_at_5:.3f}; "
     say(
         f"{short_path(run.path)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} "
         f"kept{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "

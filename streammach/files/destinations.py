@@ -50,7 +50,7 @@ class Destination:
     The request is checked when the object is made, and again when the name is taken: what came to
     stand there in the meantime is kept.
 
-    Parameters
+    Attributes
     ----------
     path : Path
         The name.

@@ -23,7 +23,7 @@ LOCK = ".lock"
 class Workplace:
     """A folder that work fills, and goes on in: absent, empty, or one that holds our marker.
 
-    Parameters
+    Attributes
     ----------
     path : Path
         The folder.

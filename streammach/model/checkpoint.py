@@ -9,6 +9,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from streammach.errors import DiskError, MismatchError, ModelError, clean
+from streammach.figures import EpochFigures
 from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
@@ -35,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True):
         Loss so far in that epoch, summed over rows and models.
     seconds : float
         Time spent on training.
-    history : tuple of dict
+    history : tuple of EpochFigures
         What was measured at the end of each epoch.
     best_step, best_epoch : int
         The best epoch so far and the step at its end; -1 before the first end.
@@ -54,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True):
     row: int = 0
     loss_sum: float = 0.0
     seconds: float = 0.0
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[EpochFigures, ...] = ()
     best_step: int = -1
     best_epoch: int = -1
     best_score: float = -1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -28,7 +28,8 @@ HOWS: dict[str, How] = {
     "count_classes": "lists", "count_gains": "units", "count_wide": "units",
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
-DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8")
+DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
+ZSTD_MAGIC, FRAME_HEADER_BYTES = b"\x28\xb5\x2f\xfd", 9
 
 
 class Coded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +38,7 @@ class Coded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     dtype : str
-        Type of the array, one of :data:`DTYPES`.
+        Type of the array.
     shape : tuple of int
         Its shape.
     how : str
@@ -51,7 +52,7 @@ class Coded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Of ``units``; 1 otherwise.
     """
 
-    dtype: str
+    dtype: DType
     shape: tuple[int, ...]
     how: How
     sizes: tuple[int, ...]
@@ -68,7 +69,7 @@ def encode(
     name : str
         The array's name, which says what its words are.
     array : array
-        Of one of :data:`DTYPES`.
+        Of one of the types that :class:`Coded` knows.
     arrays : dict of str to array
         Arrays by name, among them :data:`STARTS` for ``count_classes``.
     how : str, optional
@@ -80,7 +81,7 @@ def encode(
     codec = Zstd(LEVELS.get(name, LEVEL))
     pieces = [bytes(codec.encode(_planes(words[a : a + PIECE_WORDS])))
               for a in range(0, len(words), PIECE_WORDS)]  # fmt: skip
-    coded = Coded(str(array.dtype), array.shape, how, tuple(map(len, pieces)), unit)
+    coded = Coded(cast("DType", str(array.dtype)), array.shape, how, tuple(map(len, pieces)), unit)
     return np.frombuffer(b"".join(pieces), np.uint8), coded
 
 
@@ -92,29 +93,50 @@ def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]
     ValueError
         If the bytes are not those of such an array.
     """
-    if coded.dtype not in DTYPES or min(coded.shape, default=0) < 0:
-        raise ValueError("the type or shape of a coded array is unknown")
+    if min(coded.shape, default=0) < 0:
+        raise ValueError("the shape of a coded array cannot be")
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     word = _word_type(dtype, coded.how)
     n_words = -(-n // 2) if coded.how == "nibbles" else n
     if sum(coded.sizes) != len(data) or len(coded.sizes) != -(-n_words // PIECE_WORDS):
         raise ValueError("the pieces of a coded array do not fill it")
-    words = np.empty(n_words, word)
     ends = list(itertools.accumulate(coded.sizes, initial=0))
-    for i, (a, b) in enumerate(itertools.pairwise(ends)):
+    pieces = list(itertools.pairwise(ends))
+    for i, (a, b) in enumerate(pieces):  # before anything is allocated
+        expected = min(PIECE_WORDS, n_words - i * PIECE_WORDS) * word.itemsize
+        if min(coded.sizes) < 0 or content_size(data[a:b].tobytes()) != expected:
+            raise ValueError("a piece of a coded array has the wrong length")
+    words = np.empty(n_words, word)
+    for i, (a, b) in enumerate(pieces):
         _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
     return _values(words, n, dtype, coded, arrays).reshape(coded.shape)
 
 
 def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
     """Decompress a piece into its words."""
+    planes = np.empty(words.nbytes, np.uint8)
     try:
-        planes = np.frombuffer(Zstd().decode(piece.tobytes()), np.uint8)
-    except (RuntimeError, ValueError, MemoryError) as error:
+        Zstd().decode(piece.tobytes(), planes)
+    except (RuntimeError, ValueError) as error:
         raise ValueError(clean(error)) from None
-    if len(planes) != words.nbytes:
-        raise ValueError("a piece of a coded array has the wrong length")
     words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
+
+
+def content_size(frame: bytes) -> int | None:
+    """Return the bytes that a Zstandard frame says it holds; None where it does not say it.
+
+    RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
+    window and the number of a dictionary, then the size.
+    """
+    if len(frame) < FRAME_HEADER_BYTES or not frame.startswith(ZSTD_MAGIC):
+        return None
+    descriptor = frame[4]
+    single = descriptor >> 5 & 1
+    start = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    if not size:
+        return None
+    return int.from_bytes(frame[start : start + size], "little") + (256 if size == 2 else 0)
 
 
 def _planes(words: NDArray[Any]) -> NDArray[np.uint8]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.model.coding import encode
-from streammach.model.model import COUNTS, WEIGHTS_ARE, Model, Stored
+from streammach.model.document import COUNTS, WEIGHTS_ARE, Stored
+from streammach.model.model import Model
 from streammach.model.pairs import Pairs
 from streammach.model.shrink import DENSE, Size, check, narrowed_as, pairs_of, shrink
 

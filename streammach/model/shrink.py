@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError
-from streammach.model.model import Model, Stored
+from streammach.model.document import Stored
+from streammach.model.model import Model
 from streammach.model.pairs import Pairs
 from streammach.rows.names import Names
 

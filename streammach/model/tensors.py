@@ -8,9 +8,10 @@ reads the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 import google_crc32c
 import msgspec
@@ -18,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.files.reading import PIECE, crc32c, disk_error, file_pieces, in_pieces
+from streammach.figures import Count
+from streammach.files.reading import PIECE, disk_error, in_pieces
 from streammach.files.writing import Writer
+from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec import from_json
 
-DTYPES = {
+DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
+DTYPES: dict[DType, Any] = {
     "F32": np.float32,
     "I64": np.int64,
     "I32": np.int32,
@@ -31,6 +35,7 @@ DTYPES = {
     "U8": np.uint8,
 }
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+LENGTH_BYTES = 8
 MAX_HEADER = 1 << 20
 COPY_AGAIN = "Copy the folder again, or train again."
 
@@ -38,16 +43,24 @@ COPY_AGAIN = "Copy the folder again, or train again."
 class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One array of the header: type, shape, and where its bytes lie."""
 
-    dtype: str
+    dtype: DType
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
+
+    @property
+    def type(self) -> str:
+        """Its type as NumPy calls it."""
+        return str(np.dtype(DTYPES[self.dtype]))
+
+
+TensorHeader = dict[str, Tensor]
 
 
 class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a document says of a tensor file beside it."""
 
-    size: int
-    crc32c: int
+    size: Count
+    crc32c: Count
 
 
 def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
@@ -91,10 +104,12 @@ def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
         header[name] = Tensor(NAMES[array.dtype], array.shape, (start, end))
     text = msgspec.json.encode(header)
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def map_tensors(path: Path, facts: TensorFile) -> dict[str, NDArray[Any]]:
+def map_tensors(
+    path: Path, facts: TensorFile, check: Callable[[TensorHeader], None]
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file, mapped into memory, read-only.
 
     Parameters
@@ -103,13 +118,16 @@ def map_tensors(path: Path, facts: TensorFile) -> dict[str, NDArray[Any]]:
         The file.
     facts : TensorFile
         Its size and checksum, from the document beside it.
+    check : callable
+        Told what the arrays are, before they are read; what it raises ends the work.
 
     Raises
     ------
     ModelError
-        If the file is missing, cut short, damaged, or its header is not sound.
+        If the file is missing, cut short, damaged, its header is not sound, or a number is not
+        finite.
     """
-    base, header = _checked(path, facts)
+    base, header = _checked(path, facts, check)
     out: dict[str, NDArray[Any]] = {}
     for name, tensor in header.items():
         dtype = np.dtype(DTYPES[tensor.dtype])
@@ -128,10 +146,13 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
     ModelError
         If the file is missing, damaged, or does not hold just these arrays.
     """
-    base, header = _checked(path, facts)
     wanted = {name: (NAMES[a.dtype], a.shape) for name, a in into.items()}
-    if {name: (t.dtype, t.shape) for name, t in header.items()} != wanted:
-        raise _damaged(path, "it does not hold the arrays that are needed")
+
+    def check(header: TensorHeader) -> None:
+        if {name: (t.dtype, t.shape) for name, t in header.items()} != wanted:
+            raise _damaged(path, "it does not hold the arrays that are needed")
+
+    base, header = _checked(path, facts, check)
     try:
         with open(path, "rb", buffering=0) as file:
             for name, array in into.items():
@@ -147,29 +168,82 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
         raise disk_error(error, path) from error
 
 
-def _checked(path: Path, facts: TensorFile) -> tuple[int, dict[str, Tensor]]:
-    """Return where the arrays start and the header, after checking the file against `facts`."""
+def _checked(
+    path: Path, facts: TensorFile, check: Callable[[TensorHeader], None]
+) -> tuple[int, TensorHeader]:
+    """Return where the arrays start and the header, after comparing the file with `facts`.
+
+    The file is read once: its checksum is taken and its numbers are looked at in passing.
+    """
     if not path.is_file() or path.is_symlink():
         raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
-    if path.stat().st_size != facts.size or crc32c(file_pieces(path)) != facts.crc32c:
-        raise _damaged(path, "size or checksum is wrong")
     try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = from_json(file.read(min(length, MAX_HEADER)), dict[str, Tensor])
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != facts.size:
+                raise _damaged(path, "size or checksum is wrong")
+            start = file.read(LENGTH_BYTES)
+            length = int.from_bytes(start, "little")
+            text = file.read(min(length, MAX_HEADER))
+            header = _header(path, text, facts.size - LENGTH_BYTES - length)
+            check(header)
+            seen = _Seen(start + text)
+            for tensor in header.values():
+                seen.read(file, path, tensor)
     except ValueError as error:
+        if isinstance(error, ModelError):
+            raise
         raise _damaged(path, clean(error)) from None
     except OSError as error:
         raise disk_error(error, path) from error
+    if seen.crc32c != facts.crc32c:
+        raise _damaged(path, "size or checksum is wrong")
+    if not seen.finite:
+        raise _damaged(path, "a number is not finite")
+    return LENGTH_BYTES + length, header
+
+
+def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
+    """Return the header of a file whose arrays take so many bytes."""
+    header = from_json(text, dict[str, Tensor])
     end = 0
     for tensor in header.values():
-        size = np.dtype(DTYPES.get(tensor.dtype, np.void)).itemsize * math.prod(tensor.shape)
+        size = np.dtype(DTYPES[tensor.dtype]).itemsize * math.prod(tensor.shape)
         if tensor.data_offsets != (end, end + size) or min(tensor.shape, default=0) < 0:
             raise _damaged(path, "an array does not lie where its shape says")
         end += size
-    if 8 + length + end != facts.size:
+    if end != n_bytes:
         raise _damaged(path, "its arrays do not fill it")
-    return 8 + length, header
+    return header
+
+
+class _Seen:
+    """The checksum of what was read of a file, and whether its float32 were finite."""
+
+    def __init__(self, head: bytes) -> None:
+        self._crc = google_crc32c.Checksum(head)
+        self._largest = np.zeros(1, np.int64)
+
+    @property
+    def crc32c(self) -> int:
+        """The crc32c of all that was read."""
+        return int.from_bytes(self._crc.digest(), "big")
+
+    @property
+    def finite(self) -> bool:
+        """Whether all float32 were finite."""
+        return bool(self._largest[0] < INFINITE)
+
+    def read(self, file: IO[bytes], path: Path, tensor: Tensor) -> None:
+        """Read an array, which comes next."""
+        left = tensor.data_offsets[1] - tensor.data_offsets[0]
+        while left:
+            piece = file.read(min(PIECE, left))
+            if not piece or (len(piece) % 4 and tensor.dtype == "F32"):
+                raise _damaged(path, "it is cut short")
+            self._crc.update(piece)
+            if tensor.dtype == "F32":
+                look_at_numbers(np.frombuffer(piece, np.float32), NO_SIGN, self._largest)
+            left -= len(piece)
 
 
 def _damaged(path: Path, what: str) -> ModelError:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
-from streammach.model.model import Calibration, Model
+from streammach.model.document import Calibration
+from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import CANDIDATES, PLACES, hits, log_probabilities
 from streammach.prediction.inputs import Seen, rows_of

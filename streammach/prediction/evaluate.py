@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
-from streammach.model.model import Calibration
+from streammach.model.document import Calibration
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
 from streammach.prediction.ranking import Ranking, by_hashes

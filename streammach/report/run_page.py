@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from streammach.errors import clean
 from streammach.machine import size_text, time_text
@@ -63,16 +62,14 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
 
 
 def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
-    events = read_log(run.path)
-    noted: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "memory"), {})
-    held = {name: n for name, n in noted.items() if isinstance(n, int) and name != "t"}
+    log = read_log(run.path)
     folder = run.path.resolve()
     sweep = open_sweep(folder.parent)
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
         epochs_plot(run.result.history, run.result.best_epoch + 1, counts=counts),
-        memory_plot(run.plan, run.result.peak_bytes, held),
-        speed_plot(events),
+        memory_plot(run.plan, run.result.peak_bytes, log.held),
+        speed_plot(log.beats),
     )
     return tuple(plot for plot in found if plot is not None)
 
@@ -96,16 +93,16 @@ def _shape(run: Run) -> str:
 def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     """Return the run in one sentence."""
     result = run.result
-    best = result.validation.get(result.estimator, {})
+    best = result.validation.get(result.estimator)
     figures = []
     if diagnosis is not None:
         figures.append(
             f"P@1 {percent(diagnosis.p_at_1)}% and P@5 {percent(diagnosis.p_at_5)}% on "
             f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
         )
-    if best:
+    if best is not None:
         figures.append(
-            f"P@1 {percent(best['p_at_1'])}% and P@5 {percent(best['p_at_5'])}% on "
+            f"P@1 {percent(best.p_at_1)}% and P@5 {percent(best.p_at_5)}% on "
             f"{run.settings.held_out}"
         )
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
@@ -170,7 +167,7 @@ def _parts(run: Run, model: Model) -> list[str]:
         ranked = [
             (f"{name}{' (used)' if name == model.estimator else ''}",
              "with" if name == "blend" else "without",
-             percent(found["p_at_1"], 2), percent(found["p_at_5"], 2))
+             percent(found.p_at_1, 2), percent(found.p_at_5, 2))
             for name, found in run.result.validation.items()
         ]  # fmt: skip
         header = ("ranked by", "counts", "held-out P@1 %", "held-out P@5 %")

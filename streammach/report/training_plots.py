@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from streammach.figures import EpochFigures
 from streammach.machine import size_text
 from streammach.report.drawing import (
     BLUE,
@@ -23,29 +24,29 @@ from streammach.report.drawing import (
     whole_ticks,
 )
 from streammach.spec import Plan
+from streammach.training.record import Beat
 
 GB = 1e9
 MOST_POINTS = 500  # of a curve over time
 
 
-def epochs_plot(history: Sequence[dict[str, Any]], kept: int, *, counts: bool = False) -> Plot:
+def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = False) -> Plot:
     """Return loss and held-out P@1 by epoch.
 
     Parameters
     ----------
-    history : sequence of dict
+    history : sequence of EpochFigures
         What was measured at the end of each epoch.
     kept : int
         The epoch whose weights were kept, from 1.
     counts : bool
         Whether the model has counts, which come after the epochs.
     """
-    epochs = [int(entry["epoch"]) for entry in history]
-    losses = [float(entry["loss"]) for entry in history]
-    scores = [float(entry["p_at_1"]) for entry in history if "p_at_1" in entry]
+    epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
+    scores = [entry.p_at_1 for entry in history if entry.p_at_1 is not None]
     finding = f"Epoch {kept} of {len(epochs)} was kept"
     alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
-    if scores:
+    if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
         finding += (
             f": held-out P@1 {percent(scores[kept - 1])}%{alone}, {percent(scores[0])}% after the "
@@ -68,13 +69,13 @@ def epochs_plot(history: Sequence[dict[str, Any]], kept: int, *, counts: bool = 
 
     rows = tuple(
         (
-            f"{entry['epoch']}{' (kept)' if entry['epoch'] == kept else ''}",
-            f"{entry['loss']:.4f}",
-            percent(entry.get("p_at_1"), 2),
-            percent(entry.get("p_at_5"), 2),
-            f"{entry['rows_per_second']:,.0f}",
-            percent(entry["waited_share"]),
-            f"{entry['peak_bytes'] / GB:.2f}",
+            f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}",
+            f"{entry.loss:.4f}",
+            percent(entry.p_at_1, 2),
+            percent(entry.p_at_5, 2),
+            f"{entry.rows_per_second:,.0f}",
+            percent(entry.waited_share),
+            f"{entry.peak_bytes / GB:.2f}",
         )
         for entry in history
     )
@@ -147,23 +148,21 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     )
 
 
-def speed_plot(events: Sequence[dict[str, Any]]) -> Plot | None:
+def speed_plot(beats: Sequence[Beat]) -> Plot | None:
     """Return rows per second and the share of time waiting, over time; None without notes.
 
     Parameters
     ----------
-    events : sequence of dict
-        The run's log.
+    beats : sequence of Beat
+        What the run noted of its speed.
     """
-    beats = [e for e in events if e.get("event") == "progress" and "waited_share" in e]
-    beats = beats or [e for e in events if e.get("event") == "validation"]  # runs of older releases
     if not beats:
         return None
     step = -(-len(beats) // MOST_POINTS)
     shown = [beats[i : i + step] for i in range(0, len(beats), step)]
-    times = [part[-1]["t"] for part in shown]
-    speeds = [sum(e["rows_per_second"] for e in part) / len(part) for part in shown]
-    waits = [sum(e["waited_share"] for e in part) / len(part) for part in shown]
+    times = [part[-1].t for part in shown]
+    speeds = [sum(beat.rows_per_second for beat in part) / len(part) for part in shown]
+    waits = [sum(beat.waited_share for beat in part) / len(part) for part in shown]
     finding = (
         f"Training read {min(speeds):,.0f} to {max(speeds):,.0f} rows/s and waited for data "
         f"at most {percent(max(waits))}% of the time"
@@ -174,7 +173,7 @@ def speed_plot(events: Sequence[dict[str, Any]]) -> Plot | None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         mark = "o" if len(times) <= 60 else ""
         above.plot(times, speeds, color=BLUE, marker=mark)
-        above.set_ylim(0, 1.15 * max(speeds))
+        above.set_ylim(0, 1.15 * max(*speeds, 1.0))
         above.set_ylabel("rows/s")
         thousands(above.yaxis)
         below.plot(times, [100 * w for w in waits], color=GREEN, marker=mark and "^")
@@ -183,12 +182,12 @@ def speed_plot(events: Sequence[dict[str, Any]]) -> Plot | None:
         below.set_xlabel("time since the start (s)")
         for axes in (above, below):
             for before, after in itertools.pairwise(shown):
-                if before[-1]["epoch"] != after[0]["epoch"]:
-                    middle = (before[-1]["t"] + after[0]["t"]) / 2
+                if before[-1].epoch != after[0].epoch:
+                    middle = (before[-1].t + after[0].t) / 2
                     axes.axvline(middle, color=GREY, linestyle=":", linewidth=0.8)
 
     rows = tuple(
-        (number(round(t, 1)), f"{part[-1]['epoch']}", f"{speed:,.0f}", percent(wait))
+        (number(round(t, 1)), f"{part[-1].epoch}", f"{speed:,.0f}", percent(wait))
         for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
     )
     header = ("time s", "epoch", "rows/s", "waiting %")

@@ -34,7 +34,7 @@ from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.namespaces import namespace_ids
-from streammach.spec import Plan, Transform
+from streammach.spec import Plan, Ranker, Transform
 from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
 from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
 
@@ -66,7 +66,7 @@ class Blend:
 
     weights: CountWeights | None
     reasons: tuple[str, ...]
-    validation: dict[str, Measured]
+    validation: dict[Ranker, Measured]
     whole: Callable[[], CountWeights | None] = lambda: None
 
 
@@ -146,7 +146,7 @@ class Blender:
             f"counts {'kept' if best.reached.merit > alone.merit else 'left out'}: held-out "
             f"P@1 / P@5 {_text(best.reached)} with, {_text(alone)} without",
         )
-        validation = {"logsum": alone, "blend": best.reached}
+        validation: dict[Ranker, Measured] = {"logsum": alone, "blend": best.reached}
         if best.reached.merit <= alone.merit:
             return Blend(None, reasons, validation)
 

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from streammach.figures import EpochFigures
+
 
 @dataclass
 class State:
@@ -31,7 +33,7 @@ class State:
         The largest resident memory so far.
     waited_share : float
         Share of the time in which training waited for rows.
-    history : tuple of dict
+    history : tuple of EpochFigures
         What was measured at the end of each epoch.
     best_epoch : int
         The best epoch so far, from 0; -1 before the first end.
@@ -48,7 +50,7 @@ class State:
     left_seconds: float
     peak_bytes: int
     waited_share: float
-    history: tuple[dict[str, Any], ...]
+    history: tuple[EpochFigures, ...]
     best_epoch: int
     stop_reason: str | None = field(default=None)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from streammach.backends.base import Backend
 from streammach.counts.scores import CountScorer, CountWeights
 from streammach.data.store.dataset import Dataset
-from streammach.model.model import Calibration, Model
+from streammach.figures import Reached
+from streammach.model.document import Calibration
+from streammach.model.model import Model
 from streammach.prediction.evaluate import Measured, choose_estimator, fit_calibration, merits
 from streammach.prediction.predictor import ESTIMATORS
 from streammach.prediction.ranking import by_counts, by_hashes
@@ -97,7 +99,7 @@ class Finish:
         reasons: tuple[str, ...] = (
             f"estimator {estimator}: held-out P@1 / P@5 {merits(hashed.items())}",
         )
-        found: dict[str, Measured] = dict(hashed.items())
+        found: dict[Ranker, Measured] = dict(hashed.items())
         blend = Blend(None, (), {})
         ranking = by_hashes(backend, "logsum", transform)
         if self.plan.max_pairs:
@@ -118,13 +120,13 @@ class Finish:
         ranker: Ranker,
         calibration: Calibration,
         weights: CountWeights | None,
-        found: dict[str, Measured],
+        found: dict[Ranker, Measured],
     ) -> Model:
         dataset, arrays = self.dataset, self.backend.arrays()
         return Model(
             self.plan.model, self.training, self.plan.dense, ranker, calibration, dataset.digest,
             int(dataset.label_counts.argmax()),
-            {name: {"p_at_1": m.p_at_1, "p_at_5": m.p_at_5} for name, m in found.items()},
+            {name: Reached(m.p_at_1, m.p_at_5) for name, m in found.items()},
             dataset.labels, dataset.features, arrays["weights"], arrays["bias"],
             None if weights is None else weights.arrays(),
             0.0 if weights is None else weights.hashed, columns=dataset.columns,

@@ -238,5 +238,5 @@ class _Pilots:
         self._known = True
         return Pilot(
             option.n_buckets, option.n_repetitions, option.max_pairs, option.closed_form,
-            n_rows, held_out, best["p_at_1"], best["p_at_5"], run.result.seconds,
+            n_rows, held_out, best.p_at_1, best.p_at_5, run.result.seconds,
         )  # fmt: skip

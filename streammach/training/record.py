@@ -1,23 +1,27 @@
 """What a run notes of itself in its log: speed, waiting, the bytes it holds; and how that is read.
 
 A line of ``log.jsonl`` is one JSON object with the event's name and ``t``, seconds since the
-session began. A resumed run appends a new session.
+session began. A resumed run appends a new session. What is no such line is left out.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
+from streammach.figures import Amount, Count
+from streammach.files.reading import read_small
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
 
 LOG = "log.jsonl"
+MAX_LOG = 256 << 20
 PULSE_SECONDS = 10.0
 
 
@@ -84,30 +88,69 @@ def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) ->
     }
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the events of a run's log, ``t`` going on from session to session.
+class Event(msgspec.Struct, frozen=True):
+    """What every line of a log says."""
 
-    Lines that are no JSON object, such as one that was cut off by a crash, are left out.
+    t: Amount
+    event: str
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The speed of a training at some moment, ``t`` going on from session to session."""
+
+    t: Amount
+    epoch: Count
+    rows_per_second: Amount
+    waited_share: Amount
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """What is read from a run's log.
+
+    Attributes
+    ----------
+    beats : tuple of Beat
+        In their order.
+    held : dict of str to int
+        Bytes of the run's large arrays, by the ledger's names.
+    """
+
+    beats: tuple[Beat, ...] = ()
+    held: dict[str, int] = field(default_factory=dict)
+
+
+def read_log(folder: Path) -> RunLog:
+    """Return what a run's log says; lines that say something else are left out.
 
     Parameters
     ----------
     folder : Path
-        The run; without a log there are no events.
+        The run; without a log there is nothing.
+
+    Raises
+    ------
+    DiskError
+        If the log is there and cannot be read, or is too large for one.
     """
     path = folder / LOG
-    if not path.is_file():
-        return []
-    events: list[dict[str, Any]] = []
+    if not path.exists():
+        return RunLog()
+    beats: dict[str, list[Beat]] = {"progress": [], "validation": []}
+    held: dict[str, int] = {}
     before = latest = 0.0
-    for line in path.read_text("utf-8", errors="replace").splitlines():
+    for line in read_small(path, MAX_LOG).splitlines():
         try:
-            event = json.loads(line)
-        except ValueError:
+            event = msgspec.json.decode(line, type=Event)
+            before = latest if event.event == "start" else before
+            latest = max(latest, before + event.t)
+            if event.event in beats:
+                beat = msgspec.json.decode(line, type=Beat)
+                beats[event.event].append(msgspec.structs.replace(beat, t=latest))
+            elif event.event == "memory":
+                facts = msgspec.json.decode(line, type=dict[str, int | float | str])
+                held = {name: n for name, n in facts.items() if isinstance(n, int) and n >= 0}
+        except (msgspec.DecodeError, RecursionError):
             continue
-        if not isinstance(event, dict) or not isinstance(event.get("t"), int | float):
-            continue
-        if event.get("event") == "start":
-            before = latest
-        latest = before + event["t"]
-        events.append({**event, "t": latest})
-    return events
+    # Releases before this one noted the speed at the end of an epoch alone.
+    return RunLog(tuple(beats["progress"] or beats["validation"]), held)

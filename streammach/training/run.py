@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from streammach.errors import DiskError, MismatchError, UsageError, clean
+from streammach.figures import Amount, Count, EpochFigures, Reached, TrialFigures
 from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The training.
     held_out : str
         How the held-out rows were chosen.
-    trials : tuple of dict
+    trials : tuple of TrialFigures
         The short trainings of the search.
     reasons : tuple of str
         Why, in sentences.
@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     training: TrainSpec
     held_out: str
-    trials: tuple[dict[str, Any], ...]
+    trials: tuple[TrialFigures, ...]
     reasons: tuple[str, ...]
     request: str
 
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    history : tuple of dict
+    history : tuple of EpochFigures
         What was measured at the end of each epoch.
     best_epoch : int
         The epoch whose weights were kept, from 0.
@@ -60,7 +60,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         How classes are ranked.
     reasons : tuple of str
         Why.
-    validation : dict
+    validation : dict of str to Reached
         P@1 and P@5 of each way to rank on the held-out rows.
     seconds : float
         Time spent on training, the search included.
@@ -70,17 +70,33 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The same of the buffers in a device's own memory; 0 on the CPU.
     """
 
-    history: tuple[dict[str, Any], ...]
-    best_epoch: int
+    history: tuple[EpochFigures, ...]
+    best_epoch: Count
     stopped: str | None
     estimator: Ranker
     reasons: tuple[str, ...]
-    validation: dict[str, Any]
-    seconds: float
-    projected_bytes: int
-    peak_bytes: int
-    device_projected_bytes: int = 0
-    device_peak_bytes: int = 0
+    validation: dict[Ranker, Reached]
+    seconds: Amount
+    projected_bytes: Count
+    peak_bytes: Count
+    device_projected_bytes: Count = 0
+    device_peak_bytes: Count = 0
+
+    def __post_init__(self) -> None:
+        """Refuse figures that cannot be."""
+        if self.best_epoch >= len(self.history):
+            raise ValueError("the best epoch is none of its epochs")
+        if not self.projected_bytes or (self.device_peak_bytes and not self.device_projected_bytes):
+            raise ValueError("no bytes are projected")
+
+    @property
+    def best(self) -> Reached | None:
+        """What the model reached on held-out rows, if there were any."""
+        found = self.validation.get(self.estimator)
+        epoch = self.history[self.best_epoch]
+        if found is None and epoch.p_at_1 is not None and epoch.p_at_5 is not None:
+            return Reached(epoch.p_at_1, epoch.p_at_5)
+        return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import msgspec
 
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
+from streammach.figures import Reached
 from streammach.files.locks import locked
 from streammach.files.reading import read_small
 from streammach.files.workplaces import LOCK, Workplace
@@ -28,13 +29,6 @@ from streammach.training.run import MAX_DOCUMENT, Run
 SWEEP = "sweep.json"
 BUCKETS = (32, 128)
 REPETITIONS = (4, 8, 16)
-
-
-class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """P@1 and P@5 on some rows."""
-
-    p_at_1: float
-    p_at_5: float
 
 
 class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -339,7 +333,7 @@ def _point(run: Run, name: str) -> Point:
     return Point(
         run.plan.n_buckets, run.plan.n_repetitions, name, model.n_bytes, result.projected_bytes,
         result.peak_bytes, result.seconds, result.estimator,
-        None if reached is None else Reached(reached["p_at_1"], reached["p_at_5"]), None,
+        reached, None,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import msgspec
 from streammach.backends.base import Backend, open_backend
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
+from streammach.figures import EpochFigures
 from streammach.files.folders import make_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, read_small, sha256
@@ -253,7 +254,7 @@ class _Session:
 
     def _search(self, held: HeldOut) -> Search:
         def on_trial(trial: Trial) -> None:
-            self._log("search", **trial.document())
+            self._log("search", **msgspec.to_builtins(trial.figures))
             call(self._callbacks, "on_search", trial)
 
         return Search(
@@ -271,7 +272,7 @@ class _Session:
             trainer._spec, transform=trainer._transform, learning_rate=trainer._rate,
             losses=trainer._losses,
         )  # fmt: skip
-        trials = tuple(trial.document() for trial in choice.trials)
+        trials = tuple(trial.figures for trial in choice.trials)
         settings = Settings(choice.spec, held.origin, trials, choice.reasons, request)
         write_atomic(path, to_json(settings))
         return settings
@@ -318,7 +319,7 @@ class _Session:
             self._save(progress, checkpoints)
         state = self._state(progress, spec, reader)
         state.epoch = epoch
-        self._log("validation", **entry)
+        self._log("validation", **msgspec.to_builtins(entry))
         call(self._callbacks, "on_epoch_end", state)
         return msgspec.structs.replace(progress, stopped=asked or state.stop_reason), state
 
@@ -333,18 +334,20 @@ class _Session:
         reader: Feed,
         held: HeldOut,
         speed: float,
-    ) -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "epoch": progress.epoch + 1,
-            "loss": progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
-            "rows_per_second": speed,
-            "waited_share": reader.waited_seconds * speed / reader.n_rows,
-            "peak_bytes": peak_bytes(),
-        }
-        if held.rows.n_rows:
-            found = measure(held.rows, by_hashes(self._backend, "logsum", spec.transform))
-            entry |= {"p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "merit": found.merit}
-        return entry
+    ) -> EpochFigures:
+        entry = EpochFigures(
+            epoch=progress.epoch + 1,
+            loss=progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
+            rows_per_second=speed,
+            waited_share=reader.waited_seconds * speed / reader.n_rows,
+            peak_bytes=peak_bytes(),
+        )
+        if not held.rows.n_rows:
+            return entry
+        found = measure(held.rows, by_hashes(self._backend, "logsum", spec.transform))
+        return msgspec.structs.replace(
+            entry, p_at_1=found.p_at_1, p_at_5=found.p_at_5, merit=found.merit
+        )
 
     def _is_time_to_save(self) -> bool:
         return time.monotonic() - self._saved_at > self._trainer._checkpoint_seconds
@@ -465,9 +468,10 @@ class _Session:
             log.write(json.dumps(line) + "\n")
 
 
-def _after_epoch(progress: Progress, entry: dict[str, Any], seconds: float) -> Progress:
+def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:
     """Return the progress at the start of the next epoch."""
-    score = entry.get("merit", float(progress.epoch))  # without held-out rows the last is the best
+    # Without held-out rows the last one is the best.
+    score = float(progress.epoch) if entry.merit is None else entry.merit
     better = score > progress.best_score
     return msgspec.structs.replace(
         progress,

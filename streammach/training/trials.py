@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from streammach.backends.base import Backend
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError, UsageError, clean
+from streammach.figures import TrialFigures
 from streammach.planning.schedule import screen, trial
 from streammach.prediction.evaluate import Measured, measure
 from streammach.prediction.ranking import by_hashes
@@ -41,18 +41,13 @@ class Trial:
     epochs: int
     measured: Measured
 
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        return {
-            "transform": self.transform,
-            "whitened": self.whitened,
-            "loss": self.loss,
-            "learning_rate": self.learning_rate,
-            "rows": self.rows,
-            "epochs": self.epochs,
-            "p_at_1": self.measured.p_at_1,
-            "p_at_5": self.measured.p_at_5,
-        }
+    @property
+    def figures(self) -> TrialFigures:
+        """What is saved of it."""
+        return TrialFigures(
+            self.transform, self.whitened, self.loss, self.learning_rate, self.rows, self.epochs,
+            self.measured.p_at_1, self.measured.p_at_5,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

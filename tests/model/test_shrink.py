@@ -7,8 +7,9 @@ import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
+from streammach.model.document import Calibration
 from streammach.model.fit import Asked, shrink_to
-from streammach.model.model import Calibration, Model
+from streammach.model.model import Model
 from streammach.model.pairs import UNIT, Pairs
 from streammach.model.shrink import Size, frequent, narrowed, shrink
 from streammach.rows.block import RowBlock
@@ -201,7 +202,7 @@ def test_a_small_model_comes_back_as_it_was_saved(model, tmp_path, rng):
 def test_weights_without_their_scale_are_refused(model, tmp_path):
     small = shrink(model[0], Size("int8", R, ALL))
     dataclasses.replace(small, scale=None).save(tmp_path / "a")
-    with pytest.raises(ModelError, match="weights has the wrong shape or type"):
+    with pytest.raises(ModelError, match="has not the arrays that it should: scale"):
         Model.load(tmp_path / "a")
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import streammach as sm
 from streammach.errors import UsageError
-from streammach.model.model import Calibration
+from streammach.model.document import Calibration
 from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
 from streammach.prediction.evaluate import evaluate, log_probabilities
 from tests.builders import TinyData

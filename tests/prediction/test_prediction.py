@@ -8,7 +8,8 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
-from streammach.model.model import Calibration, Model
+from streammach.model.document import Calibration
+from streammach.model.model import Model
 from streammach.prediction.evaluate import (
     choose_estimator,
     evaluate,

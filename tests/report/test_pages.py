@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.figures import EpochFigures, Reached
 from streammach.prediction.diagnose import diagnose
 from streammach.report import html
 from streammach.report.drawing import SERIES, _log_ticks, number
@@ -17,8 +18,8 @@ from streammach.report.size_plot import size_plot
 from streammach.report.sweep_page import sweep_page
 from streammach.report.training_plots import epochs_plot, speed_plot
 from streammach.spec import to_json
-from streammach.training.record import LOG, read_log
-from streammach.training.sweep import SWEEP, Point, Reached, Refused, Sweep, open_sweep
+from streammach.training.record import LOG, Beat, read_log
+from streammach.training.sweep import SWEEP, Point, Refused, Sweep, open_sweep
 from tests.builders import TinyData
 
 EMPTY = {"meta", "br", "path", "use", "rect", "link"}
@@ -165,6 +166,10 @@ def test_names_cannot_write_into_the_page(made, tmp_path):
 
 
 def entries(n, **more):
+    return [EpochFigures(**entry) for entry in raw_entries(n, **more)]
+
+
+def raw_entries(n, **more):
     return [
         {"epoch": i + 1, "loss": 2.0 / (i + 1), "rows_per_second": 100.0 * (i + 1),
          "waited_share": 0.01, "peak_bytes": 10**8, **more}
@@ -180,14 +185,15 @@ def test_a_run_without_held_out_rows_has_its_plot():
     assert "P@1" not in plot.svg
 
 
-def test_speed_over_time_is_that_of_the_log(made):
+def test_speed_over_time_is_that_of_the_log(made, tmp_path):
     run, _ = made
-    plot = speed_plot(read_log(run.path))
-    beats = [e for e in read_log(run.path) if e["event"] == "progress"]
-    assert [row[2] for row in plot.rows] == [f"{e['rows_per_second']:,.0f}" for e in beats]
-    older = [{"t": 1.0 + i, "event": "validation", **e} for i, e in enumerate(entries(2))]
-    assert [row[2] for row in speed_plot(older).rows] == ["100", "200"]
-    many = [{"t": float(i), "event": "progress", **e} for i, e in enumerate(entries(1200))]
+    beats = read_log(run.path).beats
+    plot = speed_plot(beats)
+    assert [row[2] for row in plot.rows] == [f"{beat.rows_per_second:,.0f}" for beat in beats]
+    older = [{"t": 1.0 + i, "event": "validation", **e} for i, e in enumerate(raw_entries(2))]
+    (tmp_path / LOG).write_text("\n".join(map(json.dumps, older)))
+    assert [row[2] for row in speed_plot(read_log(tmp_path).beats).rows] == ["100", "200"]
+    many = [Beat(float(i), 1, 5.0, 0.1) for i in range(1200)]
     assert len(speed_plot(many).rows) == 400
     assert speed_plot([]) is None
 

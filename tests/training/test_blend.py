@@ -47,7 +47,7 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     both, alone = reached(run, test), reached(run, test, "logsum")
     assert both.estimator == "blend"
     assert both.p_at_1 > alone.p_at_1 + 0.05
-    assert run.result.validation["blend"]["p_at_1"] > run.result.validation["logsum"]["p_at_1"]
+    assert run.result.validation["blend"].p_at_1 > run.result.validation["logsum"].p_at_1
     assert any("counts kept" in reason for reason in run.result.reasons)
     assert any(text.startswith("counted") for text in told)
     off = sm.Trainer(narrow(data, counts="off"), **FIXED).fit(data, tiny.folder / "off")

@@ -70,8 +70,8 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     found, expected = run.model.weights, on_cpu.model.weights
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
-        assert ours["p_at_1"] == pytest.approx(theirs["p_at_1"])
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
+        assert ours.p_at_1 == pytest.approx(theirs.p_at_1)
     assert (run.plan.device, run.plan.dense, run.plan.resident) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
@@ -105,8 +105,8 @@ def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
     monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
     late = fit(data, tmp_path / "late", replace(plan, resident=resident, waves=2))
     assert model_bytes(late) == model_bytes(run)
-    assert [h["loss"] for h in late.result.history] == pytest.approx(
-        [h["loss"] for h in run.result.history], rel=1e-6
+    assert [h.loss for h in late.result.history] == pytest.approx(
+        [h.loss for h in run.result.history], rel=1e-6
     )
 
 
@@ -133,8 +133,8 @@ def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
     monkeypatch.undo()
     resumed = fit(data, tmp_path / "run", in_waves, resume=True)
     assert model_bytes(resumed) == model_bytes(run)
-    assert [h["loss"] for h in resumed.result.history] == pytest.approx(
-        [h["loss"] for h in run.result.history], rel=1e-6
+    assert [h.loss for h in resumed.result.history] == pytest.approx(
+        [h.loss for h in run.result.history], rel=1e-6
     )
 
 
@@ -151,7 +151,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     assert not (found.view(np.uint32) & 0xFFFF).any()
     assert np.abs(found - expected).mean() < 0.01 * np.abs(expected).max()
     ours, theirs = (r.result.history[-1] for r in (whole, run))
-    assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.01)
+    assert ours.loss == pytest.approx(theirs.loss, rel=0.01)
     in_waves = replace(narrow, waves=2)
     stop = StopAfter(8, monkeypatch)  # within the second wave
     with pytest.raises(Interrupted):

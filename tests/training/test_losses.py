@@ -30,12 +30,12 @@ def plan(data):
 
 def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
     run = sm.Trainer(plan, transform="raw").fit(data, tiny.folder / "run")
-    assert {trial["loss"] for trial in run.settings.trials} == {"apart", "joint"}
+    assert {trial.loss for trial in run.settings.trials} == {"apart", "joint"}
     assert run.settings.training.loss == "joint"
     assert run.settings.reasons[-1].startswith("loss joint: held-out P@1 / P@5 after")
     apart = sm.Trainer(plan, transform="raw", loss="apart").fit(data, tiny.folder / "apart")
-    assert {trial["loss"] for trial in apart.settings.trials} == {"apart"}
-    best, other = (r.result.validation["logsum"]["p_at_1"] for r in (run, apart))
+    assert {trial.loss for trial in apart.settings.trials} == {"apart"}
+    best, other = (r.result.validation["logsum"].p_at_1 for r in (run, apart))
     assert best > other + 0.05
     assert run.model.training.loss == "joint"
 
@@ -44,7 +44,7 @@ def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
     run = sm.Trainer(plan, epochs=2, transform="raw", learning_rate=0.03).fit(
         data, tiny.folder / "run"
     )
-    assert [(t["loss"], t["learning_rate"]) for t in run.settings.trials] == [
+    assert [(t.loss, t.learning_rate) for t in run.settings.trials] == [
         ("apart", 0.03), ("joint", 0.03)
     ]  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_sparse_rows_are_trained_jointly_only_when_asked(tiny):
             data, tiny.folder / "run"
         )
     assert run.settings.training.loss == "joint"
-    assert run.result.validation["logsum"]["p_at_1"] > 0.9
+    assert run.result.validation["logsum"].p_at_1 > 0.9
 
 
 def test_what_cannot_be_trained_jointly_is_refused(data, plan):

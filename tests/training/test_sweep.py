@@ -10,7 +10,7 @@ from streammach.errors import BudgetError, Interrupted, MismatchError, UsageErro
 from streammach.prediction.evaluate import evaluate
 from streammach.training import record
 from streammach.training.asked import Training
-from streammach.training.record import LOG, Pulse, read_log
+from streammach.training.record import LOG, Pulse, RunLog, read_log
 from streammach.training.signals import StopSignals
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 
@@ -56,7 +56,7 @@ def test_every_point_is_trained_once(stores, tiny):
     for point in found.points:
         run = sm.Run.open(out / point.run)
         assert (run.plan.n_buckets, run.plan.n_repetitions) == (point.buckets, point.repetitions)
-        assert point.held_out.p_at_1 == run.result.validation[point.estimator]["p_at_1"]
+        assert point.held_out.p_at_1 == run.result.validation[point.estimator].p_at_1
         assert (point.model_bytes, point.peak_bytes) == (run.model.n_bytes, run.result.peak_bytes)
         with sm.Predictor(run.model) as predictor:
             assert point.test.p_at_1 == evaluate(predictor, test).p_at_1
@@ -161,15 +161,22 @@ def test_the_frontier_by_its_definition(rng):
         assert mark == (not (better & strictly).any())
 
 
+BEAT = {"epoch": 1, "rows_per_second": 9.0, "waited_share": 0.1}
+
+
 def test_a_log_is_read_over_its_sessions(tmp_path):
     lines = [
-        {"t": 0.0, "event": "start"}, {"t": 5.0, "event": "progress"},
-        {"t": 0.0, "event": "start"}, {"t": 2.0, "event": "progress"},
+        {"t": 0.0, "event": "start"}, {"t": 5.0, "event": "progress", **BEAT},
+        {"t": 0.0, "event": "start"}, {"t": 2.0, "event": "progress", **BEAT},
+        {"t": 2.5, "event": "progress", **BEAT, "rows_per_second": "fast"},
+        {"t": 2.5, "event": "memory", "weights": 7, "names": "x"},
     ]  # fmt: skip
     text = "\n".join(json.dumps(line) for line in lines) + '\n[1]\n{"t": "x"}\n{"t": 3.0, "ev'
-    (tmp_path / LOG).write_text(text)
-    assert [event["t"] for event in read_log(tmp_path)] == [0.0, 5.0, 5.0, 7.0]
-    assert read_log(tmp_path / "none") == []
+    (tmp_path / LOG).write_text(text + "\n" + "[" * 100_000)
+    log = read_log(tmp_path)
+    assert [beat.t for beat in log.beats] == [5.0, 7.0]
+    assert log.held == {"weights": 7}
+    assert read_log(tmp_path / "none") == RunLog()
 
 
 def test_a_pulse_notes_what_happened_since_the_last_one(monkeypatch):

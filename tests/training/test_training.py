@@ -72,12 +72,12 @@ def test_what_was_chosen_is_said_with_its_evidence(data, tiny):
     assert f"transform {run.settings.training.transform}: held-out P@1 / P@5" in reasons
     assert f"learning rate {run.settings.training.learning_rate:.3g}:" in reasons
     assert run.result.reasons[0].startswith(f"estimator {run.result.estimator}: held-out")
-    tried = {trial["transform"] for trial in run.settings.trials}
+    tried = {trial.transform for trial in run.settings.trials}
     assert tried == {"raw", "binary", "log1p", "l2"}
     rates = {
-        t["learning_rate"]
+        t.learning_rate
         for t in run.settings.trials
-        if t["transform"] == run.settings.training.transform
+        if t.transform == run.settings.training.transform
     }
     assert len(rates) >= 3
 
@@ -92,7 +92,7 @@ def test_what_is_given_is_not_searched(data, tiny):
         0.3,
     )
     other = fit(data, tiny.folder / "run2", epochs=1, transform="l2")
-    assert {t["transform"] for t in other.settings.trials} == {"l2"}
+    assert {t.transform for t in other.settings.trials} == {"l2"}
 
 
 def test_dense_data_go_through_matrix_products(tiny):
@@ -107,7 +107,7 @@ def test_dense_data_go_through_matrix_products(tiny):
         assert chosen.model.exact
         run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
     assert run.settings.training.optimizer == "adam"
-    assert run.result.validation["logsum"]["p_at_1"] > 0.9
+    assert run.result.validation["logsum"].p_at_1 > 0.9
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
@@ -148,8 +148,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeyp
     monkeypatch.undo()
     resumed = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
     assert model_bytes(resumed) == model_bytes(undisturbed)
-    assert [h["loss"] for h in resumed.result.history] == pytest.approx(
-        [h["loss"] for h in undisturbed.result.history], rel=1e-12
+    assert [h.loss for h in resumed.result.history] == pytest.approx(
+        [h.loss for h in undisturbed.result.history], rel=1e-12
     )
 
 

@@ -62,14 +62,14 @@ def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
     monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
     run = sm.Trainer(planned(data), **SHORT).fit(data, tiny.folder / "run")
     assert not run.settings.training.whitened
-    assert {trial["whitened"] for trial in run.settings.trials} == {False, True}
+    assert {trial.whitened for trial in run.settings.trials} == {False, True}
     assert any(reason.startswith("rows plain: ") for reason in run.settings.reasons)
 
 
 def test_a_rate_is_searched_for_whitened_rows(stores, tiny):
     data, _ = stores
     run = sm.Trainer(planned(data), epochs=2, transform="raw").fit(data, tiny.folder / "run")
-    tried = [(t["whitened"], t["learning_rate"]) for t in run.settings.trials]
+    tried = [(t.whitened, t.learning_rate) for t in run.settings.trials]
     assert len({rate for white, rate in tried if white}) >= 3
     assert len(tried) == len(set(tried))
     assert (True, run.settings.training.learning_rate) in tried

@@ -1,0 +1,192 @@
+"""The JSON document of a model, and what it says of the arrays beside it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from streammach.errors import DiskError, ModelError, clean
+from streammach.figures import Amount, Count, Reached
+from streammach.files.reading import read_small
+from streammach.hashing import P
+from streammach.model.coding import Coded, How
+from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
+from streammach.model.tensors import COPY_AGAIN, TensorFile
+from streammach.spec import ModelSpec, Ranker, TrainSpec, from_json
+
+FORMAT = 1
+CODED_FORMAT = 2  # some arrays are coded: models that were made smaller
+COLUMNS_FORMAT = 3  # coded or not, of rows of a matrix, whose columns are remembered
+FORMATS = (FORMAT, CODED_FORMAT, COLUMNS_FORMAT)
+COUNTS = "count_"  # before the names of the counts' arrays
+COLUMNS = "feature_columns"
+Stored = Literal["float32", "float16", "int8", "int4"]
+WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
+NARROW = ("int8", "int4")
+Kind = Literal["integer", "utf8", "bytes"]
+MOST = 2**31 - 1
+Shape = tuple[int | None, ...]  # None where any length is right
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """How scores become probabilities.
+
+    S is the score of a class by counts and hashed models together, or where there are no counts the
+    mean logarithm of the hashed models. Then ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
+    e^other)`` over the best candidates j; what is left is spread evenly over the other classes.
+    """
+
+    beta: float = 1.0
+    other: float = -30.0
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The JSON document of a model.
+
+    Attributes
+    ----------
+    format : int
+        Version of the format.
+    spec : ModelSpec
+        Shape and hashes.
+    training : TrainSpec
+        How it was trained; its transform is part of the model.
+    dense : bool
+        Whether rows go through matrix products.
+    estimator : str
+        How classes are ranked, chosen on held-out rows.
+    calibration : Calibration
+        Fitted on held-out rows.
+    hashed_weight : float or None
+        Weight of the hashed models beside counts; None without counts.
+    store : str
+        Digest of the store that it was trained on.
+    label_kind, feature_kind : str
+        In which type names are given back.
+    majority : int
+        The class with the most rows in training.
+    validation : dict of str to Reached
+        What each way to rank reached on held-out rows.
+    tensors : TensorFile
+        Size and checksum of the arrays' file.
+    stored : str or None
+        Type of the weights in the file of a model that was made smaller.
+    coded : dict of str to Coded
+        Its arrays that do not lie there as they are.
+    n_columns : int
+        Columns of the matrix that was trained on; 0 without one.
+    """
+
+    format: int
+    spec: ModelSpec
+    training: TrainSpec
+    dense: bool
+    estimator: Ranker
+    calibration: Calibration
+    hashed_weight: Amount | None
+    store: str
+    label_kind: Kind
+    feature_kind: Kind
+    majority: Count
+    validation: dict[Ranker, Reached]
+    tensors: TensorFile
+    stored: Stored | None = None
+    coded: dict[str, Coded] = {}
+    n_columns: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a document whose parts do not belong together."""
+        wrong = wrong_shape(self.spec)
+        if wrong is None and self.majority >= self.spec.n_classes:
+            wrong = "the majority is no class"
+        if wrong is None and self.estimator == "blend" and self.hashed_weight is None:
+            wrong = "there are no counts to blend"
+        if wrong is None and not math.isfinite(self.calibration.beta + self.calibration.other):
+            wrong = "the calibration is not finite"
+        if wrong is None and not self.coded.keys() <= arrays_of(self).keys():
+            wrong = "an array is coded that is not there"
+        if wrong is not None:
+            raise ValueError(wrong)
+
+
+def wrong_shape(spec: ModelSpec) -> str | None:
+    """Return why shape and hashes cannot be those of a model, or None."""
+    sizes = (spec.n_classes, spec.n_features, spec.n_buckets, spec.n_repetitions)
+    if not all(1 <= size <= MOST for size in sizes) or spec.n_columns > MOST:
+        return "its shape cannot be"
+    if spec.exact:
+        same = spec.n_buckets == spec.n_classes and spec.n_repetitions == 1
+        return None if same and not spec.hash_b else "its shape does not fit its hashes"
+    n = spec.n_repetitions
+    right = len(spec.hash_a) == len(spec.hash_b) == n
+    right = right and all(1 <= a < P for a in spec.hash_a) and all(0 <= b < P for b in spec.hash_b)
+    return None if right else "its hashes are wrong"
+
+
+def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
+    """Return the arrays that a model must have, with shape and type in memory, by name."""
+    spec, narrow = document.spec, document.stored in NARROW
+    k, d, columns = spec.n_classes, spec.n_features, spec.n_columns
+    found: dict[str, tuple[Shape, type[np.generic]]] = {
+        "label_offsets": ((k + 1,), np.int64), "label_bytes": ((None,), np.uint8),
+        "feature_offsets": ((d + 1,), np.int64), "feature_bytes": ((None,), np.uint8),
+        "weights": ((d, columns), np.int8 if narrow else np.float32),
+        "bias": ((columns,), np.float32),
+    }  # fmt: skip
+    if narrow:
+        found["scale"] = ((d,), np.float32)
+    if document.hashed_weight is not None:
+        counts: dict[str, tuple[Shape, type[np.generic]]] = {
+            "starts": ((d + 1,), np.int64), "classes": ((None,), np.int32),
+            "gains": ((None,), np.int16), "wide_of": ((d,), np.int32),
+            "wide": ((None, k), np.int16), "penalty": ((d,), np.float32),
+            "base": ((k,), np.float32), "log_values": ((k,), np.float32),
+        }  # fmt: skip
+        found |= {COUNTS + name: facts for name, facts in counts.items()}
+    if document.format == COLUMNS_FORMAT:
+        found[COLUMNS] = ((d,), np.int32)
+    return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in found.items()}
+
+
+def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
+    """Return the document of a model.
+
+    Parameters
+    ----------
+    folder : Path
+        The model's folder.
+    named : path-like
+        What the user named, for messages.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is damaged or of another version.
+    """
+    place = clean(named, 300)
+    if not (folder / DOCUMENT).is_file():
+        hint = "Make one with: streammach train"
+        raise ModelError("there is no trained model", path=place, hint=hint)
+    try:
+        content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
+        found = content.get("format")
+        if found not in FORMATS:
+            known = f"{', '.join(map(str, FORMATS[:-1]))} and {FORMATS[-1]}"
+            raise ModelError(
+                f"the model's format is {clean(found)}, this release reads {known}", path=place
+            )
+        return msgspec.convert(content, Document)
+    except (ValueError, DiskError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise damaged(place, f"{DOCUMENT}: {clean(error)}") from None
+
+
+def damaged(place: object, what: str) -> ModelError:
+    """Return the error of a model in which something is wrong."""
+    return ModelError(f"damaged: {what}", path=clean(place, 300), hint=COPY_AGAIN)

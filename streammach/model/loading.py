@@ -1,0 +1,126 @@
+"""Brings the arrays of a model into memory, after what is said of them was compared."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import BudgetError, clean
+from streammach.machine import memory_limit, size_text
+from streammach.model.coding import decode
+from streammach.model.document import COLUMNS, COUNTS, Document, Shape, arrays_of, damaged
+from streammach.model.ours import TENSORS
+from streammach.model.tensors import TensorHeader, map_tensors
+from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
+from streammach.rows.names import Names
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def load_arrays(folder: Path, document: Document) -> Arrays:
+    """Return the arrays of a model by name: mapped, or decoded where they are coded.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, or an array is not what the document says.
+    BudgetError
+        If what is coded does not fit the memory.
+    DiskError
+        If it cannot be read.
+    """
+
+    def expected(header: TensorHeader) -> None:
+        _check_header(folder, document, header)
+
+    arrays = map_tensors(folder / TENSORS, document.tensors, expected)
+    try:
+        for name, coded in document.coded.items():  # what lists need comes before them
+            arrays[name] = decode(arrays[name], coded, arrays)
+            if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
+                raise ValueError(f"the {name} are not finite")
+    except (KeyError, ValueError) as error:
+        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+    _check_indices(folder, document, arrays)
+    return arrays
+
+
+def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
+    """Return the names of labels or features.
+
+    Raises
+    ------
+    ModelError
+        If they are not what their list says.
+    """
+    offsets, data = np.array(arrays[f"{which}_offsets"]), np.array(arrays[f"{which}_bytes"])
+    names = Names(offsets, data, kind)
+    if not names.sound():
+        raise damaged(folder, f"the {which}s' names are wrong")
+    return names
+
+
+def _check_header(folder: Path, document: Document, header: TensorHeader) -> None:
+    """Refuse arrays that are not those of the document, before any of them is read."""
+    wanted = arrays_of(document)
+    optional = {COLUMNS}
+    if not wanted.keys() - optional <= header.keys() <= wanted.keys():
+        odd = sorted(header.keys() ^ (wanted.keys() - optional))
+        raise damaged(folder, f"it has not the arrays that it should: {clean(odd[0])}")
+    decoded = 0
+    for name, tensor in header.items():
+        shape, dtype = wanted[name]
+        coded = document.coded.get(name)
+        lies = (tensor.shape, tensor.type) if coded is None else (coded.shape, coded.dtype)
+        packed = coded is None or (tensor.type == "uint8" and len(tensor.shape) == 1)
+        if not packed or not _fits(lies[0], shape) or lies[1] != dtype.name:
+            raise damaged(folder, f"{clean(name)} has the wrong shape or type")
+        decoded += 0 if coded is None else math.prod(coded.shape) * dtype.itemsize
+    limit = memory_limit()
+    if decoded > limit.n_bytes:
+        raise BudgetError(
+            f"the model takes {size_text(decoded)} in memory, {size_text(limit.n_bytes)} may be "
+            f"used ({limit.source})",
+            path=clean(folder, 300),
+        )
+
+
+def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
+    return len(found) == len(wanted) and all(
+        n >= 0 and (m is None or n == m) for n, m in zip(found, wanted, strict=True)
+    )
+
+
+def _is_finite(array: NDArray[np.float32]) -> bool:
+    seen = np.zeros(1, np.int64)
+    look_at_numbers(np.ascontiguousarray(array).reshape(-1), NO_SIGN, seen)
+    return bool(seen[0] < INFINITE)
+
+
+def _check_indices(folder: Path, document: Document, arrays: Arrays) -> None:
+    """Refuse indices that lead out of what they point to."""
+    spec = document.spec
+    if COLUMNS in arrays:
+        positions = arrays[COLUMNS]
+        known = positions[positions >= 0]
+        twice = len(np.unique(known)) < len(known)
+        if positions.min() < -1 or positions.max() >= document.n_columns or twice:
+            raise damaged(folder, "the columns of features are wrong")
+    if document.hashed_weight is None:
+        return
+    counts = {name.removeprefix(COUNTS): a for name, a in arrays.items() if name.startswith(COUNTS)}
+    starts, classes, wide_of = (counts[name] for name in ("starts", "classes", "wide_of"))
+    right = (
+        starts[0] == 0
+        and starts[-1] == len(classes) == len(counts["gains"])
+        and not (np.diff(starts) < 0).any()
+        and wide_of.min() >= -1
+        and wide_of.max() < len(counts["wide"])
+        and (not len(classes) or (classes.min() >= 0 and classes.max() < spec.n_classes))
+    )
+    if not right:
+        raise damaged(folder, "the counts are wrong")

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-from streammach.spec import Coupling, Transform
-
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Amount = Annotated[float, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+from streammach.spec import Amount, Count, Coupling, Share, Size, Transform
 
 
 class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +33,7 @@ class EpochFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         On the held-out rows, if there are any; the merit compares epochs.
     """
 
-    epoch: Annotated[int, msgspec.Meta(ge=1)]
+    epoch: Size
     loss: float
     rows_per_second: Amount
     waited_share: Amount

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+
+from streammach.hashing import P
 
 Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = Literal["adagrad", "adam", "sgd"]
@@ -21,6 +23,12 @@ Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
 Coupling = Literal["apart", "joint"]  # of the repetitions, by the loss
 Objective = Literal["accuracy", "smallest", "fastest"]
+MOST = 2**63 - 1  # of what is counted in int64
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Index = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # what ids of int32 are told from
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 T = TypeVar("T")
 MAX_DEPTH = 32
 CONTEXT = "context"  # the ledger's line for what a device's libraries take: no buffer of ours
@@ -56,18 +64,18 @@ class DataFacts:
 
     path: str
     digest: str
-    n_rows: int
-    n_classes: int
-    n_features: int
-    nnz: int
-    n_pairs: int
-    max_row_nnz: int
-    block_rows: int
-    max_block_nnz: int
-    value_bytes: int
+    n_rows: Size
+    n_classes: Index
+    n_features: Index
+    nnz: Count
+    n_pairs: Count
+    max_row_nnz: Count
+    block_rows: Size
+    max_block_nnz: Count
+    value_bytes: Size
     weighted: bool
-    names_bytes: int
-    row_postings: int = 0
+    names_bytes: Count
+    row_postings: Count = 0
 
     @property
     def density(self) -> float:
@@ -107,12 +115,25 @@ class ModelSpec:
         The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
     """
 
-    n_classes: int
-    n_features: int
-    n_buckets: int
-    n_repetitions: int
+    n_classes: Index
+    n_features: Index
+    n_buckets: Index
+    n_repetitions: Index
     hash_a: tuple[int, ...]
     hash_b: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse hashes that do not fit the shape."""
+        if self.n_columns >= 2**31:
+            raise ValueError("R * B is too large")
+        if self.exact:
+            if self.hash_b or (self.n_buckets, self.n_repetitions) != (self.n_classes, 1):
+                raise ValueError("the hashes do not fit the shape")
+            return
+        if not len(self.hash_a) == len(self.hash_b) == self.n_repetitions:
+            raise ValueError("there are not R hashes")
+        if not (all(1 <= a < P for a in self.hash_a) and all(0 <= b < P for b in self.hash_b)):
+            raise ValueError("a hash is out of its range")
 
     @property
     def n_columns(self) -> int:
@@ -153,13 +174,13 @@ class TrainSpec:
         Whether dense rows are whitened (:mod:`streammach.whitening`).
     """
 
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    epochs: Size
+    batch_size: Size
+    learning_rate: Amount
     transform: Transform
-    label_smoothing: float
+    label_smoothing: Share
     optimizer: Optimizer
-    epsilon: float
+    epsilon: Amount
     seed: int
     loss: Coupling = "apart"
     whitened: bool = False
@@ -171,7 +192,7 @@ class Line:
 
     name: str
     where: Literal["host", "device", "disk"]
-    n_bytes: int
+    n_bytes: Count
 
 
 @dataclass(frozen=True)
@@ -201,17 +222,17 @@ class Option:
         Whether it is the plan.
     """
 
-    n_buckets: int
-    n_repetitions: int
-    max_pairs: int
+    n_buckets: Index
+    n_repetitions: Index
+    max_pairs: Count
     closed_form: bool
-    batch_size: int
-    projected_bytes: int
-    model_bytes: int
+    batch_size: Size
+    projected_bytes: Count
+    model_bytes: Count
     loss: float
-    loss_error: float
-    seconds: float
-    query_seconds: float
+    loss_error: Amount
+    seconds: Amount
+    query_seconds: Amount
     fits: bool
     chosen: bool
 
@@ -234,22 +255,22 @@ class Pilot:
         What it took.
     """
 
-    n_buckets: int
-    n_repetitions: int
-    max_pairs: int
+    n_buckets: Index
+    n_repetitions: Index
+    max_pairs: Count
     closed_form: bool
-    rows: int
-    held_out: int
-    p_at_1: float
-    p_at_5: float
-    seconds: float
+    rows: Count
+    held_out: Count
+    p_at_1: Share
+    p_at_5: Share
+    seconds: Amount
 
 
 @dataclass(frozen=True)
 class Budget:
     """What another budget would bring: its bytes, and the model that is chosen for it, if any."""
 
-    allowed_bytes: int
+    allowed_bytes: Count
     best: Option | None
 
 
@@ -319,26 +340,26 @@ class Plan:
 
     facts: DataFacts
     model: ModelSpec
-    batch_size: int
-    batch_nnz: int
+    batch_size: Size
+    batch_nnz: Size
     optimizer: Optimizer
     dense: bool
-    pool_blocks: int
-    validation_rows: int
-    validation_nnz: int
-    max_pairs: int
+    pool_blocks: Size
+    validation_rows: Count
+    validation_nnz: Count
+    max_pairs: Count
     closed_form: bool
     whitened: bool
     device: str
-    threads: int
-    allowed_bytes: int
+    threads: Size
+    allowed_bytes: Count
     limit_source: str
     ledger: tuple[Line, ...]
     reasons: tuple[str, ...] = field(default=())
     device_reason: str = ""
-    device_allowed_bytes: int = 0
+    device_allowed_bytes: Count = 0
     device_limit_source: str = ""
-    waves: int = 1
+    waves: Size = 1
     weights: Weights = "float32"
     resident: bool = False
     objective: Objective = "accuracy"
@@ -406,7 +427,8 @@ def from_json(text: bytes, kind: type[T]) -> T:
     Raises
     ------
     ValueError
-        If the document is not strict JSON (repeated keys, NaN, too deep) or not of the type.
+        If the document is not strict JSON (repeated keys, NaN, numbers past a float, too deep) or
+        not of the type.
     """
     depth = 0
     for byte in text:
@@ -414,7 +436,9 @@ def from_json(text: bytes, kind: type[T]) -> T:
         if depth > MAX_DEPTH:
             raise ValueError("the JSON is nested too deeply")
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        document = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+        )
         return msgspec.convert(document, kind)
     except (UnicodeDecodeError, json.JSONDecodeError, msgspec.ValidationError) as error:
         raise ValueError(str(error)) from None
@@ -425,6 +449,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) != len(pairs):
         raise ValueError("the JSON repeats a key")
     return out
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the JSON holds {text[:20]}")
+    return value
 
 
 def _refuse(constant: str) -> None:

@@ -75,7 +75,7 @@ def _store(
 ) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
     if store.exists():
-        _check_source(store, sources)
+        _check_same(sources, store, like, options)
         tell(f"{short_path(store)} is there already")
         return
     run("streammach.cli.fit:convert_here", sources, store, like, options, progress,
@@ -103,16 +103,22 @@ def convert_here(
     )
 
 
-def _check_source(store: Path, sources: list[Path]) -> None:
-    """Refuse a store that was made from other files."""
-    from streammach.data.store.dataset import Dataset  # loads on demand
+def _check_same(
+    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any]
+) -> None:
+    """Refuse a store that was made from other content, or in another way."""
+    from streammach.data.convert import difference_from  # compiled code loads on demand
+    from streammach.data.source_options import SourceOptions
 
-    with Dataset.open(store) as dataset:
-        known = [(s.name, s.bytes) for s in dataset.root.source]
-    found = [(p.name, p.stat().st_size) for p in sources if p.is_file()]
-    if known != found:
-        raise MismatchError(
-            "it was made from other files",
-            path=clean(store, 300),
-            hint="Use another --out, or remove it.",
-        )
+    labels = list(options["labels"]) if like is None else []
+    given = [
+        SourceOptions(options["form"], file, options["x_path"], options["y_path"],
+                      options["first_label"])
+        for file in labels or [None] * len(sources)
+    ]  # fmt: skip
+    wrong = difference_from(
+        store, sources, given, like=like, on_bad_row=options["on_bad_row"], seed=options["seed"]
+    )
+    if wrong is not None:
+        hint = "Use another --out, or remove it."
+        raise MismatchError(wrong, path=clean(store, 300), hint=hint)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import files_in
 from streammach.data.label_arrays import Labels, column_names
 from streammach.data.matrix import Dense, MatrixSource, Opened, Sparse, check_held, check_numbers
 from streammach.data.numpy_files import load_labels
@@ -92,6 +93,11 @@ class AnnDataSource(MatrixSource):
     def n_bytes(self) -> int:
         """Bytes of the matrix."""
         return self._bytes
+
+    def files(self) -> list[Path]:
+        """Return the files of matrix, labels and names."""
+        places = dict.fromkeys((self._x, self._y or self._x, self._names or self._x))
+        return [file for name in places for file in files_in(place_in(self.path, name))]
 
     def _node(self, name: str) -> Node:
         node = self._maybe(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ from typing import Any
 
 from streammach.data.bad_rows import LIST
 from streammach.data.conversion.build import Build, Made, Progress, Settings
-from streammach.data.conversion.job import Job, file_facts
+from streammach.data.conversion.job import Job
+from streammach.data.conversion.request import decided, difference
 from streammach.data.explore import explore_sources
+from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
+from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
 from streammach.data.store.writer import FORMAT
 from streammach.data.text import is_piped
-from streammach.errors import DiskError, Interrupted, LockedError, UsageError, clean
+from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.locks import locked
@@ -169,6 +173,8 @@ def convert(
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         _tidy(target)
+    files: list[Path | None] = [*label_paths] or [None] * len(paths)
+    options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
     job = Job(target)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
     destination = Destination(target, STORE, force=force, inputs=reads)
@@ -176,13 +182,56 @@ def convert(
     listed = Destination(_listed(target), LIST, force=force or job.check(), inputs=reads)
     settings = Settings(like, on_bad_row, max_bad, seed, memory, threads or cores(), progress)
     with _locked(target):
-        files: list[Path | None] = [*label_paths] or [None] * len(paths)
-        options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
         _check_disk(opened, target)
-        made, resumed = _make(opened, label_paths, options[0], job, settings)
+        read = [path for source in opened for path in source.files()] + label_paths
+        states = [state_of(path) for path in read]
+        made, resumed = _make(opened, states, options, job, settings)
+        try:
+            check_unchanged(states, read)
+        except DataError:
+            job.remove()
+            raise
         rejects = _commit(job, destination, listed)
     return _conversion(target, made, opened, rejects, resumed=resumed)
+
+
+def difference_from(
+    store: str | os.PathLike[str],
+    sources: Sequence[str | os.PathLike[str]],
+    options: Sequence[SourceOptions],
+    *,
+    like: str | os.PathLike[str] | None,
+    on_bad_row: str,
+    seed: int,
+) -> str | None:
+    """Return why a store is not the one that a conversion would make; None if it is.
+
+    Parameters
+    ----------
+    store : path-like
+        The store.
+    sources : sequence of path-like
+        What would be converted; their content is read.
+    options : sequence of SourceOptions
+        How each of them would be read.
+    like, on_bad_row, seed
+        As for :func:`convert`.
+
+    Raises
+    ------
+    UsageError, DataError, StoreError, DiskError
+        If the store or a source cannot be read.
+    """
+    opened = [open_source(p, o) for p, o in zip(_paths(sources), options, strict=True)]
+    with Dataset.open(store) as dataset:
+        root = dataset.root
+    if like is None:
+        digest = ""
+    else:
+        with Dataset.open(like) as dataset:
+            digest = dataset.digest
+    return difference(root, opened, decided(options, on_bad_row, digest), seed)
 
 
 def _paths(
@@ -201,8 +250,8 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
 
 def _make(
     opened: list[Source[Any]],
-    label_paths: list[Path],
-    options: SourceOptions,
+    states: list[FileState],
+    options: list[SourceOptions],
     job: Job,
     settings: Settings,
 ) -> tuple[Made, bool]:
@@ -212,18 +261,19 @@ def _make(
         job.remove()
     try:
         build = Build(opened, job, settings)
-        resume = job.prepare({
-            "format": FORMAT,
-            "sources": [] if piped else [[s.n_bytes, file_facts(s.path)] for s in opened],
-            "labels": [file_facts(path) for path in label_paths],
-            "forms": [source.form for source in opened],
-            "x_path": options.x_path,
-            "y_path": options.y_path,
-            "first_label": options.first_label,
-            "like": build.like,
-            "seed": settings.seed,
-        })  # fmt: skip
-        return build.run(resume=resume), resume
+        asked = decided(options, settings.on_bad_row, build.like)
+        identity = {
+            "format": FORMAT, "sources": [] if piped else states,
+            "forms": [source.form for source in opened], **asked, "seed": settings.seed,
+        }  # fmt: skip
+        resume = job.prepare(identity)
+        try:
+            return build.run(asked, resume=resume), resume
+        except ChangedError as error:
+            warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
+            job.remove()
+            job.prepare(identity)
+            return Build(opened, job, settings).run(asked, resume=False), False
     except BaseException as error:
         if piped or not job.has_runs:
             with contextlib.suppress(DiskError):  # it may be why

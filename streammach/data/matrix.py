@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
+from streammach.data.identity import ChangedError
 from streammach.data.label_arrays import Labels
-from streammach.data.source import MatrixColumns, Part, Source
+from streammach.data.source import START, MatrixColumns, Part, Place, Source
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
@@ -208,11 +209,7 @@ class MatrixPiece:
     rows: Piece
     opened: Opened
     n_read: int
-
-    @property
-    def end(self) -> int:
-        """The row behind them."""
-        return self.rows.first_row + len(self.rows.indptr) - 1
+    end: Place
 
 
 class MatrixSource(Source[MatrixPiece]):
@@ -227,38 +224,33 @@ class MatrixSource(Source[MatrixPiece]):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.n_rows = 0  # known once a block was read
-        self._crc = google_crc32c.Checksum()
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Opened]:
         """Open the matrix for as long as a block runs."""
 
-    @property
-    def fingerprint(self) -> dict[str, str | int]:
-        """Name, format, bytes, and crc32c of the rows as they were read."""
-        return {
-            "name": self.path.name,
-            "format": self.form,
-            "bytes": self.n_bytes,
-            "crc32c": self._crc.digest().hex(),
-        }
-
-    def pieces(self, begin: int = 0) -> Iterator[MatrixPiece]:
+    def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
         """Yield the rows in their order.
 
-        Rows before `begin` are read too, since the fingerprint is that of all rows.
+        Rows before `begin` are read too: their digest is compared.
         """
-        self._crc = google_crc32c.Checksum()
+        crc, reached = 0, begin == START
         with self.opened() as opened:
             self.n_rows = opened.matrix.n_rows
             self.columns = MatrixColumns(opened.matrix.n_columns, opened.names)
             for piece in opened.matrix.pieces():
                 for part in (piece.indptr, piece.columns, piece.values):
-                    self._crc.update(part.tobytes())
+                    crc = google_crc32c.extend(crc, part.tobytes())
                 done = piece.first_row + len(piece.indptr) - 1
-                if done > begin:
+                if done == begin.at:
+                    reached = crc == begin.crc
+                if done > begin.at:
+                    if not reached:
+                        break
                     n_read = self.n_bytes * done // opened.matrix.n_rows
-                    yield MatrixPiece(piece, opened, n_read)
+                    yield MatrixPiece(piece, opened, n_read, Place(done, crc))
+        if not reached:
+            raise ChangedError("what was read before is not there", path=clean(self.path, 300))
 
     def column_names(self) -> Names | None:
         """Return the names of the columns; None where these are their numbers."""

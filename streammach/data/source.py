@@ -8,18 +8,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from streammach.data.bad_rows import BadRow, BadRows
+from streammach.data.identity import FileState, check_unchanged, content_crc, name_of, state_of
 from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 
-class AnyPiece(Protocol):
-    """A part of a source, not read into rows yet.
+class Place(msgspec.Struct, frozen=True):
+    """How far a source was read.
 
-    A place is a byte of the decompressed text or a row of a matrix.
+    Attributes
+    ----------
+    at : int
+        A byte of the decompressed text, or a row of the matrix.
+    crc : int
+        The crc32c of the text or the rows before it.
     """
+
+    at: int = 0
+    crc: int = 0
+
+
+START = Place()
+
+
+class AnyPiece(Protocol):
+    """A part of a source, not read into rows yet."""
 
     @property
     def n_read(self) -> int:
@@ -27,7 +45,7 @@ class AnyPiece(Protocol):
         ...
 
     @property
-    def end(self) -> int:
+    def end(self) -> Place:
         """The place behind it."""
         ...
 
@@ -107,29 +125,63 @@ class Source(ABC, Generic[P]):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the file; 0 where that is not known."""
-        return self.path.stat().st_size
+        """Bytes of the files; 0 where that is not known."""
+        return sum(state.n_bytes for state in self.states())
+
+    def files(self) -> list[Path]:
+        """Return the files that the rows are in; none for a pipe."""
+        return [self.path]
+
+    def states(self) -> list[FileState]:
+        """Return what these files are now.
+
+        Raises
+        ------
+        DiskError
+            If one is not there.
+        """
+        return [state_of(path) for path in self.files()]
 
     def column_names(self) -> Names | None:
         """Return the names of a matrix's columns; None where they have none, or for text."""
         return None if self.columns is None else self.columns.names
 
-    @property
-    @abstractmethod
+    def content(self) -> str:
+        """Return the crc32c of the files' bytes: 8 hexadecimal digits.
+
+        Raises
+        ------
+        DiskError
+            If one cannot be read.
+        """
+        return content_crc(self.files())
+
     def fingerprint(self) -> dict[str, str | int]:
-        """What identifies the content; known when all pieces were taken."""
+        """Return what identifies the content, when all pieces were taken: name, format, digest.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be read.
+        """
+        return {
+            "name": name_of(self.path.name), "format": self.form, "bytes": self.n_bytes,
+            "crc32c": self.content(),
+        }  # fmt: skip
 
     @abstractmethod
-    def pieces(self, begin: int = 0) -> Iterator[P]:
+    def pieces(self, begin: Place = START) -> Iterator[P]:
         """Yield the pieces in their order.
 
         Parameters
         ----------
-        begin : int
-            The place to start at, where an earlier piece ended.
+        begin : Place
+            Where to start: the end of an earlier piece.
 
         Raises
         ------
+        ChangedError
+            If what is before that place is not what was there.
         DataError
             If the file is damaged.
         DiskError
@@ -193,6 +245,7 @@ class Source(ABC, Generic[P]):
             If the file cannot be read.
         """
         reader = self.reader(vocabulary, label_needed=label_needed, strict=not bad_rows.skip)
+        states = self.states()
         rows = lines = n_bad = 0
         for piece in self.pieces():
             part = reader.read(piece)
@@ -207,3 +260,4 @@ class Source(ABC, Generic[P]):
                 yield part.block.numbered(before)
             self.give_back(piece)
         self.check_end(rows, n_bad, lines)
+        check_unchanged(states, self.files())

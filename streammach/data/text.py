@@ -15,7 +15,8 @@ import numpy as np
 from isal import igzip
 from numpy.typing import NDArray
 
-from streammach.data.source import Source
+from streammach.data.identity import ChangedError, name_of
+from streammach.data.source import START, Place, Source
 from streammach.data.text_rows import NEWLINE, ReadAs, Slot, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
@@ -135,46 +136,54 @@ class TextSource(Source[TextPiece]):
         self._header: tuple[int, int, int] | None = None
         self._free: deque[Slot] = deque()
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the file; 0 for a pipe."""
-        return 0 if is_piped(self.path) else super().n_bytes
+    def files(self) -> list[Path]:
+        """Return the file; none for a pipe."""
+        return [] if is_piped(self.path) else [self.path]
 
-    @property
     def fingerprint(self) -> dict[str, str | int]:
-        """Name, format, bytes and crc32c of the file as far as it was read."""
+        """Return name, format, bytes and crc32c of what was read."""
         assert self._raw is not None, "nothing was read"
         return {
-            "name": self.path.name,
-            "format": self.form,
-            "bytes": self._raw.n_bytes,
+            "name": name_of(self.path.name), "format": self.form, "bytes": self._raw.n_bytes,
             "crc32c": self._raw.crc.digest().hex(),
-        }
+        }  # fmt: skip
 
-    def pieces(self, begin: int = 0) -> Iterator[TextPiece]:
+    def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the lines in their order, in pieces of about a megabyte.
 
-        Text before `begin` is read too, since the fingerprint is that of the whole file.
+        Text before `begin` is read too: its digest is compared, and the fingerprint is that of the
+        whole file.
         """
-        done = 0
+        done = crc = 0
         try:
             raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
             self._raw = raw
             with raw:
                 for slot, size, base in self._whole_lines(raw.text()):
                     done = base + size
-                    start, before = max(0, begin - base), 0
+                    start, before = max(0, begin.at - base), 0
+                    if base < begin.at <= done:
+                        self._check_before(
+                            begin, google_crc32c.extend(crc, slot.text[:start].tobytes())
+                        )
+                    crc = google_crc32c.extend(crc, slot.text[:size].tobytes())
                     if base == 0:
                         first, before = self._first_row(slot.text, size)
                         start, before = max(start, first), before if start < first else 0
                     if start >= size:
                         self._free.append(slot)
                         continue
-                    yield TextPiece(slot, start, size, base, before, raw.n_bytes)
+                    yield TextPiece(slot, start, size, base, before, raw.n_bytes, crc)
+                if done < begin.at:
+                    self._check_before(begin, -1)
         except GZIP_ERRORS as error:
             raise gzip_error(error, self.path, done) from None
         except OSError as error:
             raise disk_error(error, self.path) from error
+
+    def _check_before(self, begin: Place, crc: int) -> None:
+        if crc != begin.crc:
+            raise ChangedError("what was read before is not there", path=clean(self.path, 300))
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
         """Return something that reads pieces."""

@@ -57,7 +57,7 @@ REASONS = {
     1: "the line has no label",
     2: "label '{}' holds ':'",
     3: "'{}' is several labels (--first-label takes the first one)",
-    4: "importance '{}' is not a number of 0 or more",
+    4: "importance '{}' is not a number from 0 to 3.4e38",
     5: "no '|' after label '{}'",
     6: "label '{}' touches '|'",
     7: "a feature has no name before '{}'",

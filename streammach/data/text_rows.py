@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
-from streammach.data.source import Part
+from streammach.data.source import Part, Place
 from streammach.data.text_kernels import (
     BAD,
     FIRST,
@@ -71,11 +71,12 @@ class TextPiece:
     base: int
     n_lines_before: int
     n_read: int
+    crc: int
 
     @property
-    def end(self) -> int:
-        """Byte of the decompressed text behind the piece."""
-        return self.base + self.stop
+    def end(self) -> Place:
+        """The place behind the piece."""
+        return Place(self.base + self.stop, self.crc)
 
 
 @dataclass

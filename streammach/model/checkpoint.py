@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from numpy.typing import NDArray
@@ -15,10 +15,11 @@ from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.model.model import check_finite
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec import from_json, to_json
+from streammach.spec import Amount, Count, from_json, to_json
 
 DOCUMENT, TENSORS = "state.json", "state.safetensors"
 MAX_DOCUMENT = 16 << 20
+Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -50,19 +51,24 @@ class Progress(msgspec.Struct, frozen=True):
         Rows that `loss_sum` is of; each wave's count.
     """
 
-    step: int = 0
-    epoch: int = 0
-    row: int = 0
+    step: Count = 0
+    epoch: Count = 0
+    row: Count = 0
     loss_sum: float = 0.0
-    seconds: float = 0.0
+    seconds: Amount = 0.0
     history: tuple[EpochFigures, ...] = ()
-    best_step: int = -1
-    best_epoch: int = -1
+    best_step: Since = -1
+    best_epoch: Since = -1
     best_score: float = -1.0
     stopped: str | None = None
-    wave: int = 0
-    wave_steps: int = 0
-    loss_rows: int = 0
+    wave: Count = 0
+    wave_steps: Count = 0
+    loss_rows: Count = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a place that no run comes to."""
+        if len(self.history) != self.epoch or self.best_epoch >= self.epoch:
+            raise ValueError("its epochs do not fit each other")
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,13 +10,12 @@ import msgspec
 import numpy as np
 
 from streammach.errors import DiskError, ModelError, clean
-from streammach.figures import Amount, Count, Reached
+from streammach.figures import Reached
 from streammach.files.reading import read_small
-from streammach.hashing import P
 from streammach.model.coding import Coded, How
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.tensors import COPY_AGAIN, TensorFile
-from streammach.spec import ModelSpec, Ranker, TrainSpec, from_json
+from streammach.spec import Amount, Count, ModelSpec, Ranker, TrainSpec, from_json
 
 FORMAT = 1
 CODED_FORMAT = 2  # some arrays are coded: models that were made smaller
@@ -29,7 +27,6 @@ Stored = Literal["float32", "float16", "int8", "int4"]
 WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
 NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
-MOST = 2**31 - 1
 Shape = tuple[int | None, ...]  # None where any length is right
 
 
@@ -101,31 +98,12 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
-        wrong = wrong_shape(self.spec)
-        if wrong is None and self.majority >= self.spec.n_classes:
-            wrong = "the majority is no class"
-        if wrong is None and self.estimator == "blend" and self.hashed_weight is None:
-            wrong = "there are no counts to blend"
-        if wrong is None and not math.isfinite(self.calibration.beta + self.calibration.other):
-            wrong = "the calibration is not finite"
-        if wrong is None and not self.coded.keys() <= arrays_of(self).keys():
-            wrong = "an array is coded that is not there"
-        if wrong is not None:
-            raise ValueError(wrong)
-
-
-def wrong_shape(spec: ModelSpec) -> str | None:
-    """Return why shape and hashes cannot be those of a model, or None."""
-    sizes = (spec.n_classes, spec.n_features, spec.n_buckets, spec.n_repetitions)
-    if not all(1 <= size <= MOST for size in sizes) or spec.n_columns > MOST:
-        return "its shape cannot be"
-    if spec.exact:
-        same = spec.n_buckets == spec.n_classes and spec.n_repetitions == 1
-        return None if same and not spec.hash_b else "its shape does not fit its hashes"
-    n = spec.n_repetitions
-    right = len(spec.hash_a) == len(spec.hash_b) == n
-    right = right and all(1 <= a < P for a in spec.hash_a) and all(0 <= b < P for b in spec.hash_b)
-    return None if right else "its hashes are wrong"
+        if self.majority >= self.spec.n_classes:
+            raise ValueError("the majority is no class")
+        if self.estimator == "blend" and self.hashed_weight is None:
+            raise ValueError("there are no counts to blend")
+        if not self.coded.keys() <= arrays_of(self).keys():
+            raise ValueError("an array is coded that is not there")
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.figures import Count
 from streammach.files.reading import PIECE, disk_error, in_pieces
 from streammach.files.writing import Writer
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
-from streammach.spec import from_json
+from streammach.spec import Count, from_json
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.figures import Amount, Count
 from streammach.files.reading import read_small
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
+from streammach.spec import Amount, Count
 
 LOG = "log.jsonl"
 MAX_LOG = 256 << 20

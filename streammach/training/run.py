@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 
 from streammach.errors import DiskError, MismatchError, UsageError, clean
-from streammach.figures import Amount, Count, EpochFigures, Reached, TrialFigures
+from streammach.figures import EpochFigures, Reached, TrialFigures
 from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
 from streammach.model.model import Model
 from streammach.model.ours import MODEL
-from streammach.spec import Plan, Ranker, TrainSpec, from_json
+from streammach.spec import Amount, Count, Plan, Ranker, TrainSpec, from_json
 
 MAX_DOCUMENT = 16 << 20
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"

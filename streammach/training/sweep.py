@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from streammach.machine import parse_size, reset_peak
 from streammach.planning.choose import plan
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
-from streammach.spec import Plan, from_json, to_json
+from streammach.spec import Amount, Count, Index, Plan, Ranker, Size, from_json, to_json
 from streammach.training.asked import AS_USUAL, Training
 from streammach.training.run import MAX_DOCUMENT, Run
 
@@ -56,14 +56,14 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether no other point has fewer bytes and more P@1.
     """
 
-    buckets: int
-    repetitions: int
-    run: str
-    model_bytes: int
-    projected_bytes: int
-    peak_bytes: int
-    seconds: float
-    estimator: str
+    buckets: Index
+    repetitions: Index
+    run: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+x[0-9]+\Z")]
+    model_bytes: Size
+    projected_bytes: Size
+    peak_bytes: Count
+    seconds: Amount
+    estimator: Ranker
     held_out: Reached | None
     test: Reached | None
     frontier: bool = False
@@ -72,8 +72,8 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the grid that does not fit the budget, and why."""
 
-    buckets: int
-    repetitions: int
+    buckets: Count
+    repetitions: Count
     reason: str
 
 
@@ -100,8 +100,8 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     store: str
     digest: str
-    n_classes: int
-    memory: int
+    n_classes: Index
+    memory: Count
     options: dict[str, Any]
     test: str | None
     test_digest: str | None

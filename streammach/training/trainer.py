@@ -244,6 +244,14 @@ class _Session:
         progress = checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()
         reader = open_reader(self._dataset, self._plan, self._backend, spec, held)
+        if (
+            progress.epoch > spec.epochs
+            or progress.row > reader.n_rows
+            or progress.wave >= self._backend.n_waves
+        ):
+            raise MismatchError(
+                "damaged: the checkpoint is of another training", path=clean(self._folder, 300)
+            )
         state = self._state(progress, spec, reader)
         call(self._callbacks, "on_fit_start", state)
         while progress.epoch < spec.epochs and progress.stopped is None:

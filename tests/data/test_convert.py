@@ -1,6 +1,7 @@
 """Conversion: a pure function of sources and seed, whole or not at all."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -200,7 +201,7 @@ def test_bad_rows_are_skipped_and_counted(tiny):
     done = convert(tiny.text("r.vw", lines), tiny.folder / "out", on_bad_row="skip")
     assert done.n_rows == 2
     assert done.skipped == {
-        "importance ... is not a number of 0 or more": 1,
+        "importance ... is not a number from 0 to 3.4e38": 1,
         "value ... is not a finite float32": 2,
     }
 
@@ -236,3 +237,20 @@ def test_missing_sources_and_folders_are_refused(tiny):
         convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "no" / "out")
     with pytest.raises(UsageError, match="no source"):
         convert([], tiny.folder / "out")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["1 | a", "01 | a", "1.0 | a", "x | b"], "1 number is spelled in several ways among the "
+         "labels, such as"),
+        (["a | 1", "b | 01", "c | +2 2"], "2 numbers are spelled in several ways among the "
+         "features, such as"),
+        (["a 0 | x", "b 0 | y"], "all rows have importance 0"),
+        (["a 3e38 | x", "b 3e38 | y"], "the importances add up to 6e"),
+    ],
+)  # fmt: skip
+def test_what_is_odd_about_rows_is_said_once(lines, said, tiny):
+    with pytest.warns(UserWarning, match=re.escape(said)) as found:
+        convert(tiny.text("a.vw", lines), tiny.folder / "out")
+    assert len(found) == 1

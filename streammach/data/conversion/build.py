@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.intake import Intake
 from streammach.data.conversion.job import Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
+from streammach.data.conversion.request import Decided
 from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.source import Source
@@ -25,11 +27,13 @@ from streammach.errors import DataError, clean
 from streammach.files.reading import check_free
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import Names
+from streammach.rows.spellings import spelled_differently
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 Progress = Callable[[str, int, int], None]
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
+LARGEST = float(np.finfo(np.float32).max)
 RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
 
@@ -79,16 +83,20 @@ class Build:
         """Digest of the store whose ids are used, empty if there is none."""
         return self._known.digest
 
-    def run(self, *, resume: bool) -> Made:
+    def run(self, asked: Decided, *, resume: bool) -> Made:
         """Make the store.
 
         Parameters
         ----------
+        asked : dict
+            What decides it beside sources and seed, for its root document.
         resume : bool
             Whether to go on from what the job's folder holds.
 
         Raises
         ------
+        ChangedError
+            If it was to go on and a source is not what it was.
         DataError, BudgetError, DiskError
             If it cannot be made.
         """
@@ -106,7 +114,7 @@ class Build:
                     intake.resume()
                 intake.read(self._told("read"))
                 self._check_rows(intake)
-                return self._write(intake, bad_rows, pool)
+                return self._write(intake, bad_rows, pool, asked)
         finally:
             bad_rows.close()
 
@@ -122,8 +130,20 @@ class Build:
             like = self._settings.like
             what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
             raise DataError(what, path=place)
+        if not intake.tally.importance:
+            warnings.warn(
+                f"all rows have importance 0: nothing can be learnt, {place}", stacklevel=4
+            )
+        elif intake.tally.importance > LARGEST:
+            warnings.warn(
+                f"the importances add up to {intake.tally.importance:.2g}, more than float32 "
+                f"holds: divide them by one number, {place}",
+                stacklevel=4,
+            )
 
-    def _write(self, intake: Intake, bad_rows: BadRows, pool: ThreadPoolExecutor) -> Made:
+    def _write(
+        self, intake: Intake, bad_rows: BadRows, pool: ThreadPoolExecutor, asked: Decided
+    ) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
         if intake.runs:
             intake.put_aside()
@@ -132,6 +152,8 @@ class Build:
         label_counts, feature_counts = intake.counts()
         labels = self._known.ranked_labels(intake.vocabulary, label_counts)
         features = self._known.ranked_features(intake.vocabulary, feature_counts)
+        _warn_of_spellings("labels", "classes", labels.names)
+        _warn_of_spellings("features", "features", features.names)
         runs, rows = intake.runs, intake.rows
         groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
         ranks = Ranks(labels.rank, Ids.of(groups), len(features.names))
@@ -173,9 +195,7 @@ class Build:
                 "max_block_nnz": shuffle.max_block_nnz,
                 "columns": columns.n_columns,
                 "seed": self._settings.seed,
-                "options": {
-                    "on_bad_row": self._settings.on_bad_row, "like": self._known.digest
-                },
+                "options": asked,
                 "source": [
                     {**facts, "rows": n}
                     for facts, n in zip(tally.finished, tally.source_lengths, strict=True)
@@ -206,3 +226,15 @@ class Build:
         held = psutil.Process().memory_info().rss
         free = min(self._memory.room(names), self._memory.n_bytes - held)
         return RowBuffer(int(RUN_SHARE * free), wide=wide)
+
+
+def _warn_of_spellings(what: str, become: str, names: Names) -> None:
+    found = spelled_differently(names)
+    if found is not None:
+        n, (one, other) = found
+        warnings.warn(
+            f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways among the "
+            f"{what}, such as '{clean(one, 40)}' and '{clean(other, 40)}': these are different "
+            f"{become}",
+            stacklevel=4,
+        )

@@ -17,7 +17,8 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
-from streammach.data.source import AnyPiece, Part, RowReader, Source
+from streammach.data.identity import ChangedError, check_unchanged
+from streammach.data.source import START, AnyPiece, Part, RowReader, Source
 from streammach.errors import DataError, StoreError, clean
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
@@ -159,6 +160,11 @@ class Intake:
 
         One that is damaged, or in which more rows were left out than may be now, is removed, and so
         are those after it.
+
+        Raises
+        ------
+        ChangedError
+            If a source that was read is not what it was.
         """
         number = 0
         while (path := self._run_path(number)).is_file():
@@ -181,6 +187,9 @@ class Intake:
             remove_file(path)
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
         tally = self.tally
+        for source, known in zip(self._sources, tally.finished, strict=False):
+            if source.content() != known["crc32c"]:
+                raise ChangedError("it has other content now", path=clean(source.path, 300))
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
     def read(self, progress: Callable[[int, int], None] | None) -> None:
@@ -197,6 +206,7 @@ class Intake:
         before = sum(source.n_bytes for source in self._sources[: tally.source])
         for number in range(tally.source, len(self._sources)):
             source = self._sources[number]
+            states = source.states()
             for place, done in enumerate(self._ahead(source)):
                 if place == 0:
                     self._meet_columns(source)
@@ -205,9 +215,10 @@ class Intake:
                 if progress is not None:
                     progress(before + done.piece.n_read, self._total)
             source.check_end(tally.source_rows, tally.source_bad, tally.lines)
-            tally.finished.append(source.fingerprint)
+            check_unchanged(states, source.files())
+            tally.finished.append(source.fingerprint())
             tally.source_lengths.append(tally.source_rows + tally.source_bad)
-            tally.source, tally.place, tally.lines = number + 1, 0, 0
+            tally.source, tally.place, tally.lines = number + 1, START, 0
             tally.source_rows = tally.source_bad = 0
             before += source.n_bytes
 
@@ -304,6 +315,7 @@ class Intake:
         tally.largest = max(tally.largest, done.largest)
         assert block.weights is not None
         tally.weighted |= bool((block.weights != 1).any())
+        tally.importance += float(block.weights.sum(dtype=np.float64))
         tally.tagged |= block.tags is not None
 
     def _meet_columns(self, source: Source[Any]) -> None:

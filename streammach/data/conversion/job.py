@@ -12,7 +12,7 @@ import psutil
 
 from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import make_folder, remove_folder
-from streammach.files.reading import disk_error, read_small
+from streammach.files.reading import read_small
 from streammach.files.writing import (
     TEMPORARY,
     remove_file,
@@ -181,13 +181,3 @@ class Job:
     def remove(self) -> None:
         """Remove the folder."""
         remove_folder(self.folder)
-
-
-def file_facts(path: Path) -> dict[str, Any]:
-    """Return what tells whether a source was changed: path, bytes and time of its last change."""
-    try:
-        facts = path.stat()
-    except OSError as error:
-        raise disk_error(error, path) from error
-    name = os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
-    return {"path": name, "bytes": facts.st_size, "changed": facts.st_mtime_ns}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
 from streammach.data.conversion.threads import in_order
+from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError, clean
 from streammach.files.reading import disk_error
@@ -65,11 +66,12 @@ class Tally(msgspec.Struct):
     and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it,
     ``source_lengths`` the rows of these, bad ones too. ``n_columns`` and ``column_names`` tell the
     columns of all sources so far: -1 before the first one, 0 where they are not the same.
-    ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
+    ``importance`` is the sum of the rows' weights; ``integers`` says whether all values are
+    integers of 0 or more, ``largest`` the largest of them.
     """
 
     source: int = 0
-    place: int = 0
+    place: Place = START
     lines: int = 0
     source_rows: int = 0
     source_bad: int = 0
@@ -84,6 +86,7 @@ class Tally(msgspec.Struct):
     integers: bool = True
     largest: float = 0.0
     weighted: bool = False
+    importance: float = 0.0
     tagged: bool = False
     unknown_values: int = 0
     reasons: dict[str, int] = msgspec.field(default_factory=dict)

@@ -1,0 +1,80 @@
+"""What decides a store's bytes, and whether a store was made from the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streammach.data.identity import content_crc
+from streammach.data.source import Source
+from streammach.data.source_options import SourceOptions
+from streammach.data.store.opening import Root
+from streammach.data.text import is_piped
+from streammach.errors import clean
+
+Decided = dict[str, str | int | bool | None]
+
+
+def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
+    """Return what decides a store beside its sources and the seed, as its root document keeps it.
+
+    Parameters
+    ----------
+    options : sequence of SourceOptions
+        How each source is read.
+    on_bad_row : str
+        What happens to bad rows.
+    like : str
+        Digest of the store whose ids are used, empty without one.
+
+    Raises
+    ------
+    DiskError
+        If a file of labels cannot be read.
+    """
+    files = [given.labels for given in options if given.labels is not None]
+    more = {
+        "x_path": options[0].x_path,
+        "y_path": options[0].y_path,
+        "first_label": options[0].first_label,
+        "labels": content_crc(files) if files else None,
+    }
+    given = {name: value for name, value in more.items() if value}
+    return {"on_bad_row": on_bad_row, "like": like, **given}
+
+
+def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:
+    """Return what a store was made with that differs from a request; None if nothing does.
+
+    Parameters
+    ----------
+    root : Root
+        What the store says.
+    opened : sequence of Source
+        The sources that are named now; their content is read.
+    asked : dict
+        What :func:`decided` returned.
+    seed : int
+        The seed.
+
+    Raises
+    ------
+    DiskError
+        If a source cannot be read.
+    """
+    if len(root.source) != len(opened):
+        return f"it was made from {len(root.source):,} files, {len(opened):,} are named"
+    for known, source in zip(root.source, opened, strict=True):
+        name = clean(source.path, 300)
+        if is_piped(source.path):
+            return f"a pipe cannot be read again to compare it: {name}"
+        if known.format != source.form:
+            return f"it was made from {known.format}, {name} is {source.form}"
+        if known.bytes != source.n_bytes or known.crc32c != source.content():
+            return f"{name} has other content than what it was made from"
+    if root.seed != seed:
+        return f"it was made with --seed {root.seed}"
+    for name in sorted(root.options.keys() | asked.keys()):
+        if (root.options.get(name) or None) != (asked.get(name) or None):
+            return f"it was made with another --{name.replace('_', '-')}"
+    return None

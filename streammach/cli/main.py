@@ -13,6 +13,7 @@ import streammach
 from streammach.cli.conduct import MAX_LINE, conducted
 from streammach.cli.output import say_json, tell
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
+from streammach.formats import MODEL_FORMATS, STORE_FORMATS
 from streammach.processes import INTERRUPTED, Interrupts, handled
 
 PIPE_CLOSED = 141
@@ -57,7 +58,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     python = ".".join(str(n) for n in sys.version_info[:3])
     click.echo(
-        f"streammach {streammach.__version__} (store format 2, model format 1, "
+        f"streammach {streammach.__version__} (store format {STORE_FORMATS[-1]}, "
+        f"model format {MODEL_FORMATS[-1]}, "
         f"Python {python}, numba {version('numba')})"
     )
     ctx.exit()
@@ -179,12 +181,21 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         return _pipe_closed()
     except OSError as error:
+        _drop_output()
+        if code == DiskError.exit_code:  # said already
+            return code
         tell(f"streammach: error: {error.strerror}: standard output")
         return DiskError.exit_code
     return code
 
 
 def _pipe_closed() -> int:
-    """Leave quietly: what is still in the buffer goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return PIPE_CLOSED
+
+
+def _drop_output() -> None:
+    """Let what is still in the buffer go nowhere, or the interpreter tries again as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

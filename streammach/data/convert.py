@@ -215,7 +215,9 @@ def difference_from(
         What would be converted; their content is read.
     options : sequence of SourceOptions
         How each of them would be read.
-    like, on_bad_row, seed
+    like : path-like, optional
+    on_bad_row : str
+    seed : int
         As for :func:`convert`.
 
     Raises

@@ -12,15 +12,15 @@ import numpy as np
 from streammach.errors import DiskError, ModelError, clean
 from streammach.figures import Reached
 from streammach.files.reading import read_small
+from streammach.formats import MODEL_FORMATS
 from streammach.model.coding import Coded, How
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.tensors import COPY_AGAIN, TensorFile
 from streammach.spec import Amount, Count, ModelSpec, Ranker, TrainSpec, from_json
 
-FORMAT = 1
-CODED_FORMAT = 2  # some arrays are coded: models that were made smaller
-COLUMNS_FORMAT = 3  # coded or not, of rows of a matrix, whose columns are remembered
-FORMATS = (FORMAT, CODED_FORMAT, COLUMNS_FORMAT)
+# Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
+# matrix, whose columns are remembered.
+FORMAT, CODED_FORMAT, COLUMNS_FORMAT = MODEL_FORMATS
 COUNTS = "count_"  # before the names of the counts' arrays
 COLUMNS = "feature_columns"
 Stored = Literal["float32", "float16", "int8", "int4"]
@@ -153,8 +153,8 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
         found = content.get("format")
-        if found not in FORMATS:
-            known = f"{', '.join(map(str, FORMATS[:-1]))} and {FORMATS[-1]}"
+        if found not in MODEL_FORMATS:
+            known = f"{', '.join(map(str, MODEL_FORMATS[:-1]))} and {MODEL_FORMATS[-1]}"
             raise ModelError(
                 f"the model's format is {clean(found)}, this release reads {known}", path=place
             )

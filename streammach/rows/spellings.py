@@ -37,12 +37,12 @@ def spelled_differently(names: Names) -> tuple[int, tuple[str, str]] | None:
     several = np.flatnonzero((n_names > 1) | (plain >= 0))
     if not len(several):
         return None
-    first = several[0]
+    first = int(several[0])
     other = plain[first] if plain[first] >= 0 else odd[starts[first] + 1]
     return len(several), (_text(names, odd[starts[first]]), _text(names, other))
 
 
-def _text(names: Names, place: np.int64) -> str:
+def _text(names: Names, place: int) -> str:
     return names.raw(int(place)).decode("utf-8", "backslashreplace")
 
 
@@ -58,7 +58,7 @@ def number_at(data: Array, start: int, stop: int) -> Any:
     first = p
     negative = p < stop and data[p] == MINUS
     odd = p < stop and data[p] == PLUS
-    p += np.int64(negative or odd)
+    p += int(negative or odd)
     digits, value = p, np.uint64(0)
     while p < stop and ZERO <= data[p] <= NINE and p - digits < MAX_DIGITS:
         value = value * np.uint64(10) + np.uint64(data[p] - ZERO)

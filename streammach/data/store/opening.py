@@ -14,9 +14,9 @@ from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.writer import FORMAT, Manifest
 from streammach.errors import DiskError, StoreError, clean
 from streammach.files.reading import read_small, sha256
+from streammach.formats import STORE_FORMATS
 from streammach.spec import from_json
 
-FORMATS = (2, FORMAT)  # that are read
 CONVERT_AGAIN = "Convert the source again."
 ARRAYS: dict[str, tuple[str, ...]] = {
     "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
@@ -147,8 +147,8 @@ def read_root(folder: Path) -> Root:
         document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
-        if found not in FORMATS:
-            known = " and ".join(map(str, FORMATS))
+        if found not in STORE_FORMATS:
+            known = " and ".join(map(str, STORE_FORMATS))
             raise StoreError(
                 f"its format is {clean(found)}, this release reads {known}",
                 path=place,

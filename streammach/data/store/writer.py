@@ -25,12 +25,13 @@ from streammach.data.store.arrays import (
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
+from streammach.formats import STORE_FORMATS
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
 
-FORMAT = 3
+FORMAT = STORE_FORMATS[-1]
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
 

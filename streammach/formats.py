@@ -1,0 +1,6 @@
+"""The formats of stores and models: what this version writes last, and what it reads."""
+
+from __future__ import annotations
+
+STORE_FORMATS = (2, 3)
+MODEL_FORMATS = (1, 2, 3)

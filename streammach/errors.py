@@ -8,6 +8,17 @@ from __future__ import annotations
 
 import re
 
+# Options of the commands, as errors name them; those whose parameter in Python is not their name.
+OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w=-])")
+RENAMED = {
+    "buckets": "n_buckets",
+    "repetitions": "n_repetitions",
+    "exact": "exact=True",
+    "first-label": "first_label=True",
+    "force": "force=True",
+    "resume": "resume=True",
+}
+
 # What a terminal obeys, or shows as something else than it is: control characters, marks that turn
 # the direction of text, separators of lines, halves of characters.
 UNSAFE = re.compile(
@@ -18,6 +29,9 @@ UNSAFE = re.compile(
 
 class StreammachError(Exception):
     """What was wrong, where, and what to do about it.
+
+    Text names a setting as the commands do, ``--hold-out-by``; ``str`` of the error names the
+    parameter of the functions, ``hold_out_by``, and :meth:`as_command` leaves it.
 
     Parameters
     ----------
@@ -52,7 +66,8 @@ class StreammachError(Exception):
         self.byte = byte
         self.hint = hint
 
-    def __str__(self) -> str:
+    def as_command(self) -> str:
+        """Return the line for a user of the commands."""
         where = " ".join(
             part
             for part in (
@@ -64,6 +79,14 @@ class StreammachError(Exception):
         )
         text = f"{self.message}: {where}" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
+
+    def __str__(self) -> str:
+        return OPTION.sub(_parameter, self.as_command())
+
+
+def _parameter(found: re.Match[str]) -> str:
+    """Return the parameter's name for an option's."""
+    return RENAMED.get(found[1], found[1].replace("-", "_"))
 
 
 class UsageError(StreammachError, ValueError):

@@ -7,6 +7,7 @@ digest of every source file of the package, so any edit or upgrade starts a new 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -32,6 +33,7 @@ Number = Any  # a scalar argument of a kernel that is no Python int or bool, flo
 FASTMATH = {"contract", "reassoc", "nsz", "nnan", "arcp"}
 KEPT_FOLDERS = 4
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
+COMPILER_BYTES = 85_000_000  # that a process takes for good in which kernels are compiled
 
 
 def _sources_digest() -> str:
@@ -108,6 +110,32 @@ def on_first_compilation(tell: Callable[[], None]) -> None:
         Called without arguments, on the thread that compiles, before it does.
     """
     _first_compilation.tell = tell
+
+
+def compiler_bytes(*kind: object) -> int:
+    """Return the bytes that compiling takes in work of a kind: none if such work was done before.
+
+    Parameters
+    ----------
+    *kind : object
+        What decides which kernels are called.
+    """
+    mark = _mark(kind)
+    return 0 if mark is not None and mark.exists() else COMPILER_BYTES
+
+
+def keep_compiled(*kind: object) -> None:
+    """Remember that the kernels for work of a kind are kept."""
+    mark = _mark(kind)
+    if mark is not None:
+        with contextlib.suppress(OSError):
+            mark.touch()
+
+
+def _mark(kind: tuple[object, ...]) -> Path | None:
+    if CACHE_DIR is None:
+        return None
+    return Path(CACHE_DIR) / f"work-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
 
 
 def announce_compilation() -> None:

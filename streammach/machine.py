@@ -30,6 +30,9 @@ SECONDS = {
 }
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 CGROUPS = Path("/sys/fs/cgroup")
+DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
+# Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
+UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
 
 
@@ -148,20 +151,52 @@ def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
     -------
     MemoryLimit
         The smallest of: free memory of the machine plus what this process holds, the limit of its
-        control group, and its resource limits on data and address space.
+        control group, and its resource limits on data and address space; of the last, less what
+        is taken and never filled.
     """
     held = psutil.Process().memory_info().rss
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
     limits += [MemoryLimit(n, "cgroup") for n in _cgroup_limits(cgroups)]
+    for name, spared in (("RLIMIT_DATA", 0), ("RLIMIT_AS", unfilled_addresses())):
+        soft = _soft_limit(name)
+        if soft is not None:
+            limits.append(MemoryLimit(max(soft - spared, 0), name))
+    return min(limits, key=lambda limit: limit.n_bytes)
+
+
+def _soft_limit(name: str) -> int | None:
+    """Return a limit of this process by its name, None where there is none."""
     try:
         import resource  # absent on Windows
     except ImportError:
-        return min(limits, key=lambda limit: limit.n_bytes)
-    for name in ("RLIMIT_DATA", "RLIMIT_AS"):
-        soft, _ = resource.getrlimit(getattr(resource, name))
-        if soft != resource.RLIM_INFINITY:
-            limits.append(MemoryLimit(soft, name))
-    return min(limits, key=lambda limit: limit.n_bytes)
+        return None
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def unfilled_addresses() -> int:
+    """Return about how many bytes of address space a process takes beside the memory it holds.
+
+    Libraries that are mapped, stacks of threads, and what malloc and OpenBLAS set aside for each.
+    """
+    return UNFILLED + cores() * UNFILLED_A_CORE
+
+
+def check_address_space() -> None:
+    """Refuse to compute in an address space (``ulimit -v``) in which libraries would abort.
+
+    Raises
+    ------
+    BudgetError
+        If it is too small to begin with.
+    """
+    soft, least = _soft_limit("RLIMIT_AS"), unfilled_addresses() + LEAST_HELD
+    if soft is not None and soft < least:
+        raise BudgetError(
+            f"the address space is limited to {size_text(soft)}, {size_text(least)} are needed",
+            path="RLIMIT_AS",
+            hint=f"Raise it (ulimit -v {-(-least // 1024)} or more); --memory limits what is held.",
+        )
 
 
 def within(limit: MemoryLimit, asked: str | int | float) -> int:
@@ -182,6 +217,54 @@ def within(limit: MemoryLimit, asked: str | int | float) -> int:
             hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
         )
     return n_bytes
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most bytes that a piece of work may take.
+
+    Attributes
+    ----------
+    n_bytes : int
+        So many.
+    source : str
+        Who says so.
+    named : bool
+        Whether the user named it; otherwise it may give way to what is needed, up to `limit`.
+    limit : int
+        What this process may take at all.
+    """
+
+    n_bytes: int
+    source: str
+    named: bool
+    limit: int
+
+
+def budget(asked: str | int | float | None) -> Budget:
+    """Return what the user named as the memory, or the default: 2 GB, or what there is if less.
+
+    Raises
+    ------
+    UsageError
+        If that is no size.
+    BudgetError
+        If it is more than there is.
+    """
+    limit = memory_limit()
+    if asked is not None:
+        return Budget(within(limit, asked), "--memory", True, limit.n_bytes)
+    usual = parse_size(DEFAULT_MEMORY)
+    if limit.n_bytes < usual:
+        return Budget(limit.n_bytes, limit.source, False, limit.n_bytes)
+    return Budget(usual, "default", False, limit.n_bytes)
+
+
+def advised(n_bytes: int) -> str:
+    """Return a size for ``--memory`` that is no smaller than so many bytes: ``480MB``."""
+    if n_bytes > 10**10:
+        return f"{-(-n_bytes // 10**8) / 10:g}GB"
+    return f"{-(-n_bytes // 10**7) * 10}MB"
 
 
 def cores() -> int:

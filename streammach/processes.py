@@ -20,13 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from streammach.errors import StreammachError
+from streammach.errors import Interrupted, StreammachError
 
 INTERRUPTED = 130
 STOPPING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 LENGTH_BYTES = 8
+AGAIN_SECONDS = 0.02  # until a signal comes again that was lost
 ROOT = str(Path(__file__).parents[1])  # where the package was imported from
 # What a child runs: only what is named here is imported, from the folders that are named here.
 BOOT = "import sys; sys.path[:] = {path}; from streammach.processes import serve; serve({ends})"
@@ -43,22 +44,42 @@ def heeded() -> tuple[int, ...]:
 
 
 class Interrupts:
-    """Turns the first stopping signal into KeyboardInterrupt; the second one ends the process."""
+    """Turns the first stopping signal into KeyboardInterrupt; the second one ends the process.
+
+    Attributes
+    ----------
+    came : int or None
+        The first signal.
+    """
 
     def __init__(self) -> None:
-        self._came = False
+        self.came: int | None = None
 
     def install(self) -> None:
         """Let this object handle the signals that are heeded, from now on."""
+        sys.unraisablehook = _lost
         for number in heeded():
             signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
-        if self._came:
+        if self.came is not None:
             os._exit(INTERRUPTED)
-        self._came = True
+        self.came = number
         raise KeyboardInterrupt
+
+
+def _lost(unraisable: sys.UnraisableHookArgs) -> None:
+    """Have a signal come again that came where nothing can be raised, as in a callback from C."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        for handler in map(signal.getsignal, heeded()):
+            if isinstance(handler, Interrupts) and handler.came is not None:
+                number, handler.came = handler.came, None
+                again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
+                again.daemon = True
+                again.start()
+                return
+    sys.__unraisablehook__(unraisable)
 
 
 @contextmanager
@@ -133,10 +154,11 @@ class _Child:
         self._answers, answers = os.pipe()
         code = BOOT.format(path=_search_path(), ends=f"{orders}, {answers}")
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
-                pass_fds=(orders, answers), process_group=0,
-            )  # fmt: skip
+            with _held():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
+                    pass_fds=(orders, answers), process_group=0,
+                )  # fmt: skip
         finally:
             os.close(orders)
             os.close(answers)
@@ -173,6 +195,16 @@ class _Child:
 
 
 @contextmanager
+def _held() -> Iterator[None]:
+    """Hold stopping signals back; a child that is started meanwhile does so until it is ready."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _stopped_together(child: _Child) -> Iterator[None]:
     """Let Ctrl-Z stop the child as well, which is in a process group of its own."""
     number = getattr(signal, "SIGTSTP", None)
@@ -202,8 +234,17 @@ def serve(orders: int, answers: int) -> None:
     orders, answers : int
         Ends of pipes.
     """
-    Interrupts().install()
     try:
+        _serve(orders, answers)
+    except KeyboardInterrupt:  # between two lines; the parent sees that there is no answer
+        os._exit(INTERRUPTED)
+
+
+def _serve(orders: int, answers: int) -> None:
+    interrupts = Interrupts()
+    interrupts.install()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held since before the start
         function, arguments = _receive(orders) or ("", ())
         if not function:
             return
@@ -216,6 +257,8 @@ def serve(orders: int, answers: int) -> None:
         found = (None, error)
     except Exception as error:  # one that may not bear to be sent
         found = (None, StreammachError(f"{type(error).__name__}: {error}"))
+    if interrupts.came is not None and not isinstance(found[1], Interrupted):
+        found = (None, KeyboardInterrupt())  # whatever a library made of it
     with suppress(BrokenPipeError):
         _send(answers, found)
 

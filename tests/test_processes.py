@@ -191,3 +191,85 @@ def test_signals_that_were_ignored_from_the_start_stay_ignored(parent):
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=PATIENCE) == ("interrupted\n", "")
     assert mark.read_text().split()[1:] == ["heeded"]  # once
+
+
+CALLBACK = """
+import ctypes, os, signal, sys, time
+sys.path.insert(0, {root!r})
+from streammach.processes import Interrupts
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+Interrupts().install()
+
+
+def callback():
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):  # here the signal is handled, and nothing can be raised
+        pass
+
+
+try:
+    ctypes.CFUNCTYPE(None)(callback)()
+    time.sleep({patience})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_signal_in_a_callback_from_c_is_not_lost():
+    script = CALLBACK.format(root=str(ROOT), patience=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+DISGUISED = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+import click
+import streammach.cli.main as command
+from streammach.__main__ import main
+
+
+def evaluated():
+    eval("os.kill(os.getpid(), signal.SIGTERM) or [None for _ in range(1000)]")
+
+
+@click.command()
+def imported():
+    try:
+        evaluated()
+    except KeyboardInterrupt:
+        raise ImportError("initialization failed")
+
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+command.main = {work}
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("work", ["evaluated", "lambda: command.run(imported, '', [])"])
+def test_an_interrupted_command_ends_with_its_code_whatever_libraries_make_of_it(work):
+    script = DISGUISED.format(root=str(ROOT), work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "streammach: interrupted\n")
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_are_not_taken_for_files(closed, tmp_path):
+    """Files that a command opens get no numbers of standard streams."""
+    script = (
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        f"for number in {closed}: os.close(number)\n"
+        "import streammach.cli.main as command\n"
+        "from streammach.__main__ import main\n"
+        f"command.main = lambda: open({str(tmp_path / 'file')!r}, 'w').fileno()\n"
+        "os._exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode > 2

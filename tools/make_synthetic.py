@@ -12,7 +12,13 @@ from streammach.cli.main import run
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
 from streammach.cli.output import Progress, say, say_json
 from streammach.data.synthetic import PARTS, SHAPES, SyntheticRows
-from streammach.data.synthetic_files import FORMS, LAYOUTS, Written, write_rows
+from streammach.data.synthetic_files import (
+    FORMS,
+    LAYOUTS,
+    Written,
+    destination_of,
+    write_rows,
+)
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 
@@ -75,6 +81,9 @@ def make(
     jobs = [(part, out, like)]
     if test is not None:
         jobs.append(("test", test, out if test.suffix == ".zarr" else None))
+    for number, (_, path, known) in enumerate(jobs):  # all of them, before the first is begun
+        others = [one[1] for one in jobs[:number] if one[1] != known]
+        destination_of(path, form=form, layout=layout, like=known, force=force, others=others)
     done = []
     for name, path, known in jobs:
         made = SyntheticRows(shape, part=name, seed=seed)

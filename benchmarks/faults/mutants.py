@@ -1,9 +1,10 @@
 """Protections taken away: with each of these the trials must fail, or they prove nothing."""
 
 import os
+from dataclasses import replace
 
-from streammach.data import convert
-from streammach.data.conversion import job
+from streammach.data import convert, source
+from streammach.data.conversion import intake, job
 from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.store import arrays
 from streammach.files.destinations import Destination
@@ -53,7 +54,30 @@ def _short_writes():
     Writer.write = write
 
 
+def _inputs():
+    """Let a destination be what is read, or a folder that holds it."""
+    Destination._check_inputs = lambda self: None
+
+
+def _foreign():
+    """Take everything for ours."""
+    check = Destination.__post_init__
+
+    def unchecked(self):
+        object.__setattr__(self, "product", replace(self.product, foreign=lambda path: None))
+        check(self)
+
+    Destination.__post_init__ = unchecked
+
+
+def _changes():
+    """Let sources change while they are read."""
+    for module in (convert, intake, source):
+        module.check_unchanged = lambda before, files: None
+
+
 MUTANTS = {
     "temporary-files": _temporary_files_stay, "state": _state_ahead, "list": _list_is_moved,
-    "checksums": _checksums, "short-writes": _short_writes,
+    "checksums": _checksums, "short-writes": _short_writes, "inputs": _inputs,
+    "foreign": _foreign, "changes": _changes,
 }  # fmt: skip

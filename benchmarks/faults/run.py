@@ -1,7 +1,9 @@
 """Whether a conversion survives kills, a store's damage is seen, and a broken disk is said.
 
     python -m benchmarks.faults.run [--kills 200] [--points 600] [--flips 300] [--damages 110]
-                                    [--disk 400] [--seed 0] [--folder DIR] [--json FILE]
+                                    [--disk 400] [--destinations N] [--signals 200] [--streams N]
+                                    [--sources 480] [--content 2000] [--only KIND ...] [--seed 0]
+                                    [--folder DIR] [--json FILE]
     python -m benchmarks.faults.run --only points --seed 0 --trial 17   # one trial again
     python -m benchmarks.faults.run --only flips --mutant checksums     # must fail
 
@@ -10,12 +12,26 @@
 - flips: one bit of any file of a store;
 - damages: files cut, emptied, deleted, grown, zeroed, exchanged, of another store, linked, added;
   chunks exchanged;
-- disk: ENOSPC or EIO from one operation on, or at one of them.
+- disk: ENOSPC or EIO from one operation on, or at one of them;
+- destinations: every command that writes, with everything that can stand where it is to write;
+- signals: every command that takes a while, sent SIGINT, SIGTERM or SIGHUP, once or twice, to the
+  parent alone or to its group, or SIGKILL to the parent;
+- streams: the same commands without a standard stream, or with one whose other end goes, and with
+  signals that they were started to ignore;
+- sources: files of six formats that are cut, grow, are replaced, written to, touched or removed
+  while they are converted, before an interrupted conversion goes on, or before `fit` uses its store
+  again;
+- content: stores, models, runs, sweeps and matrices whose documents and arrays were changed at
+  random, most with the right checksums, led through several commands with a budget.
 
 After kills and disks the same command is given again, undisturbed: every byte of the store and of
 the list of skipped rows is that of an undisturbed conversion, `verify --deep` finds nothing, and
 nothing lies beside. Damage must be found by `verify --deep`, and no read may return anything else
-than what was stored. Exits with 1 unless all trials pass.
+than what was stored. Nothing that streammach did not make may be gone or changed after a command,
+and nothing lies there after a refusal. Of a command that was sent a signal no process runs 2
+seconds after its end, nothing is said but a line, no temporary file stays, and the same command
+given again makes the bytes of an undisturbed one. Of a source that changes a store is made of what
+it held before or holds now, and says so, or none. Exits with 1 unless all trials pass.
 """
 
 import collections
@@ -28,25 +44,34 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.faults import disk, flips, kills, mutants
+from benchmarks.faults import content, destinations, disk, flips, kills, mutants, signals, sources
 from benchmarks.faults.work import VERDICTS, Failed, Work
 from benchmarks.machine_facts import facts, parser, report
 
+# By name: what does a trial, how many there are, and where; a new one goes to the end, or the
+# trials of others are no longer those of their numbers.
 KINDS = {
-    "kills": (kills.at_any_time, 200), "points": (kills.at_point, 600),
-    "flips": (flips.flipped, 300), "damages": (flips.misplaced, 110), "disk": (disk.failing, 400),
-}  # fmt: skip
-ON_STORES = ("flips", "damages")
+    "kills": (kills.at_any_time, 200, Work),
+    "points": (kills.at_point, 600, Work),
+    "flips": (flips.flipped, 300, flips.Stores),
+    "damages": (flips.misplaced, 110, flips.Stores),
+    "disk": (disk.failing, 400, Work),
+    "destinations": (destinations.written, destinations.N_CASES, destinations.Destinations),
+    "signals": (signals.signalled, 200, signals.Signals),
+    "streams": (signals.streamed, signals.N_STREAMS, signals.Signals),
+    "sources": (sources.changed, 480, sources.Sources),
+    "content": (content.mutated, 2000, content.Contents),
+}
 MOST_FAILURES = 20  # described in the figures
 
 
 def main():
     arguments = parser(__doc__)
-    for name, (_, number) in KINDS.items():
+    for name, (_, number, _) in KINDS.items():
         arguments.add_argument(f"--{name}", type=int, default=number, metavar="N")
     arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--only", choices=KINDS, help="one kind")
-    arguments.add_argument("--trial", type=int, help="one trial of it")
+    arguments.add_argument("--only", choices=KINDS, nargs="+", help="these kinds")
+    arguments.add_argument("--trial", type=int, help="one trial of them")
     arguments.add_argument("--folder", help="on the disk that is meant; a temporary one otherwise")
     arguments.add_argument("--mutant", choices=mutants.MUTANTS, help="take a protection away")
     options = arguments.parse_args()
@@ -58,24 +83,29 @@ def main():
         figures["mutant"] = options.mutant
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         chosen = {name: numbers for name in KINDS if (numbers := _numbers(options, name))}
-        # The stores first: what is then changed for small runs is too small for theirs.
-        stores = work = None
-        if any(name in ON_STORES for name in chosen):
-            stores = flips.Stores(_made(folder, "stores"), options.seed)
-        if any(name not in ON_STORES for name in chosen):
-            work = Work(_made(folder, "work"), options.seed)
-            figures["conversion"] = described(work)
-            print(json.dumps(figures["conversion"]))
-        for name, numbers in chosen.items():
-            place = stores if name in ON_STORES else work
-            figures["cases"][name] = trials(name, KINDS[name][0], place, numbers, options.seed)
+        for kind in _places(chosen):
+            place = kind(_made(folder, kind.__name__.lower()), options.seed)
+            if kind is Work:
+                figures["conversion"] = described(place)
+                print(json.dumps(figures["conversion"]))
+            for name, numbers in chosen.items():
+                call, _, where = KINDS[name]
+                if where is kind:
+                    done = trials(name, call, place, numbers, options.seed)
+                    figures["cases"][name] = done | getattr(place, "summary", dict)()
     report(figures, options.json)
     return int(any(case["passed"] < case["trials"] for case in figures["cases"].values()))
 
 
+def _places(names):
+    """Return where kinds have their trials; Work is the last, for it changes sizes for all."""
+    places = dict.fromkeys(KINDS[name][2] for name in names)
+    return sorted(places, key=lambda place: place is Work)
+
+
 def _numbers(options, name):
     """Return the numbers of the trials of a kind that are asked for."""
-    if options.only not in (None, name):
+    if options.only and name not in options.only:
         return range(0)
     return range(getattr(options, name)) if options.trial is None else [options.trial]
 
@@ -94,7 +124,7 @@ def trials(name, call, place, numbers, seed):
             verdicts[failure.name] += 1
             failures.append({"trial": trial, "verdict": failure.name, "why": failure.why})
             print(f"{name} {trial}: {failure.name}: {failure.why}")
-        for folder in ("killed", "disk"):
+        for folder in ("killed", "disk", "trial"):
             shutil.rmtree(place.folder / folder, ignore_errors=True)
     figures = {
         "trials": len(numbers), **{name: verdicts[name] for name in VERDICTS}, **seen,

@@ -159,7 +159,7 @@ class Work:
         streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
         (folder / "whole").mkdir()
         whole = self._converted(folder / "whole")  # in memory, and it loads every kernel
-        Memory.room = lambda memory, others: ROOM_BYTES
+        Memory.room = lambda *_: ROOM_BYTES
         runs.BIN_BITS, runs.BINS = BIN_BITS, 1 << BIN_BITS
         (folder / "runs").mkdir()
         self.n_runs, self.n_ranges = _counted(lambda: self._converted(folder / "runs"))

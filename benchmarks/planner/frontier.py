@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.machine_facts import parser
+from streammach.report.drawing import as_file
 from streammach.report.size_plot import size_plot
 from streammach.training.run import planned
 from streammach.training.sweep import Sweep, open_sweep
@@ -51,7 +52,7 @@ def main():
     for name, document in json.loads(file.read_text()).items():
         plot = size_plot(msgspec.convert(document, Sweep))
         path = given.draw / f"planner-{name}.svg"
-        path.write_text(plot.svg)
+        path.write_text(as_file(plot.svg))
         print(f"{path}: {plot.finding}")
 
 

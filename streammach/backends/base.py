@@ -231,8 +231,8 @@ def open_to_predict(
     dense: bool,
     threads: int,
     weights: dict[str, NDArray[Any]],
-) -> Backend:
-    """Return a backend for a trained model.
+) -> tuple[str, Backend]:
+    """Return the device for a trained model, and a backend there.
 
     Parameters
     ----------
@@ -254,11 +254,13 @@ def open_to_predict(
     """
     device = choose_device(wanted)[0]
     try:
-        return open_backend(device, spec, dense=dense, threads=threads, weights=weights)
+        opened = open_backend(device, spec, dense=dense, threads=threads, weights=weights)
     except (DeviceError, BudgetError):
         if wanted != "auto":
             raise
-        return open_backend("cpu", spec, dense=dense, threads=threads, weights=weights)
+        device = "cpu"
+        opened = open_backend(device, spec, dense=dense, threads=threads, weights=weights)
+    return device, opened
 
 
 def footprint(

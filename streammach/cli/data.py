@@ -18,7 +18,7 @@ from streammach.cli.options import (
     source_options,
     threads_option,
 )
-from streammach.cli.output import Progress, say, say_json, short_path
+from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import StoreError
 
 STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
@@ -35,7 +35,8 @@ STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is coun
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @bad_row_options
 @click.option("--memory", metavar="SIZE",
-              help="Memory to work in, such as 1GB.  [default: half of what is free]")  # fmt: skip
+              help="Memory to work in, such as 1GB.  "
+                   "[default: 2GB, or what is needed]")  # fmt: skip
 @threads_option
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
@@ -88,8 +89,9 @@ def convert(
             f"{short_path(out)}. They are kept and count as wrong",
             stacklevel=1,
         )
+    peak = peak_of(done.projected_bytes)
     if as_json:
-        say_json(dataclasses.asdict(done))
+        say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
         f"{short_path(out)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "

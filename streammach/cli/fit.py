@@ -107,7 +107,7 @@ def _check_same(
     sources: list[Path], store: Path, like: Path | None, options: dict[str, Any]
 ) -> None:
     """Refuse a store that was made from other content, or in another way."""
-    from streammach.data.convert import difference_from  # compiled code loads on demand
+    from streammach.data.convert import difference_from, tidy  # compiled code loads on demand
     from streammach.data.source_options import SourceOptions
 
     labels = list(options["labels"]) if like is None else []
@@ -122,3 +122,4 @@ def _check_same(
     if wrong is not None:
         hint = "Use another --out, or remove it."
         raise MismatchError(wrong, path=clean(store, 300), hint=hint)
+    tidy(store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from streammach.cli.conduct import MAX_LINE, conducted
 from streammach.cli.output import say_json, tell
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
+from streammach.machine import check_address_space
 from streammach.processes import INTERRUPTED, Interrupts, handled
 
 PIPE_CLOSED = 141
@@ -100,30 +102,38 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
     arguments : list of str
         Its arguments.
     """
-    with conducted(), handled(Interrupts()):
+    interrupts = Interrupts()
+    with conducted(), handled(interrupts):
         try:
-            code = _run(command, name, arguments)
+            code = _run(command, name, arguments, interrupts)
             return _flushed(code)
         except BrokenPipeError:
             return _pipe_closed()
 
 
-def _run(command: click.Command, name: str, given: list[str]) -> int:
+def _run(command: click.Command, name: str, given: list[str], interrupts: Interrupts) -> int:
     try:
         if COMPLETION in os.environ:
             group.main(given, prog_name="streammach")
         # Not command.main: it turns a pipe that was closed into exit code 1.
         with command.make_context(name, list(given)) as context:
+            check_address_space()
             command.invoke(context)
     except click.exceptions.Exit as error:
         return error.exit_code
+    except SystemExit as error:  # a command that was run by this one has said why
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
     except (KeyboardInterrupt, click.Abort):
         tell("streammach: interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         raise
     except Exception as error:
-        return _fail(_as_ours(error), given)
+        ours = _as_ours(error)
+        if interrupts.came is not None and ours.exit_code != INTERRUPTED:
+            tell("streammach: interrupted")  # a library made something else of it
+            return INTERRUPTED
+        return _fail(ours, given)
     return 0
 
 
@@ -133,7 +143,7 @@ def _as_ours(error: Exception) -> StreammachError:
         return error
     if isinstance(error, click.ClickException):
         hint = _help_hint(error) if isinstance(error, click.UsageError) else None
-        return UsageError(clean(error.format_message(), 300), hint=hint)
+        return UsageError(clean(error.format_message().rstrip("."), 300), hint=hint)
     if isinstance(error, MemoryError):
         return BudgetError(f"out of memory ({clean(error)})")
     if isinstance(error, OSError):
@@ -151,12 +161,13 @@ def _fail(error: StreammachError, given: list[str]) -> int:
     """Say what went wrong on stderr, and on stdout where JSON was asked for; return the code."""
     if "--debug" in given:
         traceback.print_exc()
-    line = " ".join(str(error).split())
+    line = " ".join(error.as_command().split())
     word = "interrupted" if error.exit_code == INTERRUPTED else "error"
     text = line.removeprefix("interrupted: ") if word == "interrupted" else line
     tell(f"streammach: {word}: {clean(text, MAX_LINE)}")
     if "--json" in given:
-        say_json({"error": _document(error)})
+        with suppress(OSError):  # standard output may be what cannot be written to
+            say_json({"error": _document(error)})
     return error.exit_code
 
 

@@ -25,6 +25,10 @@ device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
     help="Where to compute.",
 )  # fmt: skip
+memory_option = click.option(
+    "--memory", metavar="SIZE",
+    help="Memory to work in, such as 1GB.  [default: 2GB, or what the model needs]",
+)  # fmt: skip
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )

@@ -6,11 +6,12 @@ import json
 import math
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 from streammach.errors import UNSAFE, clean, escaped
-from streammach.machine import size_text, time_text
+from streammach.machine import peak_bytes, size_text, time_text
 
 PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
 BARS_PER_SECOND = 4
@@ -28,7 +29,8 @@ def tell(text: str) -> None:
 
 def say_json(document: Any) -> None:
     """Print the one JSON object of a command; numbers that are not finite become null."""
-    text = json.dumps(_plain(document), ensure_ascii=False)
+    encoding = getattr(sys.stdout, "encoding", None) or ""
+    text = json.dumps(_plain(document), ensure_ascii=not encoding.lower().startswith("utf"))
     print(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
@@ -148,6 +150,17 @@ class Progress:
             total=total or None,
             note=note or self._amount(done),
         )
+
+
+def peak_of(projected: int) -> int:
+    """Return the most bytes that this process held; say where they are more than projected."""
+    peak = peak_bytes()
+    if peak > projected:
+        warnings.warn(
+            f"it took {size_text(peak)} of memory, {size_text(projected)} were projected",
+            stacklevel=2,
+        )
+    return peak
 
 
 def short_path(path: object) -> str:

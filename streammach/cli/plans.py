@@ -19,7 +19,6 @@ from streammach.processes import run
 if TYPE_CHECKING:
     from streammach.spec import Budget, DataFacts, Option, Pilot, Plan
 
-DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 MAX_COLUMNS = 100
 PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 HEADING = "      B    R  beside        batch   memory    model  lost        query    training"
@@ -34,8 +33,6 @@ def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) 
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
     memory = options["memory"]
-    if memory is None and options["buckets"] is None and not options["exact"]:
-        memory = DEFAULT_MEMORY
     asked = {
         "memory": parse_size(memory) if memory is not None else None,
         "n_buckets": options["buckets"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,11 +16,12 @@ from streammach.cli.options import (
     format_option,
     json_option,
     matrix_options,
+    memory_option,
     progress_option,
     source_options,
     threads_option,
 )
-from streammach.cli.output import Progress, say, say_json, short_path
+from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import UsageError
 from streammach.machine import time_text
 
@@ -32,6 +34,7 @@ from streammach.machine import time_text
                    "[default: chosen in training]")  # fmt: skip
 @format_option
 @source_options
+@memory_option
 @device_option
 @threads_option
 @progress_option
@@ -46,6 +49,7 @@ def evaluate(
     x_path: str | None,
     y_path: str | None,
     first_label: bool,
+    memory: str | None,
     device: str,
     threads: int | None,
     progress: str,
@@ -58,15 +62,19 @@ def evaluate(
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
     from streammach.model.model import Model
+    from streammach.prediction.evaluate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
+    from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
 
     if len(labels) > 1:
         raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
     options = SourceOptions(form, labels[0] if labels else None, x_path, y_path, first_label)
+    means: dict[str, Any] = {"memory": memory, "device": device, "threads": threads}
+    room = room_before(run, "evaluate", store, CANDIDATES, options=options, **means)
     model = Model.load(run)
     with (
-        Predictor(model, estimator=estimator, device=device, threads=threads) as predictor,
+        Predictor(model, estimator=estimator, **means) as predictor,
         Progress(progress, "rows") as shown,
     ):
         found = measure(predictor, store, options=options, progress=shown)
@@ -76,8 +84,10 @@ def evaluate(
             "They count as wrong; see n_unseen",
             stacklevel=1,
         )
+    projected = room.projected_bytes
+    peak = peak_of(projected)
     if as_json:
-        say_json(dataclasses.asdict(found))
+        say_json(dataclasses.asdict(found) | {"projected_bytes": projected, "peak_bytes": peak})
         return
     say(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
@@ -107,6 +117,7 @@ def evaluate(
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
 @format_option
 @matrix_options
+@memory_option
 @device_option
 @threads_option
 @progress_option
@@ -120,6 +131,7 @@ def predict(
     force: bool,
     form: str | None,
     x_path: str | None,
+    memory: str | None,
     device: str,
     threads: int | None,
     progress: str,
@@ -139,6 +151,7 @@ def predict(
     from streammach.model.model import Model
     from streammach.prediction import output
     from streammach.prediction.inputs import Seen
+    from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
 
     trained = run / "model" if (run / "model").is_dir() else run
@@ -147,10 +160,12 @@ def predict(
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    model, seen = Model.load(run), Seen()
     options = SourceOptions(form, x_path=x_path)
+    means: dict[str, Any] = {"memory": memory, "device": device, "threads": threads}
+    room = room_before(run, "predict", source, k, options=options, **means)
+    model, seen = Model.load(run), Seen()
     with (
-        Predictor(model, device=device, threads=threads) as predictor,
+        Predictor(model, **means) as predictor,
         Progress(progress if goal is not None else "none", "rows") as shown,
         output.opened(goal) as table,
     ):
@@ -164,6 +179,8 @@ def predict(
             f"{short_path(source)}",
             stacklevel=1,
         )
+    projected = room.projected_bytes
+    peak = peak_of(projected)
     if as_json:
         say_json(
             {
@@ -172,6 +189,8 @@ def predict(
                 "k": min(k, model.spec.n_classes),
                 "estimator": predictor.estimator,
                 "unknown_values": seen.unknown_values,
+                "projected_bytes": projected,
+                "peak_bytes": peak,
             }
         )
     elif goal is not None:

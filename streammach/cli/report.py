@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,11 +12,12 @@ from streammach.cli.options import (
     debug_option,
     epilog,
     json_option,
+    memory_option,
     progress_option,
     threads_option,
 )
-from streammach.cli.output import Progress, say, say_json, short_path
-from streammach.machine import size_text
+from streammach.cli.output import Progress, peak_of, say, say_json, short_path
+from streammach.machine import peak_bytes, size_text
 
 
 @click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
@@ -28,6 +30,7 @@ from streammach.machine import size_text
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Where to write.  [default: RUN/report.html]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing page.")
+@memory_option
 @threads_option
 @progress_option
 @json_option
@@ -38,6 +41,7 @@ def report(
     rows: int,
     out: Path | None,
     force: bool,
+    memory: str | None,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -48,6 +52,8 @@ def report(
     """
     from streammach.files.destinations import Destination  # compiled code loads on demand
     from streammach.prediction.diagnose import diagnose
+    from streammach.prediction.evaluate import CANDIDATES
+    from streammach.prediction.memory import room_before
     from streammach.report.drawing import require
     from streammach.report.html import PAGE
     from streammach.report.run_page import run_page
@@ -58,13 +64,16 @@ def report(
     target = run / "report.html" if out is None else out
     inputs = [run / "model", *([] if store is None else [store])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
-    found = None
+    found, projected = None, None
     if store is not None:
+        means: dict[str, Any] = {"memory": memory, "threads": threads}
+        projected = room_before(run, "report", store, CANDIDATES, **means).projected_bytes
         with Progress(progress, "rows") as shown:
-            found = diagnose(opened.model, store, rows=rows, threads=threads, progress=shown)
+            found = diagnose(opened.model, store, rows=rows, progress=shown, **means)
     page = run_page(opened, found)
     content = page.html.encode()
     destination.write(content)
+    peak = peak_bytes() if projected is None else peak_of(projected)
     if as_json:
         say_json(
             {
@@ -72,6 +81,8 @@ def report(
                 "bytes": len(content),
                 "plots": {plot.name: plot.finding for plot in page.plots},
                 "rows": None if found is None else dataclasses.asdict(found),
+                "projected_bytes": projected,
+                "peak_bytes": peak,
             }
         )
         return

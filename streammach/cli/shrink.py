@@ -12,10 +12,11 @@ from streammach.cli.options import (
     debug_option,
     epilog,
     json_option,
+    memory_option,
     progress_option,
     threads_option,
 )
-from streammach.cli.output import Progress, model_bytes, say, say_json, short_path
+from streammach.cli.output import Progress, model_bytes, peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.machine import parse_size, size_text
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
 
 
-@click.command(
-    epilog=epilog("streammach shrink runs/odp --out small --memory 200MB --on test.zarr")
-)
+@click.command(epilog=epilog("streammach shrink runs/odp --out small --size 200MB --on test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="MODEL", type=click.Path(path_type=Path),
               help="Folder of the smaller model.")  # fmt: skip
-@click.option("--memory", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
+@click.option("--size", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
 @click.option("--weights", type=click.Choice(["float32", "float16", "int8", "int4"]),
               help="Type of the weights.  [default: int8, dense rows float32]")  # fmt: skip
 @click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
               help="Measure the model before and after on these rows.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing model.")
+@memory_option
 @threads_option
 @progress_option
 @json_option
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def shrink(
     run: Path,
     out: Path,
-    memory: str | None,
+    size: str | None,
     weights: Stored | None,
     repetitions: int | None,
     pairs: int | None,
@@ -60,13 +60,14 @@ def shrink(
     trained_on: Path | None,
     store: Path | None,
     force: bool,
+    memory: str | None,
     threads: int | None,
     progress: str,
     as_json: bool,
 ) -> None:
     """Make a smaller model from a trained one.
 
-    Weights become int8 with a scale for each feature, and everything is compressed. With --memory
+    Weights become int8 with a scale for each feature, and everything is compressed. With --size
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
@@ -76,19 +77,22 @@ def shrink(
     trained = run / "model" if (run / "model").is_dir() else run
     inputs = [trained, *(path for path in (trained_on, store) if path is not None)]
     Destination(out, MODEL, force=force, inputs=inputs)
+    projected = _projected(run, store, memory, threads)
     whole = kept = Model.load(run)
     if min_count is not None:
         kept = _frequent(whole, run, trained_on, min_count)
-    small = _smaller(kept, memory, weights, repetitions, pairs)
+    small = _smaller(kept, size, weights, repetitions, pairs)
     small.save(out, force=force)
     reached: list[Evaluation] = []
     if store is not None:
         with Progress(progress, "rows") as shown:
-            reached = [_reached(model, store, threads, shown) for model in (whole, small)]
+            reached = [_reached(model, store, memory, threads, shown) for model in (whole, small)]
+    peak = peak_of(projected)
     sizes = model_bytes(out), model_bytes(run)
     if as_json:
         figures: list[Any] = [dataclasses.asdict(found) for found in reached]
-        say_json(_document(out, small, sizes, *(figures or (None, None))))
+        document = _document(out, small, sizes, *(figures or (None, None)))
+        say_json(document | {"projected_bytes": projected, "peak_bytes": peak})
         return
     say(_line(out, small, whole, sizes))
     for name, found in zip(("before", "after"), reached, strict=False):
@@ -100,7 +104,7 @@ def shrink(
 
 def _smaller(
     model: Model,
-    memory: str | None,
+    size: str | None,
     weights: Stored | None,
     repetitions: int | None,
     pairs: int | None,
@@ -109,8 +113,8 @@ def _smaller(
     from streammach.model.fit import Asked, shrink_to  # loads on demand
     from streammach.model.shrink import Size, shrink
 
-    if memory is not None:
-        return shrink_to(model, parse_size(memory), Asked(weights, repetitions, pairs))
+    if size is not None:
+        return shrink_to(model, parse_size(size), Asked(weights, repetitions, pairs))
     usual: Stored = "float32" if model.dense else "int8"
     most = model.spec.n_repetitions if repetitions is None else repetitions
     return shrink(model, Size(weights or usual, most, model.n_pairs if pairs is None else pairs))
@@ -166,9 +170,24 @@ def _store_of(run: Path) -> Path:
     return found
 
 
-def _reached(model: Model, store: Path, threads: int | None, shown: Progress) -> Evaluation:
+def _projected(run: Path, store: Path | None, memory: str | None, threads: int | None) -> int:
+    """Return the bytes of the work, which fits the memory."""
+    from streammach.model.held import held_in  # loads on demand
+    from streammach.planning.ledger import bytes_in
+    from streammach.prediction.evaluate import CANDIDATES
+    from streammach.prediction.memory import room_before, shrinking_lines
+
+    if store is None:
+        return bytes_in(shrinking_lines(held_in(run), memory), "host")
+    given: dict[str, Any] = {"memory": memory, "threads": threads, "smaller": True}
+    return room_before(run, "evaluate", store, CANDIDATES, **given).projected_bytes
+
+
+def _reached(
+    model: Model, store: Path, memory: str | None, threads: int | None, shown: Progress
+) -> Evaluation:
     from streammach.prediction.evaluate import evaluate  # loads on demand
     from streammach.prediction.predictor import Predictor
 
-    with Predictor(model, threads=threads) as predictor:
+    with Predictor(model, memory=memory, threads=threads) as predictor:
         return evaluate(predictor, store, progress=shown)

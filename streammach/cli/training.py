@@ -95,8 +95,10 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     """Plan and train by the options of :func:`run_options`; tell how it goes."""
     from streammach.planning.speed import speed  # compiled code loads on demand
     from streammach.training.callbacks import EarlyStopping
+    from streammach.training.run import begun
     from streammach.training.trainer import Trainer
 
+    begun(out, resume=options["resume"])
     speed()
     chosen = _planned(store, out, options)
     tell(

@@ -25,7 +25,7 @@ from streammach.data.store.ours import STORE
 from streammach.data.store.writer import FORMAT
 from streammach.data.text import is_piped
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
-from streammach.files.destinations import Destination
+from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
@@ -63,6 +63,8 @@ class Conversion:
         The file that lists the rows left out.
     resumed : bool
         Whether it went on from what an interrupted one had left.
+    projected_bytes : int
+        Memory that the process was to take at most.
     """
 
     path: str
@@ -79,6 +81,7 @@ class Conversion:
     notes: tuple[str, ...]
     rejects: str | None
     resumed: bool
+    projected_bytes: int
 
 
 def convert(
@@ -131,7 +134,7 @@ def convert(
     max_bad : int, optional
         How many may be skipped; any number otherwise.
     memory : str or int, optional
-        Bytes that the process may take, such as ``"1GB"``; half of what is free otherwise.
+        Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what is needed.
     threads : int, optional
         Threads that parse and compress; one for each core otherwise.
     seed : int
@@ -156,6 +159,7 @@ def convert(
     """
     paths, label_paths = _paths(sources), _paths(labels)
     target = Path(out)
+    check_name(target)
     if on_bad_row not in ("error", "skip"):
         raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
     if not paths:
@@ -172,14 +176,11 @@ def convert(
     if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
-        _tidy(target)
+        tidy(target)
     files: list[Path | None] = [*label_paths] or [None] * len(paths)
     options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
-    job = Job(target)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
-    destination = Destination(target, STORE, force=force, inputs=reads)
-    # A conversion that was cut off may have made the list, and not yet given the store its name.
-    listed = Destination(_listed(target), LIST, force=force or job.check(), inputs=reads)
+    job, destination, listed = check_target(target, reads, force=force)
     settings = Settings(like, on_bad_row, max_bad, seed, memory, threads or cores(), progress)
     with _locked(target):
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
@@ -194,6 +195,36 @@ def convert(
             raise
         rejects = _commit(job, destination, listed)
     return _conversion(target, made, opened, rejects, resumed=resumed)
+
+
+def check_target(
+    target: Path, reads: Sequence[Path], *, force: bool
+) -> tuple[Job, Destination, Destination]:
+    """Refuse a store that may not be made; nothing is written.
+
+    Parameters
+    ----------
+    target : Path
+        The store.
+    reads : sequence of Path
+        What is read.
+    force : bool
+        Whether an existing store may be replaced.
+
+    Returns
+    -------
+    (Job, Destination, Destination)
+        Where it is made, the store, and the list of the rows that it lacks.
+
+    Raises
+    ------
+    UsageError
+        If something stands there, or beside it under a name that is needed.
+    """
+    store, job = Destination(target, STORE, force=force, inputs=reads), Job(target)
+    cut_off = job.check()  # it may have made the list, and not yet given the store its name
+    listed = Destination(_listed(target), LIST, force=force or cut_off, inputs=reads)
+    return job, store, listed
 
 
 def difference_from(
@@ -294,8 +325,14 @@ def _lock(target: Path) -> Path:
     return target.with_name(f".{target.name}.lock")
 
 
-def _tidy(target: Path) -> None:
-    """Remove what a conversion left that was killed after its store had been given its name."""
+def tidy(target: Path) -> None:
+    """Remove what a conversion left that was killed after its store had been given its name.
+
+    Parameters
+    ----------
+    target : Path
+        The store.
+    """
     job = Job(target)
     for path in (target, _listed(target), job.folder):
         remove_left(path)
@@ -332,5 +369,5 @@ def _conversion(
         facts["skipped"], **facts["counts"],
         formats=tuple(source.form for source in opened),
         notes=tuple(f"{clean(s.path.name)}: {s.note}" for s in opened if s.note),
-        rejects=rejects, resumed=resumed,
+        rejects=rejects, resumed=resumed, projected_bytes=made.memory,
     )  # fmt: skip

@@ -333,10 +333,12 @@ def _ratio(file: IO[bytes]) -> tuple[int, int]:
     while text < SAMPLE_TEXT and (piece := file.read(1 << 16)):
         packed += len(piece)
         while piece:
+            if stream.eof:  # zeros may stand behind a member, or the next one
+                if not (piece := piece.lstrip(b"\0")):
+                    break
+                stream = zlib.decompressobj(GZIP_BITS)
             text += len(stream.decompress(piece))
             piece = stream.unused_data
-            if stream.eof:  # the next member
-                stream = zlib.decompressobj(GZIP_BITS)
     return text, packed
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, column_names
 from streammach.data.matrix import (
+    ANY_WIDTH,
     MAX_PIECE_BYTES,
     Dense,
     MatrixSource,
@@ -56,7 +57,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         if error.errno:
             raise disk_error(error, path) from error
         raise _damaged(error, path) from None
-    except (RuntimeError, KeyError) as error:  # so h5py reports broken objects
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:  # h5py on broken objects
         raise _damaged(error, path) from None
 
 
@@ -235,6 +236,11 @@ class Hdf5Source(MatrixSource):
         for name, dataset in parts.items():
             check_dataset(dataset, name, self.path)
             check_numbers(dataset.dtype, self.path, name, "biuf" if name == "data" else "iu")
+            if dataset.ndim != 1:
+                raise DataError(
+                    f"{name} has the shape {dataset.shape}, one axis is expected",
+                    path=clean(self.path, 300),
+                )
         group = file[self._x] if self._x else file
         form = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr"))
         form = form.decode() if isinstance(form, bytes) else str(form)
@@ -247,7 +253,7 @@ class Hdf5Source(MatrixSource):
             )
         indptr, indices, data = parts["indptr"], parts["indices"], parts["data"]
         check_held(indptr.size * 8, self.path, "indptr")
-        columns = shape[1] if shape else np.iinfo(np.int64).max
+        columns = shape[1] if shape else ANY_WIDTH
         return Sparse(
             indptr[:], lambda a, b: indices[a:b], lambda a, b: data[a:b],
             (indices.size, data.size), (indptr.size - 1, columns), self.path,

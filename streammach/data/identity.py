@@ -39,7 +39,7 @@ def state_of(path: Path) -> FileState:
     return FileState(name_of(path.resolve()), facts.st_size, facts.st_mtime_ns)
 
 
-def name_of(path: Path | str) -> str:
+def name_of(path: str | os.PathLike[str]) -> str:
     """Return a path as text that JSON can hold, whatever its bytes are."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 

@@ -103,8 +103,9 @@ class Labels:
             If a code is past the categories, or an array has another shape or type.
         """
         kinds = cls.of(categories, path, f"{what}/categories")
-        low, high = int(codes.min(initial=0)), int(codes.max(initial=-1))
-        if codes.dtype.kind not in "iu" or low < -1 or high >= len(kinds.codes):
+        whole = codes.dtype.kind in "iu"
+        low, high = (int(codes.min()), int(codes.max())) if whole and codes.size else (0, -1)
+        if not whole or codes.ndim != 1 or low < -1 or high >= len(kinds.codes):
             raise DataError(
                 f"{clean(what)}/codes holds {low if low < -1 else high} ({codes.dtype}), there are "
                 f"{len(kinds.codes):,} categories",

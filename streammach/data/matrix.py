@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
 from streammach.data.label_arrays import Labels
-from streammach.data.source import START, MatrixColumns, Part, Place, Source
+from streammach.data.source import START, Held, MatrixColumns, Part, Place, Source
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
@@ -26,7 +26,14 @@ from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 PIECE_VALUES = 1 << 20  # read at a time
+PIECE_ROWS = 1 << 18
+DENSE_BYTES, SPARSE_BYTES = 42, 50  # of a value of a piece: as it is read, its column, ids
+LABEL_BYTES = 24  # of the label of a row, as it is read and as the place of its name
+ROW_BYTES = 60  # of a row of a piece
+CACHE_BYTES = 64 << 20  # of what libraries keep of a file
 MAX_PIECE_BYTES = 256 << 20
+ANY_WIDTH = int(np.iinfo(np.int64).max)  # columns of a matrix that does not say how many it has
+MOST_COLUMNS = 2**48  # what a store can say
 OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
 NOT_FINITE = "value '{}' is not a finite float32"
 
@@ -48,6 +55,11 @@ class Matrix(Protocol):
 
     n_rows: int
     n_columns: int
+
+    @property
+    def held(self) -> Held:
+        """Bytes of a piece on its way, and of what is kept for all of them."""
+        ...
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
@@ -115,6 +127,12 @@ class Dense:
         whole = unit * max(1, most // unit)
         self._step = whole if whole * self.n_columns * 8 <= MAX_PIECE_BYTES else most
 
+    @property
+    def held(self) -> Held:
+        """Bytes of a piece on its way, and of what is kept for all of them."""
+        rows = min(self._step, self.n_rows)
+        return Held(rows * (self.n_columns * DENSE_BYTES + ROW_BYTES), CACHE_BYTES)
+
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
         for start in range(0, self.n_rows, self._step):
@@ -160,7 +178,9 @@ class Sparse:
         self._indices, self._data = indices, data
         self.n_rows, self.n_columns = shape
         wrong = ""
-        if len(indptr) != self.n_rows + 1:
+        if not 0 <= self.n_columns <= MOST_COLUMNS and self.n_columns != ANY_WIDTH:
+            wrong = f"{self.n_columns:,} columns, 0 to {MOST_COLUMNS:,} are possible"
+        elif self.n_rows < 0 or len(indptr) != self.n_rows + 1:
             wrong = f"{len(indptr):,} row pointers for {self.n_rows:,} rows, one more is expected"
         elif sizes[0] != sizes[1]:
             wrong = f"{sizes[0]:,} indices and {sizes[1]:,} values, as many are expected"
@@ -176,13 +196,22 @@ class Sparse:
             hint = "Write the matrix again, in compressed sparse rows (CSR)."
             raise DataError(wrong, path=clean(path, 300), hint=hint)
 
+    @property
+    def held(self) -> Held:
+        """Bytes of a piece on its way, and of what is kept for all of them."""
+        longest = int(np.diff(self._indptr).max(initial=0))
+        values = min(max(PIECE_VALUES, longest), int(self._indptr[-1]))
+        rows = min(PIECE_ROWS, self.n_rows)
+        piece = values * SPARSE_BYTES + rows * ROW_BYTES
+        return Held(piece, CACHE_BYTES + 3 * self._indptr.nbytes)
+
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
         start = 0
         while start < self.n_rows:
             a = int(self._indptr[start])
             fits = int(np.searchsorted(self._indptr, a + PIECE_VALUES, "right")) - 1
-            stop = min(max(start + 1, fits), start + PIECE_VALUES, self.n_rows)
+            stop = min(max(start + 1, fits), start + PIECE_ROWS, self.n_rows)
             b = int(self._indptr[stop])
             yield Piece(
                 start,
@@ -200,6 +229,12 @@ class Opened:
     matrix: Matrix
     labels: Labels | None
     names: Names | None = None
+
+    @property
+    def columns(self) -> MatrixColumns:
+        """The columns; none where the matrix does not say how many there are."""
+        n = self.matrix.n_columns
+        return MatrixColumns(0 if n == ANY_WIDTH else n, self.names)
 
 
 @dataclass(frozen=True)
@@ -229,6 +264,14 @@ class MatrixSource(Source[MatrixPiece]):
     def opened(self) -> AbstractContextManager[Opened]:
         """Open the matrix for as long as a block runs."""
 
+    def held(self) -> Held:
+        """Return what reading it takes, rows that were read aside."""
+        with self.opened() as opened:
+            piece, whole = opened.matrix.held
+            labels = 0 if opened.labels is None else LABEL_BYTES * len(opened.labels.codes)
+            names = 0 if opened.names is None else 2 * opened.names.n_bytes
+        return Held(piece, whole + labels + names)
+
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
         """Yield the rows in their order.
 
@@ -237,7 +280,7 @@ class MatrixSource(Source[MatrixPiece]):
         crc, reached = 0, begin == START
         with self.opened() as opened:
             self.n_rows = opened.matrix.n_rows
-            self.columns = MatrixColumns(opened.matrix.n_columns, opened.names)
+            self.columns = opened.columns
             for piece in opened.matrix.pieces():
                 for part in (piece.indptr, piece.columns, piece.values):
                     crc = google_crc32c.extend(crc, part.tobytes())
@@ -256,7 +299,7 @@ class MatrixSource(Source[MatrixPiece]):
         """Return the names of the columns; None where these are their numbers."""
         if self.columns is None:
             with self.opened() as opened:
-                self.columns = MatrixColumns(opened.matrix.n_columns, opened.names)
+                self.columns = opened.columns
         return self.columns.names
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
@@ -288,6 +331,7 @@ class MatrixReader:
         self._strict = strict
         self._columns: Columns | None = None
         self._ids: NDArray[np.int32] | None = None
+        self._width = 0
 
     def read(self, piece: MatrixPiece) -> Part:
         """Return the rows of a piece.
@@ -303,7 +347,7 @@ class MatrixReader:
             self._columns = self._columns_of(piece.opened)
         places = rows.first_row + np.arange(len(rows.indptr) - 1)
         codes = None if labels is None else labels.codes[places]
-        good, bad = self._good(rows, matrix.n_columns, labels)
+        good, bad = self._good(rows, self._width, labels)
         if bad and self._strict:
             good[:] = False
         lengths = np.diff(rows.indptr)
@@ -345,13 +389,16 @@ class MatrixReader:
             If they cannot be: there are more or fewer.
         """
         trained = self._vocabulary.columns
+        self._width = opened.matrix.n_columns
         if opened.names is None:
-            wrong = trained.difference(opened.matrix.n_columns)
+            if self._width == ANY_WIDTH and trained.n_columns:
+                self._width = trained.n_columns
+            wrong = trained.difference(self._width)
             if wrong:
                 hint = "Columns without names are told by their places."
                 raise DataError(wrong, path=clean(self._path, 300), hint=hint)
             self._ids = trained.ids()
-        columns = Columns(opened.matrix.n_columns, opened.names)
+        columns = Columns(self._width, opened.names)
         if opened.names is not None and trained.n_columns:
             every = np.arange(opened.matrix.n_columns)
             remark = trained.remark(columns.ids(self._vocabulary, every))

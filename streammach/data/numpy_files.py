@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -28,7 +29,10 @@ from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
 
 NPY_MAGIC = b"\x93NUMPY"
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError)
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError,
+    tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
+)  # fmt: skip
 LABEL_MEMBERS = ("labels", "y")
 COPY_HINT = "Copy or write the file again."
 MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streammach.data.convert import Conversion, convert
+from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
 from streammach.errors import DataError, UsageError, clean
-from streammach.files.destinations import Destination
 
 Progress = Callable[[str, int, int], None]
 
@@ -109,7 +107,7 @@ def convert_published(
     given = dict(options or {})
     targets = [out / store_name(name) for name in (published.train_file, published.test_file)]
     for target in targets:
-        Destination(target, STORE, force=given.get("force", False), inputs=sources)
+        check_target(target, sources, force=given.get("force", False))
     train = convert(sources[0], targets[0], format="vw", progress=progress, **given)
     test = convert(sources[1], targets[1], format="vw", like=targets[0], progress=progress, **given)
     found = list(differences(published, train, test, sample=sample))

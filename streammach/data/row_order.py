@@ -15,7 +15,9 @@ from streammach.rows.order import permutation
 from streammach.spec import DataFacts
 
 BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
-ORDER_BYTES = 4 * 8  # a row of a pool: its number, its key, its place, a copy
+# A row of a pool: its number, its key, its place and copies while it is put into order, and the
+# number of a row of the next pool.
+ORDER_BYTES = 8 * 8
 
 
 def n_blocks(facts: DataFacts) -> int:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
+
+TEXT_PIECE_BYTES = 24 << 20  # of a piece of text with the rows in it
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -34,6 +36,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 START = Place()
+
+
+class Held(NamedTuple):
+    """Bytes that reading a source takes: for each piece on its way, and for all of it."""
+
+    piece: int
+    whole: int
 
 
 class AnyPiece(Protocol):
@@ -127,6 +136,16 @@ class Source(ABC, Generic[P]):
     def n_bytes(self) -> int:
         """Bytes of the files; 0 where that is not known."""
         return sum(state.n_bytes for state in self.states())
+
+    def held(self) -> Held:
+        """Return what reading it takes, rows that were read aside.
+
+        Raises
+        ------
+        DataError, DiskError
+            If that cannot be told without reading and it cannot be read.
+        """
+        return Held(TEXT_PIECE_BYTES, 0)
 
     def files(self) -> list[Path]:
         """Return the files that the rows are in; none for a pipe."""

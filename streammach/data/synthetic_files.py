@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from streammach.data.convert import convert
-from streammach.data.store.ours import STORE
+from streammach.data.convert import check_target, convert
 from streammach.data.synthetic import PIECE_VALUES, SyntheticRows, vw_pieces
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination, Product
@@ -84,18 +83,8 @@ def write_rows(
     DiskError
         If it cannot be written.
     """
-    form = form or SUFFIXES.get(out.suffix)
-    if form not in FORMS:
-        raise UsageError(
-            f"the name ends with none of {', '.join(SUFFIXES)}", path=clean(out, 300),
-            hint="Name the format with --format.",
-        )  # fmt: skip
-    if layout not in LAYOUTS:
-        raise UsageError(f"'{clean(layout)}' is not one of {', '.join(LAYOUTS)}: --layout")
-    if like is not None and form != "store":
-        raise UsageError(f"only a store can be like another one: {clean(like)}: --like")
-    inputs = [] if like is None else [like]
-    destination = Destination(out, STORE if form == "store" else ROWS, force=force, inputs=inputs)
+    destination = destination_of(out, form=form, layout=layout, like=like, force=force)
+    form = _form(out, form)
     counted = _Counted(rows, progress)
     with destination.scratch() as made:
         if form == "store":
@@ -112,6 +101,53 @@ def write_rows(
         if form != "store":
             destination.take(made)
     return Written(str(out), counted.n_rows, counted.nnz, n_bytes)
+
+
+def destination_of(
+    out: Path,
+    *,
+    form: str | None = None,
+    layout: str = "auto",
+    like: Path | None = None,
+    force: bool = False,
+    others: Sequence[Path] = (),
+) -> Destination:
+    """Return where rows will be written; nothing is written yet.
+
+    Parameters
+    ----------
+    out : Path
+    form : str, optional
+    layout : str
+    like : Path, optional
+    force : bool
+        As for :func:`write_rows`.
+    others : sequence of Path
+        What else is written.
+
+    Raises
+    ------
+    UsageError
+        If nothing may be written there, or an option is wrong or does not fit.
+    """
+    form = _form(out, form)
+    if form not in FORMS:
+        raise UsageError(
+            f"the name ends with none of {', '.join(SUFFIXES)}", path=clean(out, 300),
+            hint="Name the format with --format.",
+        )  # fmt: skip
+    if layout not in LAYOUTS:
+        raise UsageError(f"'{clean(layout)}' is not one of {', '.join(LAYOUTS)}: --layout")
+    if like is not None and form != "store":
+        raise UsageError(f"only a store can be like another one: {clean(like)}: --like")
+    inputs = [*others, *([] if like is None else [like])]
+    if form == "store":
+        return check_target(out, inputs, force=force)[1]
+    return Destination(out, ROWS, force=force, inputs=inputs)
+
+
+def _form(out: Path, form: str | None) -> str | None:
+    return form or SUFFIXES.get(out.suffix)
 
 
 class _Counted:

@@ -12,7 +12,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-from isal import igzip
+from isal import igzip, igzip_lib
 from numpy.typing import NDArray
 
 from streammach.data.identity import ChangedError, name_of
@@ -25,7 +25,9 @@ from streammach.rows.words import PADDING
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE = 64 << 20
-GZIP_ERRORS = (EOFError, zlib.error, igzip.BadGzipFile)
+GZIP_ERRORS: Any = (
+    EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
+)  # fmt: skip
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 STANDARD_INPUT = Path("-")
@@ -154,26 +156,27 @@ class TextSource(Source[TextPiece]):
         Text before `begin` is read too: its digest is compared, and the fingerprint is that of the
         whole file.
         """
-        done = crc = 0
+        done = crc = before = 0
         try:
             raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
             self._raw = raw
             with raw:
                 for slot, size, base in self._whole_lines(raw.text()):
                     done = base + size
-                    start, before = max(0, begin.at - base), 0
+                    start = max(0, begin.at - base)
                     if base < begin.at <= done:
                         self._check_before(
                             begin, google_crc32c.extend(crc, slot.text[:start].tobytes())
                         )
                     crc = google_crc32c.extend(crc, slot.text[:size].tobytes())
                     if base == 0:
-                        first, before = self._first_row(slot.text, size)
-                        start, before = max(start, first), before if start < first else 0
+                        first, lines = self._first_row(slot.text, size)
+                        start, before = max(start, first), lines if start < first else 0
                     if start >= size:
                         self._free.append(slot)
                         continue
                     yield TextPiece(slot, start, size, base, before, raw.n_bytes, crc)
+                    before = 0
                 if done < begin.at:
                     self._check_before(begin, -1)
         except GZIP_ERRORS as error:

@@ -84,6 +84,7 @@ class Destination:
             Saying what stands in the way.
         """
         path = self.path
+        check_name(path)
         if not path.parent.is_dir():
             raise self._refused("its folder does not exist", "Make the folder first.")
         if len(os.fsencode(path.name)) + AFFIX_BYTES > MAX_NAME_BYTES:
@@ -181,6 +182,20 @@ class Destination:
                 raise self._refused(
                     f"it would lie in {clean(given, 100)}, which is read", "Name another path."
                 )
+
+
+def check_name(path: Path) -> None:
+    """Refuse a path that ends in no name: nothing can appear under it, or lie beside it.
+
+    Raises
+    ------
+    UsageError
+        If it does.
+    """
+    if path.name in ("", ".."):
+        raise UsageError(
+            "it does not end in a name", path=clean(path, 300), hint="Name what is to be made."
+        )
 
 
 def check_place(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from streammach.errors import DiskError, ModelError, clean
+from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMATS
@@ -143,13 +143,16 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
 
     Raises
     ------
+    UsageError
+        If nothing has this name.
     ModelError
-        If there is none, or it is damaged or of another version.
+        If it is no model, or it is damaged or of another version.
     """
     place = clean(named, 300)
     if not (folder / DOCUMENT).is_file():
         hint = "Make one with: streammach train"
-        raise ModelError("there is no trained model", path=place, hint=hint)
+        kind = ModelError if os.path.lexists(named) else UsageError
+        raise kind("there is no trained model", path=place, hint=hint)
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
         found = content.get("format")

@@ -91,7 +91,7 @@ def _fitted(model: Model, sizes: _Sizes, n_bytes: int, asked: Asked, pairs: Pair
             break
         if r == least:
             raise BudgetError(
-                f"the smallest model that can be made has {size_text(size)}", path="--memory"
+                f"the smallest model that can be made has {size_text(size)}", path="--size"
             )
         r = max(least, r - 1)
     if pairs is None or asked.n_pairs is not None:

@@ -35,7 +35,7 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
     """
 
     def expected(header: TensorHeader) -> None:
-        _check_header(folder, document, header)
+        check_header(folder, document, header)
 
     arrays = map_tensors(folder / TENSORS, document.tensors, expected)
     try:
@@ -64,8 +64,16 @@ def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
     return names
 
 
-def _check_header(folder: Path, document: Document, header: TensorHeader) -> None:
-    """Refuse arrays that are not those of the document, before any of them is read."""
+def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
+    """Refuse arrays that are not those of the document, before any of them is read.
+
+    Raises
+    ------
+    ModelError
+        If one lacks, is too many, or has another shape or type.
+    BudgetError
+        If what is coded does not fit the memory.
+    """
     wanted = arrays_of(document)
     optional = {COLUMNS}
     if not wanted.keys() - optional <= header.keys() <= wanted.keys():

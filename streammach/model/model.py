@@ -209,8 +209,7 @@ class Model:
         DiskError
             If it cannot be read.
         """
-        folder = Path(path)
-        folder = folder / "model" if (folder / "model").is_dir() else folder
+        folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
         counts = {
@@ -232,6 +231,12 @@ class Model:
         shape = "exact" if self.spec.exact else f"{self.spec.n_buckets} x {self.spec.n_repetitions}"
         kind = self.weights.dtype
         return f"Model({shape} {kind}, {self.spec.n_classes:,} classes, {self.estimator})"
+
+
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """Return the folder of a model, by its own name or by that of its run."""
+    folder = Path(path)
+    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def check_finite(arrays: dict[str, NDArray[Any]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -137,6 +138,20 @@ def map_tensors(
     return out
 
 
+def read_header(path: Path, facts: TensorFile) -> TensorHeader:
+    """Return what arrays a file holds; the arrays themselves are not read.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing, cut short, or its header is not sound.
+    """
+    if not path.is_file() or path.is_symlink():
+        raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
+    with _read_soundly(path), open(path, "rb", buffering=0) as file:
+        return _open_header(file, path, facts)[1]
+
+
 def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -> None:
     """Read the arrays of a file into arrays of the same names, types and shapes.
 
@@ -176,29 +191,40 @@ def _checked(
     """
     if not path.is_file() or path.is_symlink():
         raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
+    with _read_soundly(path), open(path, "rb", buffering=0) as file:
+        head, header = _open_header(file, path, facts)
+        check(header)
+        seen = _Seen(head)
+        for tensor in header.values():
+            seen.read(file, path, tensor)
+    if seen.crc32c != facts.crc32c:
+        raise _damaged(path, "size or checksum is wrong")
+    if not seen.finite:
+        raise _damaged(path, "a number is not finite")
+    return len(head), header
+
+
+@contextmanager
+def _read_soundly(path: Path) -> Iterator[None]:
+    """Turn what reading a file raises into one line."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size != facts.size:
-                raise _damaged(path, "size or checksum is wrong")
-            start = file.read(LENGTH_BYTES)
-            length = int.from_bytes(start, "little")
-            text = file.read(min(length, MAX_HEADER))
-            header = _header(path, text, facts.size - LENGTH_BYTES - length)
-            check(header)
-            seen = _Seen(start + text)
-            for tensor in header.values():
-                seen.read(file, path, tensor)
+        yield
     except ValueError as error:
         if isinstance(error, ModelError):
             raise
         raise _damaged(path, clean(error)) from None
     except OSError as error:
         raise disk_error(error, path) from error
-    if seen.crc32c != facts.crc32c:
+
+
+def _open_header(file: IO[bytes], path: Path, facts: TensorFile) -> tuple[bytes, TensorHeader]:
+    """Return the bytes before the arrays, and what they say."""
+    if os.fstat(file.fileno()).st_size != facts.size:
         raise _damaged(path, "size or checksum is wrong")
-    if not seen.finite:
-        raise _damaged(path, "a number is not finite")
-    return LENGTH_BYTES + length, header
+    start = file.read(LENGTH_BYTES)
+    length = int.from_bytes(start, "little")
+    text = file.read(min(length, MAX_HEADER))
+    return start + text, _header(path, text, facts.size - LENGTH_BYTES - length)
 
 
 def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:

@@ -73,7 +73,8 @@ def plan(
     data : Dataset, DataFacts or path-like
         The store.
     memory : str or int, optional
-        The budget, such as ``12GB``; what this machine may use otherwise. On a GPU it is the
+        The budget, such as ``12GB``; 2 GB otherwise, but what this machine may use where the
+        model's shape is given. On a GPU it is the
         budget of the GPU's memory, and host memory may be used as far as there is any.
     n_buckets, n_repetitions : int, optional
         B and R, both or none.
@@ -136,7 +137,8 @@ def plan(
             f"{of_weights} weights are for a GPU, the device is the CPU ({why_device})",
             path=f"--weights {of_weights}",
         )
-    allowed = limits(chosen, memory)
+    shaped = exact or n_buckets is not None
+    allowed = limits(chosen, memory, shaped=shaped)
     wanted = next((name for name in OPTIMIZERS if name == optimizer), None)
     asked = Asked(
         n_buckets, n_repetitions, exact, batch_size, wanted, counts, closed_form, whitening,
@@ -152,7 +154,7 @@ def plan(
         if device != "auto" or of_weights != "float32":
             raise
         chosen, why_device = "cpu", error.message
-        asked, allowed = replace(asked, device=chosen), limits(chosen, memory)
+        asked, allowed = replace(asked, device=chosen), limits(chosen, memory, shaped=shaped)
         weighed = candidates(facts, asked, allowed, speed)
     weighed = weighed_again(weighed, pilots, facts.n_rows)
     seen = {kind(pilot) for pilot in pilots}

@@ -10,12 +10,12 @@ from streammach.backends.workload import Workload
 from streammach.counts import footprint as counts
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
-from streammach.jit import CACHE_DIR
+from streammach.jit import CACHE_DIR, COMPILER_BYTES
 from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Plan, Weights
 
-# Measured: 245 MB of Python, libraries and kernels that are loaded, and 100 MB more where kernels
-# are compiled, which another process does where they can be kept.
-CODE_BYTES, COMPILER_BYTES = 265_000_000, 85_000_000
+# Measured: 245 MB of Python, libraries and kernels that are loaded; kernels are compiled by another
+# process where they can be kept.
+CODE_BYTES = 265_000_000
 CHECKPOINTS = 3  # on disk at once: the best, the newest, and the one being written
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from streammach.backends.base import device_limit
-from streammach.machine import MemoryLimit, memory_limit, within
+from streammach.machine import DEFAULT_MEMORY, MemoryLimit, memory_limit, parse_size, within
 from streammach.planning.ledger import bytes_in
 from streammach.spec import Line
 
@@ -47,7 +47,7 @@ class Limits:
         return "device", self.device, self.device_source
 
 
-def limits(device: str, memory: str | int | None) -> Limits:
+def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
     """Return what may be used.
 
     Parameters
@@ -56,6 +56,9 @@ def limits(device: str, memory: str | int | None) -> Limits:
         The device; a GPU's budget is one of its own memory.
     memory : str or int or None
         The budget that the user named.
+    shaped : bool
+        Whether the model's shape is given: then what there is may be used where no budget was
+        named, else the default.
 
     Raises
     ------
@@ -64,9 +67,14 @@ def limits(device: str, memory: str | int | None) -> Limits:
     """
     host, own = memory_limit(), device_limit(device)
     if own:
-        free = MemoryLimit(own, "free on the GPU")
-        asked = free if memory is None else MemoryLimit(within(free, memory), "--memory")
-        return Limits(host.n_bytes, host.source, asked.n_bytes, asked.source)
-    if memory is not None:
-        host = MemoryLimit(within(host, memory), "--memory")
+        free = _allowed(MemoryLimit(own, "free on the GPU"), memory, shaped=shaped)
+        return Limits(host.n_bytes, host.source, free.n_bytes, free.source)
+    host = _allowed(host, memory, shaped=shaped)
     return Limits(host.n_bytes, host.source, 0, "")
+
+
+def _allowed(limit: MemoryLimit, memory: str | int | None, *, shaped: bool) -> MemoryLimit:
+    if memory is not None:
+        return MemoryLimit(within(limit, memory), "--memory")
+    usual = MemoryLimit(parse_size(DEFAULT_MEMORY), "default")
+    return limit if shaped or limit.n_bytes < usual.n_bytes else usual

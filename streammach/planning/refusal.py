@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streammach.errors import BudgetError
-from streammach.machine import size_text, time_text
+from streammach.machine import advised, size_text, time_text
 from streammach.planning.ledger import bytes_in
 from streammach.planning.limits import Limits
 from streammach.planning.options import Asked, Candidate, candidates
@@ -51,10 +51,12 @@ def refused(
     terms = [line for line in least.lines if line.where == where][:3]
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
     what = f"{shape} does not fit: it" if asked.shaped else f"no plan fits: the smallest ({shape})"
+    needed = bytes_in(least.lines, where)
+    advice = f"use --memory {advised(needed)} or more" if where == allowed.where else "free some"
     return BudgetError(
-        f"{what} needs {size_text(bytes_in(least.lines, where))}: {named}",
+        f"{what} needs {size_text(needed)}: {named}",
         path=f"{size_text(n_bytes)} ({source})",
-        hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}.",
+        hint=f"{NOTHING_DONE}; {_nearest(facts, asked, allowed, speed)}{advice}.",
     )
 
 
@@ -77,15 +79,15 @@ def _too_slow(facts: DataFacts, asked: Asked, fitting: Sequence[Option]) -> Budg
 
 
 def _nearest(facts: DataFacts, asked: Asked, allowed: Limits, speed: float) -> str:
-    """Return one or two plans that fit where B and R were asked for, or what else helps."""
+    """Return one or two plans that fit where B and R were asked for, if there are any."""
     if not asked.shaped:
-        return "allow more memory"
+        return ""
     free = replace(asked, n_buckets=None, n_repetitions=None, exact=False)
     fitting = [c.option for c in candidates(facts, free, allowed, speed) if c.option.fits]
     if not fitting:
-        return "allow more memory"
+        return ""
     same = [o for o in fitting if o.n_buckets == asked.n_buckets]
     picked = [min(fitting, key=lambda o: o.loss)]
     picked += [max(same, key=lambda o: (o.n_repetitions, o.max_pairs))] if same else []
     texts = {f"{facts.shape_of(o)} ({size_text(o.projected_bytes)})": None for o in picked}
-    return f"these fit: {', '.join(texts)}"
+    return f"these fit: {', '.join(texts)}; or "

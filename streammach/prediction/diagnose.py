@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import CANDIDATES, PLACES, hits, log_probabilities
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
+from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.spec import Ranker
 
@@ -130,6 +132,7 @@ def diagnose(
     *,
     rows: int = ROWS,
     threads: int | None = None,
+    memory: str | int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Diagnosis:
     """Return where a model is right, on the first rows of a store or a labelled text.
@@ -144,6 +147,8 @@ def diagnose(
         The most rows used.
     threads : int, optional
         Threads that compute; all cores otherwise.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what the model needs.
     progress : callable, optional
         Called with (stage, done, total).
 
@@ -152,21 +157,32 @@ def diagnose(
     UsageError, DataError, StoreError, DiskError
         If the input cannot be read or holds no rows.
     """
-    blocks = list(_first_rows(model, Path(path), rows))
-    n = sum(block.n_rows for block in blocks)
+    tell = progress or (lambda stage, done, total: None)
+    # Room for all of it at once: what is kept among what is given back again and again would keep
+    # the memory of the process in pieces.
+    most = min(PLACES[-1], model.spec.n_classes)
+    best, raw_best = np.empty((rows, most), np.int64), np.empty(rows, np.int64)
+    before, after = np.empty(rows), np.empty(rows)
+    labels, n = np.empty(rows, np.int32), 0
+    with Predictor(model, threads=threads, memory=memory) as predictor:
+        room = predictor.room("report", path, CANDIDATES)
+        for block in _first_rows(model, Path(path), room, rows):
+            some = slice(n, n + block.n_rows)
+            best[some], raw_best[some], before[some], after[some] = _ranked(predictor, block)
+            labels[some] = block.labels
+            n = some.stop
+            tell("rank", n, rows)
     if not n:
         raise DataError("it holds no rows", path=clean(path, 300))
-    labels = np.concatenate([block.labels for block in blocks])
-    tell = progress or (lambda stage, done, total: None)
-    with Predictor(model, threads=threads) as predictor:
-        ranked = []
-        for block in blocks:
-            ranked.append(_ranked(predictor, block))
-            tell("rank", sum(len(part[0]) for part in ranked), n)
-    best, raw_best, before, after = (np.concatenate(parts) for parts in zip(*ranked, strict=True))
+    best, raw_best, labels = best[:n], raw_best[:n], labels[:n]
+    before, after = before[:n], after[:n]
+    room.done()
     known = labels >= 0
     right = (raw_best == labels)[known]
-    depths = _depths(model, list(_cut(blocks, DEPTH_ROWS)), threads, tell)
+    depths = _depths(
+        model, lambda: _first_rows(model, Path(path), room, DEPTH_ROWS), min(n, DEPTH_ROWS),
+        {"threads": threads, "memory": memory}, tell,
+    )  # fmt: skip
     return Diagnosis(
         str(path), n, int((labels < 0).sum()), hits(best, labels, 1) / n, hits(best, labels, 5) / n,
         model.estimator, reliability(before[known], right), reliability(after[known], right),
@@ -174,13 +190,9 @@ def diagnose(
     )  # fmt: skip
 
 
-def _first_rows(model: Model, path: Path, rows: int) -> Iterator[RowBlock]:
-    yield from _cut(rows_of(path, model, Seen()), rows)
-
-
-def _cut(blocks: Iterator[RowBlock] | list[RowBlock], rows: int) -> Iterator[RowBlock]:
-    """Yield blocks up to so many rows in all."""
-    for block in blocks:
+def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[RowBlock]:
+    """Yield an input's first rows; they are not held but read again where they are used again."""
+    for block in rows_of(path, model, Seen(), room):
         part = block if block.n_rows <= rows else block.part(0, rows)
         rows -= part.n_rows
         yield part
@@ -277,19 +289,19 @@ def deciles(
 
 def _depths(
     model: Model,
-    blocks: list[RowBlock],
-    threads: int | None,
+    blocks: Callable[[], Iterator[RowBlock]],
+    n: int,
+    means: dict[str, Any],
     tell: Callable[[str, int, int], None],
 ) -> tuple[Depth, ...]:
     total = model.spec.n_repetitions
     if total == 1:
         return ()
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total]
-    n = sum(block.n_rows for block in blocks)
     found = []
     for i, n_repetitions in enumerate(counts, 1):
-        with Predictor(_first(model, n_repetitions), threads=threads) as predictor:
-            found.append(Depth(n_repetitions, _p_at_1(predictor, blocks)))
+        with Predictor(_first(model, n_repetitions), **means) as predictor:
+            found.append(Depth(n_repetitions, _p_at_1(predictor, blocks(), n)))
         tell("repetitions", i * n, len(counts) * n)
     return tuple(found)
 
@@ -305,13 +317,12 @@ def _first(model: Model, n_repetitions: int) -> Model:
     return replace(small, counts=model.counts, hashed_weight=weight)
 
 
-def _p_at_1(predictor: Predictor, blocks: list[RowBlock]) -> dict[str, float]:
+def _p_at_1(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[str, float]:
     names: tuple[Ranker, ...] = ESTIMATORS
     if predictor.model.counts is not None:
         names = ("blend", *ESTIMATORS)
-    n = sum(block.n_rows for block in blocks)
-    right = {
-        name: sum(hits(predictor.topk_ids(b, 1, name)[0], b.labels, 1) for b in blocks)
-        for name in names
-    }
+    right = dict.fromkeys(names, 0)
+    for block in blocks:
+        for name in names:
+            right[name] += hits(predictor.topk_ids(block, 1, name)[0], block.labels, 1)
     return {name: count / n for name, count in right.items()}

@@ -185,12 +185,15 @@ def evaluate(
     ------
     UsageError, DataError, StoreError, DiskError
         If the input cannot be read or holds no rows.
+    BudgetError
+        If it does not fit the predictor's memory.
     """
     began = time.monotonic()
     seen = Seen()
     counts = dict.fromkeys(PLACES, 0)
     loss, majority = 0.0, 0
-    for block in rows_of(Path(path), predictor.model, seen, options):
+    room = predictor.room("evaluate", path, CANDIDATES, options)
+    for block in rows_of(Path(path), predictor.model, seen, room, options):
         found, loss_sum = _block_figures(predictor, block)
         for place in PLACES:
             counts[place] += found[place]
@@ -200,6 +203,7 @@ def evaluate(
             progress("evaluate", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
+    room.done()
     known = seen.rows - seen.unseen_labels
     return Evaluation(
         n_rows=seen.rows,

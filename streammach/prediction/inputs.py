@@ -17,13 +17,12 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.model.model import Model
+from streammach.prediction.order import Order
+from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import ids_of_features
 from streammach.rows.finish import finished
 from streammach.rows.vocabulary import Vocabulary
-
-READ_VALUES = 1 << 20
-READ_ROWS = 1 << 14
 
 
 @dataclass
@@ -50,8 +49,8 @@ def is_store(path: Path) -> bool:
     return path.is_dir() and not is_matrix_folder(path)
 
 
-def source_order(path: Path) -> tuple[int, int] | None:
-    """Return a store's rows and the largest number that one of them can have.
+def source_order(path: Path) -> Order | None:
+    """Return in which order a store's rows were.
 
     None where rows come in the order of their numbers: from all files, and from stores of a format
     that does not know it, of which it is said.
@@ -66,13 +65,15 @@ def source_order(path: Path) -> tuple[int, int] | None:
                 stacklevel=2,
             )
             return None
-        return dataset.n_rows, max(dataset.root.source_rows - 1, 0)
+        last = max(dataset.root.source_rows - 1, 0)
+        return Order(dataset.n_rows, last, dataset.tag_bytes)
 
 
 def rows_of(
     path: Path,
     model: Model,
     seen: Seen,
+    room: Room,
     options: SourceOptions = GUESSED,
     *,
     label_needed: bool = True,
@@ -87,6 +88,8 @@ def rows_of(
         Its labels and features give the ids; a class that it does not know is -1.
     seen : Seen
         Counts what is met.
+    room : Room
+        How much of the input is held at a time.
     options : SourceOptions
         How a file is read.
     label_needed : bool
@@ -103,16 +106,16 @@ def rows_of(
     if not piped and is_store(path):
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        blocks = _store_rows(path, model, seen)
+        blocks = _store_rows(path, model, seen, room)
     else:
-        blocks = _file_rows(path, model, seen, options, label_needed)
+        blocks = _file_rows(path, model, seen, room, options, label_needed)
     for block in blocks:
         seen.rows += block.n_rows
         seen.unseen_labels += int((block.labels < 0).sum())
         yield block
 
 
-def _store_rows(path: Path, model: Model, seen: Seen) -> Iterator[RowBlock]:
+def _store_rows(path: Path, model: Model, seen: Seen, room: Room) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
         features = labels = None
         if dataset.digest != model.store:
@@ -121,9 +124,7 @@ def _store_rows(path: Path, model: Model, seen: Seen) -> Iterator[RowBlock]:
             )
             labels = model.labels.ids_of(dataset.labels)
         same = features is None or np.array_equal(features, np.arange(len(features)))
-        step = min(max(1, READ_VALUES * dataset.n_rows // dataset.nnz), READ_ROWS)
-        for start in range(0, dataset.n_rows, step):
-            stop = min(start + step, dataset.n_rows)
+        for start, stop in _ranges(dataset, room):
             block = dataset.rows(start, stop)
             done = finished(block, None if same else features, labels)
             seen.unknown_values += block.nnz - done.nnz
@@ -131,8 +132,19 @@ def _store_rows(path: Path, model: Model, seen: Seen) -> Iterator[RowBlock]:
             yield replace(done, numbers=numbers, tags=tags)
 
 
+def _ranges(dataset: Dataset, room: Room) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that may be held."""
+    start = 0
+    while start < dataset.n_rows:
+        stop = min(start + room.rows, dataset.n_rows)
+        ends = dataset.pointers(start, stop)
+        for rows in room.ranges(ends - ends[0]):
+            yield start + rows.start, start + rows.stop
+        start = stop
+
+
 def _file_rows(
-    path: Path, model: Model, seen: Seen, options: SourceOptions, label_needed: bool
+    path: Path, model: Model, seen: Seen, room: Room, options: SourceOptions, label_needed: bool
 ) -> Iterator[RowBlock]:
     vocabulary = Vocabulary(
         model.labels, model.features, add_labels=False, add_features=False, columns=model.columns
@@ -140,5 +152,6 @@ def _file_rows(
     bad_rows = BadRows()
     source = open_source(path, options)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
-        yield finished(block)
+        for part in room.cut(block):
+            yield finished(part)
     seen.unknown_values += bad_rows.unknown_values

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from streammach.files.reading import check_free, disk_error
 from streammach.rows.texts import Texts
 
 GIVEN_ROWS = 1 << 14  # that are yielded at a time
+PLACE_BYTES = 16  # of a row's place, while rows are sorted
+TAG_COPIES = 2  # of a tag, at most
 SPREAD = 1.5  # parts are ranges of numbers, of which some hold fewer rows than others
 
 
@@ -41,13 +43,21 @@ class Predictions:
     tags: Texts | None = None
 
 
+class Order(NamedTuple):
+    """How a store's rows were numbered: how many there are, the largest number, bytes of tags."""
+
+    n_rows: int
+    last: int
+    tag_bytes: int
+
+
 def record_type(k: int) -> np.dtype[Any]:
     """Return how a row's predictions are held while they are brought into order."""
     return np.dtype([("row", "i8"), ("tag", "i4"), ("ids", "i4", (k,)), ("scores", "f4", (k,))])
 
 
 def in_source_order(
-    parts: Iterable[Predictions], n_rows: int, last: int, k: int, room: int
+    parts: Iterable[Predictions], order: Order, k: int, room: int
 ) -> Iterator[Predictions]:
     """Yield predictions by rising number of their rows, in bounded memory.
 
@@ -58,33 +68,33 @@ def in_source_order(
     ----------
     parts : iterable of Predictions
         In any order.
-    n_rows : int
-        How many rows there are in all.
-    last : int
-        The largest number that a row can have.
+    order : Order
+        How many rows there are, and how they are numbered.
     k : int
         Classes a row.
     room : int
-        Bytes that rows may take at once, tags aside.
+        Bytes that rows may take at once, while they are sorted.
 
     Raises
     ------
     DiskError
         If they cannot be put aside.
     """
-    n_ranges = -(-int(SPREAD * n_rows * record_type(k).itemsize) // room)
+    held = order.n_rows * (record_type(k).itemsize + PLACE_BYTES)
+    held += TAG_COPIES * order.tag_bytes
+    n_ranges = -(-int(SPREAD * held) // room)
     if n_ranges <= 1:
-        whole = _Range(k)
+        whole = _Range(k, room=order.n_rows)
         for part in parts:
             whole.add(part, np.arange(len(part.rows)))
         yield from whole.sorted()
         return
-    width = last // n_ranges + 1
+    width = order.last // n_ranges + 1
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         make_folder(folder)
-        check_free(folder, n_rows * record_type(k).itemsize, "bringing rows into order")
-        ranges = [_Range(k, folder / str(i)) for i in range(n_ranges)]
+        check_free(folder, order.n_rows * record_type(k).itemsize, "bringing rows into order")
+        ranges = [_Range(k, path=folder / str(i)) for i in range(n_ranges)]
         for part in parts:
             place = part.rows // width
             for i in np.unique(place).tolist():
@@ -94,12 +104,13 @@ def in_source_order(
 
 
 class _Range:
-    """Predictions of a range of numbers, in memory or in files."""
+    """Predictions of a range of numbers: so many rows in memory, or any number in files."""
 
-    def __init__(self, k: int, path: Path | None = None) -> None:
+    def __init__(self, k: int, *, room: int = 0, path: Path | None = None) -> None:
         self._type, self._path = record_type(k), path
-        self._records: list[NDArray[Any]] = []
-        self._tags: list[bytes] = []
+        self._records = np.empty(room, self._type)
+        self._n = 0
+        self._tags = bytearray()
         self._tagged = False
 
     def add(self, part: Predictions, chosen: NDArray[np.int64]) -> None:
@@ -113,8 +124,9 @@ class _Range:
             records["tag"], data = np.diff(tags.offsets), tags.data.tobytes()
             self._tagged = True
         if self._path is None:
-            self._records.append(records)
-            self._tags.append(data)
+            self._records[self._n : self._n + len(records)] = records
+            self._n += len(records)
+            self._tags += data
             return
         for suffix, content in (("", records.tobytes()), (".tags", data)):
             self._append(self._path.with_name(self._path.name + suffix), content)
@@ -136,10 +148,9 @@ class _Range:
                 None if tags is None else tags.take(chosen),
             )  # fmt: skip
 
-    def _all(self) -> tuple[NDArray[Any], bytes]:
+    def _all(self) -> tuple[NDArray[Any], bytes | bytearray]:
         if self._path is None:
-            nothing = np.empty(0, self._type)
-            return np.concatenate([nothing, *self._records]), b"".join(self._tags)
+            return self._records[: self._n], self._tags
         try:
             names = (self._path, self._path.with_name(f"{self._path.name}.tags"))
             content = [name.read_bytes() if name.exists() else b"" for name in names]

@@ -123,8 +123,12 @@ def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination
     ------
     UsageError
         If nothing may be written there.
+    DiskError
+        If it is standard output, and that is closed.
     """
     if path is None or (is_stream(path) and str(path) in ("-", "/dev/stdout")):
+        if sys.stdout is None:
+            raise DiskError("it is closed", path="standard output", hint="Name a file with --out.")
         return None
     return path if is_stream(path) else Destination(path, TABLE, force=force, inputs=inputs)
 

@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 from streammach.backends.base import open_to_predict
 from streammach.counts.scores import CountScorer, CountWeights
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import UsageError, clean
-from streammach.machine import cores
+from streammach.errors import DataError, UsageError, clean
+from streammach.machine import budget, cores
+from streammach.model.held import held_by
 from streammach.model.model import Model
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
+from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.spec import Estimator, Ranker
 
 ESTIMATORS: tuple[Estimator, ...] = ("logsum", "mean", "median", "min")
 RANKERS: tuple[Ranker, ...] = ("blend", *ESTIMATORS)
-ORDER_BYTES = 64 << 20  # of predictions that are held while they are brought into order
 
 
 class Predictor:
@@ -42,6 +44,8 @@ class Predictor:
         ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
         Threads that compute; all cores otherwise.
+    memory : str or int, optional
+        Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
 
     Raises
     ------
@@ -50,7 +54,7 @@ class Predictor:
     DeviceError
         If the device cannot be used.
     BudgetError
-        If the model does not fit the memory of a device that was asked for.
+        If the model does not fit the memory, or that of a device that was asked for.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Predictor:
         estimator: str | None = None,
         device: str = "auto",
         threads: int | None = None,
+        memory: str | int | None = None,
     ) -> None:
         if estimator is not None and estimator not in RANKERS:
             known = ", ".join(RANKERS)
@@ -74,11 +79,12 @@ class Predictor:
         if model.counts is not None:
             weights = CountWeights(**model.counts, hashed=model.hashed_weight)
             self._scorer = CountScorer(weights, threads or cores())
-        self._backend = open_to_predict(
+        self._threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
+        self._device, self._backend = open_to_predict(
             device,
             model.spec,
             dense=model.dense,
-            threads=threads or cores(),
+            threads=self._threads,
             weights=model.hashed,
         )
         self._matrices = MatrixRows(model.features, model.columns)
@@ -118,18 +124,72 @@ class Predictor:
             If columns cannot be told apart, or a value is not finite.
         """
         block = rows if isinstance(rows, RowBlock) else self._matrices.block(rows, columns)
-        ids, scores = self.topk_ids(block, k)
+        k = min(k, self.model.spec.n_classes)
+        ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
+        for some in self.room("rows", None, k).ranges(block.indptr):
+            part = block.part(some.start, some.stop)
+            ids[some], scores[some] = self.topk_ids(part, k)
         return self.labels(ids), scores
+
+    def room(
+        self,
+        task: Task,
+        path: str | os.PathLike[str] | None,
+        k: int,
+        options: SourceOptions = GUESSED,
+    ) -> Room:
+        """Return how much of an input is held at a time, and what all comes to.
+
+        Parameters
+        ----------
+        task : str
+            ``evaluate``, ``predict``, ``report``, or ``rows`` for those in memory.
+        path : path-like or None
+            The input.
+        k : int
+            Best classes of a row.
+        options : SourceOptions, optional
+            How a file is read.
+
+        Raises
+        ------
+        BudgetError
+            If the least of it does not fit.
+        UsageError, DataError, StoreError, DiskError
+            If the input cannot be opened.
+        """
+        given = None if path is None else Input.of(path, self._held, options)
+        return room_for(
+            self._held, task, given, k, device=self._device, threads=self._threads,
+            budget=self._budget,
+        )  # fmt: skip
 
     def topk_ids(
         self, block: RowBlock, k: int, estimator: Ranker | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best class ids of each row and their scores: (n, k) each."""
+        """Return the k best class ids of each row and their scores: (n, k) each.
+
+        Raises
+        ------
+        DataError
+            If the scores of a row are no numbers.
+        """
         name, transform = estimator or self.estimator, self.model.training.transform
         if name == "blend":
             assert self._scorer is not None
-            return by_counts(self._backend, self._scorer, transform)(block, k)
-        return by_hashes(self._backend, name, transform)(block, k)
+            ids, scores = by_counts(self._backend, self._scorer, transform)(block, k)
+        else:
+            ids, scores = by_hashes(self._backend, name, transform)(block, k)
+        # Weights and values that are finite may have sums that are not: no class is the best then.
+        wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
+        if len(wrong):
+            row = int(wrong[0]) if block.numbers is None else int(block.numbers[wrong[0]])
+            raise DataError(
+                f"the scores of row {row:,} (counted from 0) are no numbers: its values or the "
+                "model's weights are too large",
+                hint="Scale the values as they were for the training.",
+            )
+        return ids, scores
 
     def stream(
         self,
@@ -161,15 +221,17 @@ class Predictor:
             If the input cannot be read.
         """
         place, k = Path(path), min(k, self.model.spec.n_classes)
-        found = self._predicted(place, k, options, seen or Seen())
+        room = self.room("predict", place, k, options)
+        found = self._predicted(place, k, options, seen or Seen(), room)
         order = source_order(place)
-        yield from found if order is None else in_source_order(found, *order, k, ORDER_BYTES)
+        yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
+        room.done()
 
     def _predicted(
-        self, path: Path, k: int, options: SourceOptions, seen: Seen
+        self, path: Path, k: int, options: SourceOptions, seen: Seen, room: Room
     ) -> Iterator[Predictions]:
         """Yield the best classes of rows as they lie in the input."""
-        for block in rows_of(path, self.model, seen, options, label_needed=False):
+        for block in rows_of(path, self.model, seen, room, options, label_needed=False):
             assert block.numbers is not None
             yield Predictions(block.numbers, *self.topk_ids(block, k), block.tags)
 

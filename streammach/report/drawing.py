@@ -45,6 +45,7 @@ SETTINGS = {
 }
 STEPS = (1.0, 2.0, 5.0)
 FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+NAMESPACE = "http://www.w3.org/2000/svg"
 MISSING = "plots need matplotlib"
 HOW_TO_INSTALL = 'pip install "streammach[report]"'
 
@@ -125,6 +126,17 @@ def _inline(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r'href="#', f'href="#{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
+
+
+def as_file(svg: str) -> str:
+    """Return a figure of a page as a document of its own: with the namespace that files need.
+
+    Parameters
+    ----------
+    svg : str
+        What :func:`drawn` returned.
+    """
+    return svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1) + "\n"
 
 
 def plain_log(axis: Any, low: float, high: float, unit: float = 1.0) -> None:

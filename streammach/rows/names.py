@@ -181,6 +181,12 @@ def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
     return new
 
 
+def table_bytes(n_names: int, n_bytes: int) -> int:
+    """Return the bytes of a table that finds so many names of so many bytes, once filled."""
+    capacity = _power_of_two(2 * n_names + 2)
+    return capacity * (32 + 8) + 2 * n_bytes
+
+
 @dataclass(frozen=True)
 class Names:
     """An immutable list of names by id.

@@ -8,11 +8,21 @@ from numpy.typing import NDArray
 
 def splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the splitmix64 hash of each number: uint64 (n,) in and out."""
+    z = x.copy()
+    _mix(z)
+    return z
+
+
+def _mix(z: NDArray[np.uint64]) -> None:
+    """Replace numbers by their hashes: one more array of their size is taken."""
     with np.errstate(over="ignore"):
-        z = x + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+        z += np.uint64(0x9E3779B97F4A7C15)
+        shifted = z >> np.uint64(30)
+        z ^= shifted
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        z ^= np.right_shift(z, np.uint64(27), out=shifted)
+        z *= np.uint64(0x94D049BB133111EB)
+        z ^= np.right_shift(z, np.uint64(31), out=shifted)
 
 
 def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
@@ -31,7 +41,13 @@ def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
     state = np.zeros(1, np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:
-            state = splitmix(state + np.asarray(part).astype(np.uint64))
+            mixed = np.array(part, np.uint64, ndmin=1)
+            if len(mixed) == len(state) or len(state) == 1:
+                mixed += state
+            else:
+                mixed = state + mixed
+            _mix(mixed)
+            state = mixed
     return state
 
 

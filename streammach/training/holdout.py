@@ -74,8 +74,7 @@ def hold_out(
     StoreError, DiskError
         If a store cannot be read.
     """
-    if validation is not None and by is not None:
-        raise UsageError("--validation and --hold-out-by exclude one another")
+    _check_one(validation, by)
     if validation is not None:
         return _from_store(dataset, plan, validation)
     mask = np.zeros(dataset.n_rows, bool)
@@ -92,6 +91,33 @@ def hold_out(
     if groups is not None:
         rows = chosen_rows(rows, np.argsort(groups[numbers], kind="stable"))
     return HeldOut(rows, mask, origin)
+
+
+def check_held_out(validation: str | os.PathLike[str] | None, by: str | None) -> None:
+    """Refuse held-out rows that cannot be had, before anything is written.
+
+    Parameters
+    ----------
+    validation : path-like, optional
+        A store.
+    by : str, optional
+        A namespace.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or there is no such store.
+    StoreError, DiskError
+        If the store cannot be read.
+    """
+    _check_one(validation, by)
+    if validation is not None:
+        Dataset.open(validation).close()
+
+
+def _check_one(validation: str | os.PathLike[str] | None, by: str | None) -> None:
+    if validation is not None and by is not None:
+        raise UsageError("--validation and --hold-out-by exclude one another")
 
 
 def _from_store(dataset: Dataset, plan: Plan, path: str | os.PathLike[str]) -> HeldOut:

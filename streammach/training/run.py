@@ -131,10 +131,15 @@ class Run:
 
         Raises
         ------
+        UsageError
+            If nothing has this name.
         MismatchError
             If it is no folder of a finished run.
         """
         folder = Path(path)
+        if not os.path.lexists(folder):
+            hint = "Make one with: streammach train"
+            raise UsageError("there is no such run", path=clean(folder, 300), hint=hint)
         try:
             plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
             settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)

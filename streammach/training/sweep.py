@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
 from streammach.figures import Reached
@@ -257,8 +258,8 @@ def _asked(
             with Dataset.open(test) as rows:
                 test_digest = rows.digest
     options = {**msgspec.to_builtins(training), "counts": counts, "seed": seed}
-    name = None if test is None else os.fspath(test)
-    return Sweep(os.fspath(store), data.digest, data.n_classes, memory, options, name, test_digest)
+    name = None if test is None else name_of(test)
+    return Sweep(name_of(store), data.digest, data.n_classes, memory, options, name, test_digest)
 
 
 def _before(folder: Path, asked: Sweep) -> Sweep:

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from streammach.backends.base import Backend, open_backend
+from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, Interrupted, MismatchError, UsageError, clean
 from streammach.figures import EpochFigures
 from streammach.files.folders import make_folder
 from streammach.files.locks import locked
-from streammach.files.reading import check_free, read_small, sha256
+from streammach.files.reading import check_free, disk_error, read_small, sha256
 from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
@@ -29,7 +30,7 @@ from streammach.prediction.ranking import by_hashes
 from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
-from streammach.training.holdout import HeldOut, hold_out
+from streammach.training.holdout import HeldOut, check_held_out, hold_out
 from streammach.training.loop import Feed, Start, check_loss, open_reader, train_epoch
 from streammach.training.record import LOG, Pulse, held_bytes
 from streammach.training.run import (
@@ -172,6 +173,8 @@ class Trainer:
             raise MismatchError(
                 "the plan was made for another store", path=clean(dataset.path, 300)
             )
+        if not (resume and (folder / RESULT).exists()):
+            check_held_out(validation, hold_out_by)
         begun(folder, resume=resume)
         request = self._request(validation, hold_out_by)
         check_request(folder, request)
@@ -201,7 +204,7 @@ class Trainer:
             plan.facts.digest, plan.model, plan.batch_nnz, plan.pool_blocks, plan.dense,
             plan.validation_rows, plan.validation_nnz, plan.max_pairs,
             plan.closed_form, plan.whitened, plan.weights, self._spec, self._transform,
-            self._rate, self._losses, str(validation), by,
+            self._rate, self._losses, name_of(str(validation)), by,
         ]  # fmt: skip
         return sha256([msgspec.json.encode(decided)])
 
@@ -472,8 +475,17 @@ class _Session:
     def _log(self, event: str, **facts: Any) -> None:
         """Append a line to the run's log."""
         line = {"t": round(time.monotonic() - self._began, 3), "event": event, **facts}
-        with open(self._folder / LOG, "a", encoding="utf-8") as log:
-            log.write(json.dumps(line) + "\n")
+        path = self._folder / LOG
+        try:
+            with open(path, "a", encoding="utf-8", opener=_no_link) as log:
+                log.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file that is no link."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:

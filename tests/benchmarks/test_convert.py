@@ -22,8 +22,9 @@ def test_the_svmlight_text_holds_the_same_rows(tiny):
 
 
 def test_all_chunks_are_decoded(tiny, monkeypatch):
-    monkeypatch.setattr("streammach.data.store.arrays.CHUNK", 64)
-    monkeypatch.setattr("streammach.data.store.arrays.SHARD_CHUNKS", 4)
+    for module in ("arrays", "opening", "writer"):
+        monkeypatch.setattr(f"streammach.data.store.{module}.CHUNK", 64)
+        monkeypatch.setattr(f"streammach.data.store.{module}.SHARD_CHUNKS", 4)
     monkeypatch.setattr("streammach.data.store.arrays.INDEX_BYTES", 16 * 4 + 4)
     for name, value in (("CHUNK", 64), ("SHARD_CHUNKS", 4), ("INDEX_BYTES", 68)):
         monkeypatch.setattr(bench, name, value)

@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_refused(tiny):
             tiny.folder / "train.zarr", tiny.folder / "run", options(tiny, memory="1MB"),
             n_buckets=8, n_repetitions=2,
         )  # fmt: skip
-    with pytest.raises(UsageError, match="--grid"):
+    with pytest.raises(UsageError, match="grid"):
         grid.parse("8x25,32")
 
 

@@ -372,6 +372,6 @@ def test_shrink_replaces_nothing_but_models(job, capsys):
     assert run(capsys, "info", job / "run")[0] == 0
     assert run(capsys, "verify", job / "train.zarr", "--deep")[0] == 0
     code, _, err = run(
-        capsys, "shrink", job / "run", "--out", job / "x", "--memory", "1KB", "--pairs", 5
+        capsys, "shrink", job / "run", "--out", job / "x", "--size", "1KB", "--pairs", 5
     )
     assert (code, "smallest model" in one_line(err), (job / "x").exists()) == (6, True, False)

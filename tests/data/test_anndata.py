@@ -28,6 +28,7 @@ from streammach.data.zarr_arrays import ZarrArray
 from streammach.data.zarr_metadata import read_node
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.room import Room
 from tests.data.test_matrix_sources import LABELS, X, stored, wanted
 
 NAMES = ["TP53", "a^b", "ä", "7"]
@@ -250,9 +251,9 @@ def test_labels_are_guessed_only_where_one_column_can_be_meant(tmp_path):
     with zarr.config.set(PLAIN):
         categorical(root["obs"], "batch", CELLS)
     root["obs"].attrs["column-order"] = ["share", "total", "cell", "batch"]
-    with pytest.raises(UsageError, match=r"labels may be obs/cell, obs/batch.*--y-path"):
+    with pytest.raises(UsageError, match=r"labels may be obs/cell, obs/batch.*y_path"):
         convert(path, tmp_path / "p")
-    with pytest.raises(UsageError, match=r"no 'obs/z': --y-path.*It has: obs/total, obs/cell"):
+    with pytest.raises(UsageError, match=r"no 'obs/z': y_path.*It has: obs/total, obs/cell"):
         convert(path, tmp_path / "p", y_path="obs/z")
     with pytest.raises(DataError, match=r"row 0 .*label '0.25' is not a whole number|row 1"):
         convert(path, tmp_path / "p", y_path="obs/share")
@@ -461,9 +462,9 @@ def test_stores_and_other_folders_are_refused_in_one_line(tiny, tmp_path):
     with pytest.raises(UsageError, match="it is no folder"):
         convert(tiny.text("r.vw", ["a | x"]), tmp_path / "o.zarr", format="anndata")
     path = made(tmp_path / "a", X)
-    with pytest.raises(UsageError, match="it is a folder: --format vw"):
+    with pytest.raises(UsageError, match="it is a folder: format vw"):
         convert(path, tmp_path / "o.zarr", format="vw")
-    with pytest.raises(UsageError, match=r"no matrix 'layers/z': --x-path"):
+    with pytest.raises(UsageError, match=r"no matrix 'layers/z': x_path"):
         convert(path, tmp_path / "o.zarr", x_path="layers/z")
     with pytest.raises(DataError, match=r"'\.\./a' is no path inside it"):
         convert(path, tmp_path / "o.zarr", x_path="../a")
@@ -477,6 +478,6 @@ def test_the_rows_of_a_folder_are_predicted(tmp_path):
         model = SimpleNamespace(labels=data.labels, features=data.features, store="other",
                                 columns=data.columns)  # fmt: skip
         for source in (path, tmp_path / "o"):
-            seen = Seen()
-            rows = [block.nnz for block in rows_of(source, model, seen)]
+            seen, room = Seen(), Room(rows=2, values=3, sorted_bytes=0, lines=())
+            rows = [block.nnz for block in rows_of(source, model, seen, room)]
             assert (sum(rows), seen.rows, seen.unseen_labels, seen.unknown_values) == (7, 5, 0, 0)

@@ -188,7 +188,7 @@ def test_a_failed_conversion_leaves_the_old_store_as_it_was(tiny):
 def test_an_existing_store_is_replaced_only_by_force(tiny):
     path = tiny.store()
     source = tiny.text("r.vw", ["a |w x", "b |w y"])
-    with pytest.raises(UsageError, match="--force"):
+    with pytest.raises(UsageError, match="force=True"):
         convert(source, path)
     assert convert(source, path, force=True).n_rows == 2
     with Dataset.open(path) as data:
@@ -219,7 +219,7 @@ def test_a_second_writer_is_refused(tiny):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"on_bad_row": "ignore"}, "--on-bad-row"), ({"seed": -1}, "--seed"),
+        ({"on_bad_row": "ignore"}, "on_bad_row"), ({"seed": -1}, "seed"),
         ({"format": "csv"}, "'csv' is not a format"),
         ({"like": "nowhere"}, "there is no such store"),
     ],

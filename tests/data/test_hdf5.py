@@ -53,9 +53,9 @@ def test_paths_and_labels_of_strings(tmp_path):
     with h5py.File(path, "w") as file:
         file["in/deep"], file["other"] = X, 2 * X
         file["in/who"], file["in/how"] = names, LABELS
-    with pytest.raises(UsageError, match=r"rows may be in/deep, other.*--x-path"):
+    with pytest.raises(UsageError, match=r"rows may be in/deep, other.*x_path"):
         convert(path, tmp_path / "o")
-    with pytest.raises(UsageError, match=r"labels may be in/how, in/who.*--y-path"):
+    with pytest.raises(UsageError, match=r"labels may be in/how, in/who.*y_path"):
         convert(path, tmp_path / "o", x_path="/in/deep")
     with pytest.raises(UsageError, match=r"no matrix 'z'.*It has: in/deep, other"):
         convert(path, tmp_path / "o", x_path="z")

@@ -312,14 +312,14 @@ def test_bad_rows_are_skipped_and_counted(tmp_path):
 
 def test_labels_that_cannot_be_guessed_are_asked_for(tmp_path):
     np.save(tmp_path / "data.npy", X)
-    with pytest.raises(DataError, match=r"no labels.*--labels"):
+    with pytest.raises(DataError, match=r"no labels.*labels"):
         convert(tmp_path / "data.npy", tmp_path / "o")
     for name in ("X", "y", "Y"):
         np.save(tmp_path / f"{name}.npy", X if name == "X" else LABELS)
-    with pytest.raises(UsageError, match=r"y.npy or Y.npy.*--labels"):
+    with pytest.raises(UsageError, match=r"y.npy or Y.npy.*labels"):
         convert(tmp_path / "X.npy", tmp_path / "o")
     both = save_npz(tmp_path / "a.npz", X, y=LABELS, labels=LABELS[::-1])
-    with pytest.raises(UsageError, match=r"labels or y.*--y-path"):
+    with pytest.raises(UsageError, match=r"labels or y.*y_path"):
         convert(both, tmp_path / "o")
     check(tmp_path, both, y_path="y")
     with pytest.raises(UsageError, match="no member 'z'"):
@@ -328,7 +328,7 @@ def test_labels_that_cannot_be_guessed_are_asked_for(tmp_path):
 
 def test_options_of_matrices_are_refused_for_text(tiny):
     source = tiny.text("r.vw", ["a |w x"])
-    with pytest.raises(UsageError, match="hold their labels: --y-path"):
+    with pytest.raises(UsageError, match="hold their labels: y_path"):
         convert(source, tiny.folder / "o", y_path="y")
 
 

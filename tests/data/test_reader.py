@@ -7,6 +7,7 @@ import pytest
 
 from streammach.data.convert import convert
 from streammach.data.reader import Reader
+from streammach.data.row_order import ORDER_BYTES
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError
 
@@ -168,4 +169,4 @@ def test_the_stated_bytes_cover_those_allocated(numbered, pool_blocks):
     pools = sum(a.nbytes for pool in reader._pools for a in pool._arrays.values())
     slots = sum(a.nbytes for s in reader._slots for a in (*s._rows.values(), *s._features.values()))
     assert stated["batches"] == slots
-    assert pools <= stated["decoded rows"] <= pools + 8 * 5 * 1000
+    assert pools <= stated["decoded rows"] <= pools + ORDER_BYTES * 1000

@@ -12,7 +12,7 @@ from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.writer import StoreWriter
-from streammach.errors import StoreError, StreammachError
+from streammach.errors import StoreError, StreammachError, UsageError
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 
@@ -196,7 +196,7 @@ def test_a_store_that_says_something_else_is_refused(changes, message, tiny):
 
 
 def test_what_is_no_store_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="there is no such store"):
+    with pytest.raises(UsageError, match="there is no such store"):
         Dataset.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match=r"it has no zarr\.json"):

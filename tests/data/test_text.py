@@ -106,7 +106,7 @@ def random_line(r, form):
     for _ in range(r.randrange(1, 4)):
         space = r.choice(
             [b" ", b"w ", b"ns ", b"w:2 ", b"w:0.5 ", b"7 "]
-            + [b"w:x ", b"a^b "] * (r.random() < 0.1)
+            + [b"w:x ", b"a^b ", b"", b"w", b"w:2"] * (r.random() < 0.1)
         )
         names = [
             random_name(r) + (b":" + random_number(r) if r.random() < 0.3 else b"")

@@ -10,7 +10,8 @@ import pytest
 pytestmark = pytest.mark.faults
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["--kills", "4", "--points", "12", "--flips", "20", "--damages", "11", "--disk", "12"]
+KINDS = {"kills": 4, "points": 12, "flips": 20, "damages": 11, "disk": 12}
+SHORT = [*(f"--{name}={n}" for name, n in KINDS.items()), "--only", *KINDS]
 
 
 def run(*arguments):
@@ -22,9 +23,7 @@ def test_no_fault_loses_or_falsifies_a_row(tmp_path):
     done = run(*SHORT, "--folder", str(tmp_path), "--json", str(tmp_path / "faults.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     cases = json.loads((tmp_path / "faults.json").read_text())["cases"]
-    assert {name: case["trials"] for name, case in cases.items()} == {
-        "kills": 4, "points": 12, "flips": 20, "damages": 11, "disk": 12
-    }  # fmt: skip
+    assert {name: case["trials"] for name, case in cases.items()} == KINDS
     assert all(case["passed"] == case["trials"] for case in cases.values())
     assert cases["points"]["resumed"] > 0
     assert cases["disk"]["refused"] > 0

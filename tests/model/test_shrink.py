@@ -243,7 +243,7 @@ def test_a_dense_model_has_float_weights(large):
     dense = dataclasses.replace(large, dense=True, counts=None, estimator="logsum")
     found = shrink_to(dense, int(0.6 * dense.file_bytes()))
     assert found.stored == "float16"
-    with pytest.raises(UsageError, match="float32 or float16 weights: --weights int8"):
+    with pytest.raises(UsageError, match="float32 or float16 weights: weights int8"):
         shrink_to(dense, 10**6, Asked("int8"))
 
 
@@ -251,9 +251,9 @@ def test_what_cannot_be_kept_is_refused(model):
     whole, _ = model
     with pytest.raises(BudgetError, match="the smallest model that can be made has"):
         shrink_to(whole, 1000)
-    with pytest.raises(UsageError, match="the model has 5 repetitions: --repetitions 6"):
+    with pytest.raises(UsageError, match="the model has 5 repetitions: n_repetitions 6"):
         shrink(whole, Size("float32", 6, ALL))
-    with pytest.raises(UsageError, match="the model has 5 repetitions: --repetitions 0"):
+    with pytest.raises(UsageError, match="the model has 5 repetitions: n_repetitions 0"):
         shrink_to(whole, 10**6, Asked(n_repetitions=0))
     with pytest.raises(UsageError, match="float32 or float16 weights"):
         shrink(dataclasses.replace(whole, dense=True), Size("int8", R, ALL))
@@ -277,7 +277,7 @@ def test_rare_features_are_left_out(model, rng):
     for a, b in zip(topk(small, block), topk(whole, wide), strict=True):
         assert np.array_equal(a, b)
     assert frequent(whole, rows, 0).spec.n_features == D
-    with pytest.raises(UsageError, match="no feature occurs in 10 rows: --min-count 10"):
+    with pytest.raises(UsageError, match="no feature occurs in 10 rows: min_count 10"):
         frequent(whole, rows, 10)
 
 

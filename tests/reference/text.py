@@ -90,7 +90,10 @@ def vw(line):
     if not bar:
         raise BadLine("no bar")
     out = []
-    for part in rest.split(b"|"):
+    parts = rest.split(b"|")
+    for i, part in enumerate(parts):
+        if i + 1 < len(parts) and not BLANK.search(part):
+            raise BadLine("namespace")  # it touches the next bar, or there is none
         space, scale, found = b"", 1.0, tokens(part)
         if part and not BLANK.fullmatch(part[:1]):
             space, colon, text = found.pop(0).partition(b":")

@@ -96,7 +96,7 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
         return entering
 
     monkeypatch.setattr(StopSignals, "__enter__", entered)
-    with pytest.raises(Interrupted, match=r"the trained epochs are saved.*--resume"):
+    with pytest.raises(Interrupted, match=r"the trained epochs are saved.*resume=True"):
         sm.Trainer(narrow(data), callbacks=[Stop()], **FIXED).fit(data, tiny.folder / "run")
     monkeypatch.undo()
     steps = []

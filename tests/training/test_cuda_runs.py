@@ -242,7 +242,8 @@ def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeyp
     options = {"dense": False, "threads": 1, "weights": weights}
     with pytest.raises(BudgetError):
         open_to_predict("cuda", spec, **options)
-    backend = open_to_predict("auto", spec, **options)
+    device, backend = open_to_predict("auto", spec, **options)
+    assert device == "cpu"
     assert isinstance(backend, CpuBackend)
     backend.close()
 

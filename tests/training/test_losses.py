@@ -89,13 +89,13 @@ def test_sparse_rows_are_trained_jointly_only_when_asked(tiny):
 def test_what_cannot_be_trained_jointly_is_refused(data, plan):
     exact = sm.plan(data, exact=True, threads=1)
     assert couplings(exact, "auto") == ("apart",)
-    with pytest.raises(UsageError, match="no repetitions to join: --loss joint"):
+    with pytest.raises(UsageError, match="no repetitions to join: loss joint"):
         sm.Trainer(exact, loss="joint")
     waves = replace(plan, waves=2)
     assert couplings(waves, "auto") == ("apart",)
-    with pytest.raises(UsageError, match="2 waves: --loss joint"):
+    with pytest.raises(UsageError, match="2 waves: loss joint"):
         sm.Trainer(waves, loss="joint")
-    with pytest.raises(UsageError, match="'both' is not one of auto, apart, joint: --loss"):
+    with pytest.raises(UsageError, match="'both' is not one of auto, apart, joint: loss"):
         sm.Trainer(plan, loss="both")
 
 

@@ -115,7 +115,7 @@ def test_rate_and_transform_are_searched_once(store, no_exact_model, monkeypatch
 
 
 def test_what_cannot_be_piloted_is_said(store, no_exact_model, tiny):
-    with pytest.raises(UsageError, match="leave --buckets, --repetitions and --exact out"):
+    with pytest.raises(UsageError, match="leave n_buckets, n_repetitions and exact=True out"):
         pilot(store, 60, n_buckets=4, n_repetitions=4, **SMALL)
     with pytest.raises(UsageError, match=r"0\.1 s are too short: samples of 200 rows are .*"):
         pilot(store, 0.1, training=QUICK, **SMALL)

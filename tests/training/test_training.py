@@ -282,9 +282,9 @@ def test_a_second_process_is_refused(data, tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"transform": "sqrt"}, "--transform"), ({"epochs": 0}, "--epochs"),
-        ({"learning_rate": 0.0}, "--learning-rate"),
-        ({"label_smoothing": 1.0}, "--label-smoothing"),
+        ({"transform": "sqrt"}, "transform"), ({"epochs": 0}, "epochs"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(options, message, data):

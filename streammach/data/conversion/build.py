@@ -25,6 +25,7 @@ from streammach.data.store.dataset import MAX_BLOCK_ROWS
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import DataError, clean
 from streammach.files.reading import check_free
+from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import Names
 from streammach.rows.spellings import spelled_differently
@@ -52,10 +53,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Made:
-    """What a conversion made: the manifest's digest, and what the root document says."""
+    """What a conversion made: the manifest's digest, what the root says, the memory it had."""
 
     digest: str
     facts: dict[str, Any]
+    memory: int
 
 
 class Build:
@@ -75,7 +77,14 @@ class Build:
         self._sources = sources
         self._job = job
         self._settings = settings
-        self._memory = Memory.of(settings.memory, settings.n_threads)
+        self._kind = (
+            "convert", sorted({source.form for source in sources}), settings.like is not None,
+            settings.n_threads > 1,
+        )  # fmt: skip
+        self._memory = Memory.of(
+            settings.memory, [source.held() for source in sources], settings.n_threads,
+            compiler_bytes(*self._kind),
+        )  # fmt: skip
         self._known = Known.of(settings.like)
 
     @property
@@ -108,7 +117,7 @@ class Build:
             with ThreadPoolExecutor(given.n_threads, "convert") as pool:
                 intake = Intake(
                     self._sources, self._known.vocabulary(), bad_rows, self._job.runs, given.seed,
-                    self._memory.room, pool, given.n_threads,
+                    self._memory, pool, given.n_threads,
                 )  # fmt: skip
                 if resume:
                     intake.resume()
@@ -207,7 +216,9 @@ class Build:
                     "unseen_label_rows": int(labels.counts[known:].sum()),
                 },
             }  # fmt: skip
-            return Made(writer.finish(facts), facts)
+            digest = writer.finish(facts)
+            keep_compiled(*self._kind)
+            return Made(digest, facts, self._memory.n_bytes)
         finally:
             writer.release()
 
@@ -224,7 +235,7 @@ class Build:
         """Return a buffer for rows of runs, in the memory that is free now."""
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
         held = psutil.Process().memory_info().rss
-        free = min(self._memory.room(names), self._memory.n_bytes - held)
+        free = min(self._memory.room(names, names), self._memory.n_bytes - held)
         return RowBuffer(int(RUN_SHARE * free), wide=wide)
 
 

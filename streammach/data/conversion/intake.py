@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
+from streammach.data.conversion.job import Memory
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
@@ -23,15 +25,16 @@ from streammach.errors import DataError, StoreError, clean
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.rows.finish import merge_repeats
-from streammach.rows.names import Names
+from streammach.rows.names import Names, table_bytes
 from streammach.rows.order import keys
 from streammach.rows.shared import LocalNames, SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
 
-AHEAD = 3  # pieces that are read or parsed, for each thread
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
 UNLIMITED = 1 << 62
+KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
+MARGIN = 1.25  # of that estimate
 NAME_BYTES = 160  # for a name, while names are put into their order
 TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
@@ -104,8 +107,8 @@ class Intake:
         Where runs go; an interrupted conversion's runs there are gone on from.
     seed : int
         Decides the order of the rows.
-    room : callable
-        Returns how many bytes rows may take at present.
+    memory : Memory
+        Says how many bytes rows may take at present.
     pool : ThreadPoolExecutor
         Threads that parse and compress.
     n_threads : int
@@ -128,7 +131,7 @@ class Intake:
         bad_rows: BadRows,
         folder: Path,
         seed: int,
-        room: Callable[[int], int],
+        memory: Memory,
         pool: ThreadPoolExecutor,
         n_threads: int,
     ) -> None:
@@ -137,7 +140,7 @@ class Intake:
         self._bad_rows = bad_rows
         self._folder = folder
         self._seed = seed
-        self._room = room
+        self._memory = memory
         self._pool = pool
         self._n_threads = n_threads
         self._named = [vocabulary.n_labels, vocabulary.n_features]
@@ -146,6 +149,7 @@ class Intake:
         self._total = sum(source.n_bytes for source in sources)
         known = all(source.n_bytes for source in sources)
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
+        self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
         self.runs: list[Run] = []
         self.tally = Tally()
         self.rows = RowBuffer(0)
@@ -291,7 +295,8 @@ class Intake:
         tally, block = self.tally, done.part.block
         if not self.rows.wide and not fit_bytes(done.integers, done.largest):
             self.rows.widen()
-        room = min(self._room(self._other_bytes()), self._most)
+        others = self._other_bytes()
+        room = min(self._memory.room(others, self._in_the_end(done)), self._most)
         if self.rows.room_for(block) > min(room, self.rows.n_bytes):
             wide = self.rows.wide
             self.put_aside()
@@ -327,7 +332,7 @@ class Intake:
             If neither has names, and there are more or fewer: their places say nothing then.
         """
         tally, met = self.tally, source.columns
-        if met is None:
+        if met is None or not met.n_columns:
             tally.n_columns = 0
             return
         if tally.n_columns == -1:
@@ -347,12 +352,35 @@ class Intake:
         names = NAME_BYTES * (words.n_labels + words.n_features)
         return words.n_bytes + names + sum(local.n_bytes for local in self._names)
 
+    def _in_the_end(self, done: Read) -> int:
+        """Bytes that names will take, if new ones come as they came since half of what was read."""
+        words, share = self.vocabulary, self._share(done)
+        met = words.n_labels + words.n_features
+        self._met.append((share, met))
+        if share < KNOWN_SHARE:  # too little was read to say anything
+            return 0
+        half = [one for one in self._met if one[0] <= share / 2] or self._met[:1]
+        before, fewer = half[-1]
+        power = 1.0  # of the text: Heaps' law
+        if fewer and before < share:
+            power = min(1.0, math.log(met / fewer) / math.log(share / before))
+        times = MARGIN / share**power
+        tables = (1 + len(self._names)) * sum(
+            table_bytes(int(times * table.used[0]), int(times * table.used[1]))
+            for table in (words.labels, words.features)
+        )
+        return tables + int(times * NAME_BYTES * met)
+
+    def _share(self, done: Read) -> float:
+        """Return which share of the sources was read, where that is known."""
+        read = sum(source.n_bytes for source in self._sources[: self.tally.source])
+        return max((read + done.piece.n_read) / self._total, 1e-9) if self._total else 1.0
+
     def _check_disk(self, done: Read) -> None:
         """Refuse to go on if runs and store will not fit the disk."""
-        read = sum(source.n_bytes for source in self._sources[: self.tally.source])
-        share = (read + done.piece.n_read) / self._total if self._total else 1.0
+        share = self._share(done)
         written = sum(run.path.stat().st_size for run in self.runs)
-        whole = written / max(share, 1e-9)
+        whole = written / share
         check_free(self._folder, int(2 * whole - written), "the conversion")
 
     def _ahead(self, source: Source[Any]) -> Iterator[Read]:
@@ -369,4 +397,4 @@ class Intake:
                 idle.put(reader)
 
         calls = (partial(read, piece) for piece in source.pieces(self.tally.place))
-        yield from in_order(self._pool, calls, AHEAD * self._n_threads)
+        yield from in_order(self._pool, calls, self._memory.ahead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from streammach.data.source import Held
 from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import make_folder, remove_folder
 from streammach.files.reading import read_small
@@ -19,64 +21,87 @@ from streammach.files.writing import (
     remove_temporaries,
     write_atomic,
 )
-from streammach.machine import memory_limit, size_text, within
+from streammach.machine import advised, budget, size_text
 
-WORK_BYTES = 128 << 20  # of pieces on their way, and of what calls leave behind
-THREAD_BYTES = 32 << 20  # of a thread's pieces
+WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
+THREAD_BYTES = 16 << 20  # of a thread's work
+PIECES_BYTES = 96 << 20  # of pieces on their way, where one is not larger
+AHEAD = 3  # pieces that are read or parsed, for each thread
 LEAST_ROOM = 32 << 20
-DEFAULT_SHARE = 0.5
 MAX_IDENTITY = 1 << 20
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
 
 
-@dataclass(frozen=True)
+@dataclass
 class Memory:
     """The memory of the process that a conversion may take.
 
     Attributes
     ----------
     n_bytes : int
-        All of it.
+        All of it; where the user named no budget it grows with what names need.
+    limit : int
+        The most that it may grow to.
     fixed : int
         What is taken beside rows and names.
+    ahead : int
+        Pieces that are on their way at a time.
     """
 
     n_bytes: int
+    limit: int
     fixed: int
+    ahead: int
 
     @classmethod
-    def of(cls, asked: str | int | float | None, n_threads: int) -> Memory:
-        """Return what was asked for, or half of what there is.
+    def of(
+        cls, asked: str | int | float | None, held: Sequence[Held], n_threads: int, more: int
+    ) -> Memory:
+        """Return what was asked for, or the default; it is compared when the first rows are there.
+
+        Parameters
+        ----------
+        asked : str or number, optional
+            The budget.
+        held : sequence of Held
+            What reading each source takes.
+        n_threads : int
+            Threads that work.
+        more : int
+            Bytes of other things.
 
         Raises
         ------
-        BudgetError
-            If there is less than that, or if it is too little for anything.
+        UsageError, BudgetError
+            If that is no size, or more than there is.
         """
-        limit = memory_limit()
-        n_bytes = int(limit.n_bytes * DEFAULT_SHARE) if asked is None else within(limit, asked)
+        given = budget(asked)
+        piece = max((h.piece for h in held), default=1)
+        ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
         fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
-        if n_bytes < fixed + LEAST_ROOM:
-            raise BudgetError(
-                f"{size_text(n_bytes)} are too little, {size_text(fixed + LEAST_ROOM)} are needed: "
-                "--memory"
-            )
-        return cls(n_bytes, fixed)
+        fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
+        return cls(given.n_bytes, given.n_bytes if given.named else given.limit, fixed, ahead)
 
-    def room(self, others: int) -> int:
-        """Return the bytes that rows may take beside so many others.
+    def room(self, others: int, in_the_end: int) -> int:
+        """Return the bytes that rows may take beside so many others, now and in the end.
 
         Raises
         ------
         BudgetError
             If nothing useful is left.
         """
+        needed = self.fixed + others + LEAST_ROOM
+        self.n_bytes = max(self.n_bytes, min(needed, self.limit))
         left = self.n_bytes - self.fixed - others
         if left < LEAST_ROOM // 2:
+            enough = self.fixed + max(others, in_the_end) + 2 * LEAST_ROOM
+            what = f"labels and features take {size_text(others)} and more"
+            if others < LEAST_ROOM:
+                what = f"{size_text(enough)} are needed"
             raise BudgetError(
-                f"labels and features take {size_text(others)}, too much for --memory "
-                f"{size_text(self.n_bytes)}",
-                hint=f"Give {size_text(self.fixed + others + LEAST_ROOM)} or more.",
+                f"{what}, {size_text(self.n_bytes)} are too little",
+                path="--memory",
+                hint=f"Use --memory {advised(enough)} or more.",
             )
         return left
 

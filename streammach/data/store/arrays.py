@@ -359,7 +359,14 @@ class ArrayReader:
                 path=clean(name, 300),
                 hint="Copy or convert the store again.",
             )
-        blosc.decompress(body, out)  # its own header says where its bytes end
+        try:
+            blosc.decompress(body, out)  # its own header says where its bytes end
+        except (RuntimeError, ValueError) as error:
+            raise StoreError(
+                f"damaged: chunk {chunk % SHARD_CHUNKS} cannot be decoded ({clean(error)})",
+                path=clean(name, 300),
+                hint="Copy or convert the store again.",
+            ) from None
 
     def _shard(self, number: int) -> tuple[int, NDArray[np.uint64]]:
         if number in self._open:

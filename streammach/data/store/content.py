@@ -21,6 +21,8 @@ from streammach.jit import Array, kernel
 from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
 from streammach.rows.names import Names
 
+MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
+
 
 @kernel()
 def falls_between_rows(indptr: Array, ids: Array) -> Any:
@@ -180,3 +182,49 @@ def check_names(path: Path, group: str, names: Names) -> Names:
     if not names.sound():
         raise damaged(path, f"the names of {group} are wrong")
     return names
+
+
+def check_distinct(path: Path, group: str, names: Names) -> None:
+    """Refuse names of which two are the same: what is looked up by name would be one of them.
+
+    Raises
+    ------
+    StoreError
+        If there are such.
+    """
+    try:
+        names.ids_of(Names.of([]))
+    except StoreError:
+        raise damaged(path, f"a name of {group} is there twice") from None
+
+
+class Numbers:
+    """Tells whether numbers of rows are all different.
+
+    Parameters
+    ----------
+    most : int
+        They are from 0 to below this.
+    n_rows : int
+        How many there will be.
+    """
+
+    def __init__(self, most: int, n_rows: int) -> None:
+        # A root may promise any number of rows that were left out.
+        self._seen = np.zeros(most if most <= MOST_LEFT_OUT * n_rows else 0, bool)
+        self._few: list[NDArray[np.int64]] = []
+        self._n = 0
+
+    def take(self, numbers: NDArray[np.int64]) -> None:
+        """Take in the numbers of some rows, which are within the range."""
+        self._n += len(numbers)
+        if len(self._seen):
+            self._seen[numbers] = True
+        else:
+            self._few.append(numbers)
+
+    def twice(self) -> bool:
+        """Return whether one of them came twice."""
+        if len(self._seen):
+            return int(self._seen.sum()) != self._n
+        return len(np.unique(np.concatenate(self._few))) != self._n

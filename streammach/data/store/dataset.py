@@ -12,8 +12,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import name_of
 from streammach.data.store.arrays import ArrayReader
-from streammach.data.store.content import Content, Seen, check_names
+from streammach.data.store.content import (
+    Content,
+    Numbers,
+    Seen,
+    check_distinct,
+    check_names,
+)
 from streammach.data.store.opening import (
     NUMBERED,
     Root,
@@ -71,6 +78,8 @@ class Dataset:
 
         Raises
         ------
+        UsageError
+            If nothing has this name.
         StoreError
             If it is no store, is not complete, has another version, or its files are not those of
             its manifest.
@@ -119,7 +128,7 @@ class Dataset:
             for part in ("offsets", "bytes")
         )
         return DataFacts(
-            str(self.path),
+            name_of(self.path),
             self.digest,
             self.n_rows,
             self.n_classes,
@@ -164,6 +173,11 @@ class Dataset:
     def tagged(self) -> bool:
         """Whether rows have tags."""
         return "tag/bytes" in self._arrays
+
+    @property
+    def tag_bytes(self) -> int:
+        """Bytes of all tags."""
+        return self._arrays["tag/bytes"].n_values if self.tagged else 0
 
     @cached_property
     def columns(self) -> TrainedColumns:
@@ -361,19 +375,20 @@ class Dataset:
     def _wrong_content(self) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded."""
         features, labels = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
-        numbers = np.zeros(self.root.source_rows if self.numbered else 0, bool)
         most, step = 0, min(self.facts.block_rows, self.n_rows)
+        numbers = Numbers(self.root.source_rows, self.n_rows) if self.numbered else None
         try:
-            assert len(self.labels) == self.n_classes
-            _ = self.columns, self.labels.ids_of(self.labels)
+            _ = self.columns
+            for group, names in (("labels", self.labels), ("features", self.features)):
+                check_distinct(self.path, group, names)
             for start in range(0, self.n_rows, step):
                 block = self.rows(start, min(start + step, self.n_rows))
                 features += np.bincount(block.features, minlength=self.n_features)
                 labels += np.bincount(block.labels, minlength=self.n_classes)
                 most = max(most, block.nnz)
                 origins, _ = self.origins(start, start + block.n_rows)
-                if self.numbered:
-                    numbers[origins] = True
+                if numbers is not None:
+                    numbers.take(origins)
             if not np.array_equal(features, self.feature_counts):
                 yield f"damaged: {self.path}/features/count does not agree with the rows"
             if not np.array_equal(labels, self.label_counts):
@@ -381,7 +396,7 @@ class Dataset:
         except StoreError as error:
             yield str(error)
             return
-        if self.numbered and int(numbers.sum()) != self.n_rows:
+        if numbers is not None and numbers.twice():
             yield f"damaged: {self.path}/row: two rows have one number"
         if most > self.root.max_block_nnz:
             yield f"damaged: {self.path}: a block has more values than the root says"

@@ -12,7 +12,7 @@ import numpy as np
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.writer import FORMAT, Manifest
-from streammach.errors import DiskError, StoreError, clean
+from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMATS
 from streammach.spec import from_json
@@ -133,13 +133,17 @@ def read_root(folder: Path) -> Root:
 
     Raises
     ------
+    UsageError
+        If nothing has this name.
     StoreError
-        If there is no store, or what it says is wrong.
+        If it is no store, or what it says is wrong.
     """
     place = clean(folder, 300)
     if not folder.is_dir():
-        what = "it is no folder" if folder.exists() else "there is no such store"
-        raise StoreError(what, path=place, hint="Make one with: streammach convert")
+        hint = "Make one with: streammach convert"
+        if not os.path.lexists(folder):
+            raise UsageError("there is no such store", path=place, hint=hint)
+        raise StoreError("it is no folder", path=place, hint=hint)
     if not (folder / "zarr.json").is_file():
         raise StoreError("not a store: it has no zarr.json", path=place, hint=CONVERT_AGAIN)
     try:
@@ -216,7 +220,7 @@ def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
         if size != facts.size:
             raise damaged(folder, f"{clean(name)} has {size:,} bytes, not {facts.size:,}")
     for name, digest in manifest.metadata.items():
-        if sha256([read_small(folder / name, MAX_DOCUMENT)]) != digest:
+        if sha256([_read(folder, name)]) != digest:
             raise damaged(folder, f"{clean(name)} was changed")
     needed = [*ARRAYS, *([NUMBERED] if root.format >= FORMAT else [])]
     missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
@@ -259,8 +263,11 @@ def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, .
     files = {
         n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
     }
-    dtype = np.dtype(document.data_type)
-    return ArrayReader(folder / name, dtype, document.shape[0], files)
+    n_values = document.shape[0]
+    n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
+    if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
+        raise damaged(folder, f"{name} has {len(files):,} files for {n_values:,} values")
+    return ArrayReader(folder / name, np.dtype(document.data_type), n_values, files)
 
 
 def kind_of_names(folder: Path, group: str) -> Kind:
@@ -275,10 +282,21 @@ def kind_of_names(folder: Path, group: str) -> Kind:
 
 
 def _document(folder: Path, name: str, kind: type[T]) -> T:
+    text = _read(folder, f"{name}/zarr.json")
     try:
-        return from_json(read_small(folder / name / "zarr.json", MAX_DOCUMENT), kind)
+        return from_json(text, kind)
     except ValueError as error:
         raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """Return a document; one that is no file, or too large for a document, is damage."""
+    try:
+        return read_small(folder / name, MAX_DOCUMENT)
+    except DiskError as error:
+        if error.__cause__ is not None:  # the disk itself
+            raise
+        raise damaged(folder, f"{clean(name)}: {error.message}") from None
 
 
 def damaged(folder: Path, what: str) -> StoreError:

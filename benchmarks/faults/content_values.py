@@ -1,0 +1,211 @@
+"""Other values for the fields of a JSON document and the elements of an array."""
+
+import json
+
+import numpy as np
+
+LONG, LONGER, DEEP = 5_000, 200_000, 3_000
+ESCAPES = "\x1b[2J\x1b]0;mine\x07"
+MARK = "@raw:"  # before text that goes into a document as it is
+
+
+def raw(text):
+    """Return what stands in a document as this text, which need not be JSON."""
+    return MARK + text
+
+
+NUMBERS = (
+    -1, 0, 1, 2, 3, 7, 255, 65_536, 2**31 - 1, 2**31, 2**32, 2**40, 2**48, 2**53 + 1, 2**62,
+    2**63 - 1, 2**63, 2**64, 10**30, -(2**31), -(2**63), 0.5, -0.5, 1.0, 1e-320, 1e-9, 3.5e38,
+    1e300, raw("NaN"), raw("Infinity"), raw("-Infinity"), raw("1e999"), raw("-1e999"), raw("1E400"),
+    raw("9" * 400), raw("0." + "3" * 400), raw("01"), raw("-0"), raw("1.0e0"),
+)  # fmt: skip
+TEXTS = (
+    "", " ", "x", "0", "None", "nan", "..", "../..", "/etc/passwd", "a/b", "a\x00b", ESCAPES,
+    "\u202eabc", "\u2028", "ä" * 50, "<script>alert(1)</script>", "{}", "%s%n", "a" * LONG,
+    "a" * LONGER, raw('"\\ud800"'), raw('"\\u0000"'), raw('"' + ESCAPES + '"'),
+)  # fmt: skip
+OTHERS = (
+    None, True, False, [], {}, [[]], [1], [-1], [None], ["x"], {"a": 1}, {"": None}, [0] * 1000,
+    raw("[" * DEEP + "]" * DEEP), raw("[" * 20 + "]" * 20), raw('{"a":1,"a":2}'), raw(""),
+    raw("'x'"), raw("tru"), list(range(40)),
+)  # fmt: skip
+
+
+def written(document):
+    """Return a document as JSON, or as nearly JSON as its raw texts are."""
+    text = json.dumps(document, ensure_ascii=False)
+    parts = text.split(f'"{MARK}')
+    out = parts[0]
+    for part in parts[1:]:
+        inside, end = _string(part)
+        out += inside + part[end:]
+    return out.encode("utf-8", "surrogatepass")
+
+
+def _string(part):
+    """Return the string that a text begins with, whose first quote is gone, and where it ends."""
+    end = 0
+    while part[end] != '"':
+        end += 2 if part[end] == "\\" else 1
+    return json.loads(f'"{part[:end]}"'), end + 1
+
+
+def altered_document(rng, document):
+    """Change a document in one place, itself included; return it and what was done."""
+    places = list(_places(document))
+    path = places[rng.integers(len(places))]
+    if not path:
+        return altered(rng, document), "all of it"
+    holder = document
+    for key in path[:-1]:
+        holder = holder[key]
+    key = path[-1]
+    way = rng.integers(12)
+    if way == 0:
+        del holder[key]
+        what = "removed"
+    elif way == 1 and isinstance(holder, dict):
+        name = "more" if rng.integers(2) else TEXTS[rng.integers(len(TEXTS))]
+        holder[name] = altered(rng, holder[key])
+        what = "another one beside it"
+    elif way == 2 and isinstance(holder, dict):
+        holder[f"{key}_"] = holder.pop(key)
+        what = "renamed"
+    elif way == 3:
+        other = places[rng.integers(len(places))]
+        holder[key] = _at(document, other) if not _inside(path, other) else None
+        what = f"what stands at {_named(other)}"
+    else:
+        holder[key] = altered(rng, holder[key])
+        what = repr(holder[key])[:60]
+    return document, f"{_named(path)}: {what}"
+
+
+def _places(node, path=()):
+    yield path
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _places(value, (*path, key))
+    elif isinstance(node, list):
+        for key, value in enumerate(node[:50]):
+            yield from _places(value, (*path, key))
+
+
+def _at(document, path):
+    for key in path:
+        document = document[key]
+    return json.loads(json.dumps(document)) if isinstance(document, dict | list) else document
+
+
+def _inside(path, other):
+    return path[: len(other)] == other
+
+
+def _named(path):
+    return "/".join(str(key)[:30] for key in path)
+
+
+def altered(rng, value):
+    """Return another value: near the one that was, or anything."""
+    near = {bool: _near_flag, int: _near_number, float: _near_number, str: _near_text,
+            list: _near_list, dict: _near_dict}.get(type(value))  # fmt: skip
+    if near is not None and rng.integers(2):
+        return near(rng, value)
+    kinds = (NUMBERS, TEXTS, OTHERS)
+    some = kinds[rng.integers(3)]
+    if type(value) in (int, float) and rng.integers(2):
+        some = NUMBERS
+    return some[rng.integers(len(some))]
+
+
+def _near_flag(rng, value):
+    return not value
+
+
+def _near_number(rng, value):
+    ways = (value + 1, value - 1, -value, value * 2, value // 2, value + 0.5, value * 1000,
+            float(value) if abs(value) < 1e300 else 0.0, str(value), [value])  # fmt: skip
+    return ways[rng.integers(len(ways))]
+
+
+def _near_text(rng, value):
+    ways = (value + "x", value[:-1], value.upper(), value * 2, value + ESCAPES, value[::-1],
+            [value], value + "\n", value + "0", value.encode().hex())  # fmt: skip
+    return ways[rng.integers(len(ways))]
+
+
+def _near_list(rng, value):
+    one = value[:1]
+    ways = (value[:-1], value + one, value[::-1], value * 2, [value], one, one * LONG,
+            [*value, None], dict(enumerate(map(str, value[:5]))))  # fmt: skip
+    return ways[rng.integers(len(ways))]
+
+
+def _near_dict(rng, value):
+    ways = ({}, list(value.values())[:9], {**value, "more": 1}, [value], list(value)[:9])
+    return ways[rng.integers(len(ways))]
+
+
+def altered_array(rng, values):
+    """Return another array of the same type and number of axes, and what was done."""
+    out = np.array(values)
+    if not out.size:
+        return np.ones(3 if out.ndim == 1 else out.shape, out.dtype), "filled"
+    flat = out.reshape(-1)
+    way = rng.integers(14)
+    at = rng.integers(flat.size, size=1 if way < 7 else max(1, flat.size // 4))
+    if way < 9:
+        some = _odd_numbers(flat)
+        with np.errstate(all="ignore"):
+            flat[at] = some[rng.integers(len(some))]
+        return out, f"{flat[at[0]]!r} at {at[:3].tolist()}"
+    if way == 9:
+        a, b = rng.integers(flat.size, size=2)
+        flat[[a, b]] = flat[[b, a]]
+        return out, f"{a} and {b} exchanged"
+    if way == 10:
+        flat[:] = flat[::-1].copy()
+        return out, "turned around"
+    if way == 11:
+        with np.errstate(all="ignore"):
+            flat[int(rng.integers(flat.size)) :] += np.asarray(rng.integers(-3, 4), flat.dtype)
+        return out, "moved from some place on"
+    if way == 12:
+        flat[:] = np.frombuffer(rng.bytes(flat.nbytes), flat.dtype)
+        return out, "any bytes"
+    flat[:] = flat[0]
+    return out, "all the same"
+
+
+def resized_array(rng, values):
+    """Return an array of another length, and what was done."""
+    n = len(values)
+    some = (0, 1, n - 1, n + 1, n // 2, 2 * n)
+    size = max(0, int(some[rng.integers(len(some))]))
+    return np.resize(values, (size, *values.shape[1:])), f"{size} items, not {n}"
+
+
+TYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32",
+         "float64", "bool", "complex64", "S3")  # fmt: skip
+
+
+def retyped_array(rng, values):
+    """Return an array of another type, and what was done."""
+    kind = TYPES[rng.integers(len(TYPES))]
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(kind), f"as {kind}"
+
+
+def _odd_numbers(flat):
+    if flat.dtype.kind == "f":
+        return np.array([
+            np.nan, np.inf, -np.inf, -0.0, 0.0, -1.0, 1e-45, 1e-30, 1e9, 3e38, -3e38, 0.5, 2.0**31,
+        ]).astype(flat.dtype)  # fmt: skip
+    if flat.dtype.kind == "b":
+        return ~flat[:1]
+    facts = np.iinfo(flat.dtype)
+    near = [int(flat.max()) + 1, int(flat.max()), int(flat.min()) - 1, flat.size, flat.size - 1]
+    some = [facts.max, facts.min, 0, 1, 2, 27, 94, -1, -2, 2**31 - 1, 2**31, 2**32 + 1, 2**48,
+            10**6, facts.max - 1, *near]  # fmt: skip
+    return np.array([n for n in some if facts.min <= n <= facts.max], flat.dtype)

@@ -1,0 +1,144 @@
+"""Whether odd shapes of data keep every command within its budget.
+
+    python -m benchmarks.faults.shapes [--only NAME ...] [--memory 600MB] [--folder DIR]
+                                       [--json FILE]
+
+Rows without values, a value in a hundred rows, rows of hundreds of thousands of values, classes by
+the million, names of a kilobyte, dense rows of 50,000 columns: each is converted, trained on,
+evaluated, predicted, shrunk and reported, every command as a user starts it, with a budget. Where a
+command refuses its budget, it is given the one that its refusal names, once: to be refused again is
+a failure. The kernel says how much memory the process took at most (ru_maxrss); a command that
+took more than its budget, or more than it projected, has failed. Exits with 1 if one did.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.machine_facts import facts, parser, report
+from streammach.machine import parse_size
+
+COMMANDS = ("convert", "train", "evaluate", "predict", "shrink", "report")
+TRAIN = ("--buckets", "16", "--repetitions", "4", "--epochs", "1")
+NEEDED = re.compile(r"--memory (\d+(?:\.\d+)?[kMGT]?B)")
+DOES_NOT_FIT = 6
+WARM = (
+    "few rows", "dense, few rows", "HDF5, CSR", "HDF5, dense", "AnnData", "npz",
+    "labels of 200 bytes", "importances", "classes chosen by the plan",
+)  # fmt: skip
+FILES = (sys.executable, "-m", "benchmarks.faults.shape_files")
+HERE = Path(__file__).parents[2]
+
+
+def main():
+    arguments = parser(__doc__)
+    # What makes files is large, and the kernel counts the parent's memory at the start of a child.
+    known = json.loads(subprocess.run(FILES, capture_output=True, check=True, cwd=HERE).stdout)
+    arguments.add_argument("--only", nargs="+", choices=known, help="these shapes")
+    arguments.add_argument("--memory", default="400MB", help="the budget that is tried first")
+    arguments.add_argument("--folder", help="where the files go; a temporary folder otherwise")
+    options = arguments.parse_args()
+    trials = []
+    for name in WARM:  # kernels are compiled, by other processes, whose memory is not meant
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            shape(name, known[name], Path(folder), "3GB")
+    for name in options.only or known:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            trials += shape(name, known[name], Path(folder), options.memory)
+    figures = {"trials": trials, "ratios": ratios(trials), "machine": facts("psutil")}
+    for command, found in figures["ratios"].items():
+        print(f"{command:<10}{found}")
+    failed = [t for t in trials if t["failed"]]
+    print(f"{len(trials)} trials, {len(failed)} failed")
+    report(figures, options.json)
+    return int(bool(failed))
+
+
+def shape(name, more, folder, memory):
+    """Do all commands on one shape; return what each took."""
+    made = subprocess.run([*FILES, name, folder], capture_output=True, check=True, cwd=HERE)
+    source = json.loads(made.stdout)
+    rows = ["--on", "a.zarr"]
+    given = {
+        "convert": [*source, "a.zarr", *more.get("convert", ())],
+        "train": ["a.zarr", "--out", "run", *more.get("train", TRAIN)],
+        "evaluate": ["run", "a.zarr"],
+        "predict": ["run", source[0], "--out", "out.tsv", *more.get("predict", ())],
+        "shrink": ["run", "--out", "small", *rows],
+        "report": ["run", *rows],
+    }
+    found = []
+    for command in COMMANDS:
+        trial = {"shape": name, "command": command}
+        trial |= tried([command, *given[command]], folder, more.get("memory", memory))
+        print(json.dumps(trial), flush=True)
+        found.append(trial)
+        if trial["code"] and command in ("convert", "train"):
+            break
+    return found
+
+
+def tried(command, folder, memory):
+    """Start a command with a budget, and with the one it names where that is too little."""
+    began = time.perf_counter()
+    code, said, peak = started([*command, "--memory", memory, "--json"], folder)
+    refused = 0
+    if code == DOES_NOT_FIT:
+        text = json.dumps(said)
+        better = NEEDED.search(text)
+        if better:
+            refused, memory = 1, better[1]
+            code, said, peak = started([*command, "--memory", memory, "--json"], folder)
+    budget = parse_size(memory)
+    projected = said.get("projected_bytes")
+    failed = bool(code) or peak > budget or (projected is not None and peak > projected)
+    return {
+        "code": code, "refused": refused, "budget": budget, "projected": projected, "peak": peak,
+        "stated": said.get("peak_bytes"), "of_budget": round(peak / budget, 3),
+        "of_projected": round(peak / projected, 3) if projected else None,
+        "seconds": round(time.perf_counter() - began, 1), "failed": failed,
+        **({"said": said} if code else {}),
+    }  # fmt: skip
+
+
+def started(command, folder):
+    """Run a command; return its exit code, its JSON object, and the most bytes that it held."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streammach", *command, "--progress", "none"],
+            cwd=folder, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        text = out.read().decode()
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = {"stdout": text[-300:], "stderr": err.read().decode()[-600:]}
+    return process.returncode, said, used.ru_maxrss * 1024
+
+
+def ratios(trials):
+    """Return by command: trials, and measured of projected bytes, least, median and most."""
+    found = {}
+    for command in COMMANDS:
+        mine = [t for t in trials if t["command"] == command]
+        values = [t["of_projected"] or t["of_budget"] for t in mine if not t["code"]]
+        if values:
+            found[command] = {
+                "trials": len(mine), "failed": sum(t["failed"] for t in mine),
+                "min": min(values), "median": statistics.median(values), "max": max(values),
+            }  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

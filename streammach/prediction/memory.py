@@ -1,0 +1,268 @@
+"""What a prediction takes of the memory, by name, and how much of its input is held at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from streammach.backends.base import choose_device, footprint
+from streammach.backends.workload import Workload
+from streammach.counts.scores import CountScorer
+from streammach.data.source import TEXT_PIECE_BYTES
+from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.sources import open_source
+from streammach.data.store.dataset import Dataset
+from streammach.data.text import is_piped
+from streammach.errors import BudgetError, UsageError, clean
+from streammach.jit import compiler_bytes
+from streammach.machine import Budget, advised, cores, size_text
+from streammach.machine import budget as budget_of
+from streammach.model.held import Held, held_in
+from streammach.planning.ledger import CODE_BYTES, bytes_in
+from streammach.prediction.inputs import is_store
+from streammach.prediction.room import Room
+from streammach.rows.names import table_bytes
+from streammach.spec import Line
+
+Task = Literal["evaluate", "predict", "report", "rows"]
+READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
+LEAST_VALUES = 1 << 12
+VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transformed, and work
+ROW_BYTES = 160  # of a row: pointers, class, number, place, importance, and work
+BEST_BYTES = 110  # of one of a row's best classes: its score becomes a probability
+CELL_BYTES = 200  # of one of a row's best classes in a table, its name aside
+CHUNK_BYTES = 12 << 20  # of a store that are decoded together
+PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
+SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
+LEAST_SORTED = 1 << 20
+NOTHING: Mapping[str, int] = {}
+
+
+def room_before(
+    run: str | os.PathLike[str],
+    task: Task,
+    path: str | os.PathLike[str],
+    k: int,
+    *,
+    memory: str | int | None,
+    device: str = "auto",
+    threads: int | None = None,
+    options: SourceOptions = GUESSED,
+    smaller: bool = False,
+) -> Room:
+    """Return what work with a model will take, before the model is loaded.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the model or of its run.
+    task : str
+        What is done with the rows.
+    path : path-like
+        The input.
+    k : int
+        Best classes of a row.
+    memory : str or int, optional
+        The budget.
+    device : str
+        ``auto``, ``cpu`` or ``cuda``.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    options : SourceOptions
+        How a file is read.
+    smaller : bool
+        Whether a smaller model is made of it, too.
+
+    Raises
+    ------
+    BudgetError
+        If the least of it does not fit.
+    UsageError, DataError, StoreError, ModelError, DiskError
+        If model or input cannot be opened.
+    """
+    held = held_in(run)
+    return room_for(
+        held, task, Input.of(path, held, options), k, device=choose_device(device)[0],
+        threads=threads or cores(), budget=budget_of(memory),
+        beside=held.smaller if smaller else NOTHING,
+    )  # fmt: skip
+
+
+def shrinking_lines(held: Held, memory: str | int | None) -> tuple[Line, ...]:
+    """Return what making a smaller model takes, by name.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit.
+    """
+    found = {"code": CODE_BYTES, "model": held.n_bytes, **held.smaller}
+    lines, budget = _sorted_lines(found), budget_of(memory)
+    needed = bytes_in(lines, "host")
+    if needed > (budget.n_bytes if budget.named else budget.limit):
+        raise _refused(lines, budget)
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """What is known of an input before it is read.
+
+    Attributes
+    ----------
+    is_store : bool
+        Whether it is a store.
+    longest : int
+        Values of the longest row, as far as that is known.
+    names : int
+        Bytes of the tables by which its names are told, beside those of the model.
+    pieces : int
+        Bytes of what is read together, before it is cut, and of what is kept of the whole.
+    """
+
+    is_store: bool
+    longest: int = 0
+    names: int = 0
+    pieces: int = CHUNK_BYTES
+
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED
+    ) -> Input:
+        """Look at an input: a store, or a file that is read as `options` say.
+
+        Raises
+        ------
+        UsageError, DataError, StoreError, DiskError
+            If it cannot be opened.
+        """
+        place, known = Path(path), held.names
+        tables = sum(table_bytes(n, n_bytes) for n, n_bytes in known)
+        if is_piped(place):
+            return cls(is_store=False, names=2 * tables, pieces=2 * TEXT_PIECE_BYTES)
+        if not place.exists():
+            raise UsageError("there is no such store or file", path=clean(place, 300))
+        if not is_store(place):
+            piece, whole = open_source(place, options).held()
+            # A table that grows is copied; one piece is read while another one is used.
+            return cls(is_store=False, names=2 * tables, pieces=2 * piece + whole)
+        with Dataset.open(place) as dataset:
+            facts, same = dataset.facts, dataset.digest == held.store
+        ids = 4 * (facts.n_classes + facts.n_features)
+        names = max(table_bytes(*one) for one in known) + 2 * facts.names_bytes + ids
+        return cls(is_store=True, longest=facts.max_row_nnz, names=0 if same else names)
+
+
+def room_for(
+    held: Held,
+    task: Task,
+    given: Input | None,
+    k: int,
+    *,
+    device: str,
+    threads: int,
+    budget: Budget,
+    beside: Mapping[str, int] = NOTHING,
+) -> Room:
+    """Return how much of an input is held at a time.
+
+    Parameters
+    ----------
+    held : Held
+        What the model takes.
+    task : str
+        What is done with the rows.
+    given : Input, optional
+        The input; none for rows that are in memory already.
+    k : int
+        Best classes of a row.
+    device : str
+        The device.
+    threads : int
+        Threads that compute.
+    budget : Budget
+        The most that may be taken; one that was not named gives way to what is needed.
+    beside : dict of str to int
+        Bytes that something else takes, by name.
+
+    Raises
+    ------
+    BudgetError
+        If the least of it does not fit; the message names the largest terms.
+    """
+    given = given or Input(is_store=True)
+    kind = (
+        task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
+        held.spec.n_buckets > 256, held.loading > 0,
+    )  # fmt: skip
+    fixed = _fixed(held, task, given, device, threads) | dict(beside)
+    fixed["code"] += compiler_bytes(*kind)
+    rows, values, ordered = READ_ROWS, READ_VALUES, SORTED
+    while True:
+        lines = _lines(held, fixed, task, given, k, rows, values, ordered)
+        n_bytes = bytes_in(lines, "host")
+        if n_bytes <= budget.n_bytes:
+            return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
+        if (rows, values, ordered) == (1, LEAST_VALUES, LEAST_SORTED):
+            break
+        rows, values = max(rows // 2, 1), max(values // 2, LEAST_VALUES)
+        ordered = max(ordered // 2, LEAST_SORTED)
+    if not budget.named and n_bytes <= budget.limit:
+        return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
+    raise _refused(lines, budget)
+
+
+def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
+    n_bytes = bytes_in(lines, "host")
+    named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
+    return BudgetError(
+        f"this model needs {size_text(n_bytes)}: {named}",
+        path=f"{size_text(budget.n_bytes)} ({budget.source})",
+        hint=f"Nothing was read; use --memory {advised(n_bytes)} or more.",
+    )
+
+
+def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
+    """Return what is taken however the input is cut."""
+    spec = held.spec
+    backend, _ = footprint(device, spec, Workload(None, held.dense, 0, 0, threads, 1))
+    found = {
+        "code": CODE_BYTES,
+        "model": held.n_bytes,
+        **{name: n for name, n in backend.items() if name != "weights"},
+        "names": given.names,
+        "pieces": given.pieces,
+    }
+    if held.counted:
+        found["count scores"] = CountScorer.footprint(spec.n_classes, spec.n_columns, threads)
+    if task == "report":
+        found["plots"] = PLOT_BYTES
+        if spec.n_repetitions > 1:  # the first ones alone are ranked by, too
+            found["first repetitions"] = 4 * (spec.n_features + 1) * spec.n_columns
+    return found
+
+
+def _lines(
+    held: Held, fixed: dict[str, int], task: Task, given: Input, k: int, rows: int, values: int,
+    ordered: int,
+) -> tuple[Line, ...]:  # fmt: skip
+    """Return all that is taken, the largest first."""
+    best = BEST_BYTES if task in ("evaluate", "report") else CELL_BYTES + 2 * held.label_bytes
+    found = {
+        **fixed,
+        "values": VALUE_BYTES * max(values, given.longest),
+        "rows": rows * (ROW_BYTES + int(best * k)),
+    }
+    if task == "predict" and given.is_store:
+        found["order"] = ordered
+    work = sum(found.values()) - found["code"] - found["model"]
+    if held.loading > work:
+        found["loading"] = held.loading - work  # over before the rest is taken
+    return _sorted_lines(found)
+
+
+def _sorted_lines(found: Mapping[str, int]) -> tuple[Line, ...]:
+    return tuple(Line(name, "host", n) for name, n in sorted(found.items(), key=lambda i: -i[1]))

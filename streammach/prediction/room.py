@@ -1,0 +1,60 @@
+"""How much of an input is held at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import keep_compiled
+from streammach.planning.ledger import bytes_in
+from streammach.rows.block import RowBlock
+from streammach.spec import Line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """How much of an input is held at a time, and what all comes to.
+
+    Attributes
+    ----------
+    rows, values : int
+        Most rows and values of a block, but for a row that has more values alone.
+    sorted_bytes : int
+        Bytes of predictions that are brought into the order of their source at a time.
+    lines : tuple of Line
+        What is taken, by name.
+    kind : tuple
+        What decides which kernels are called.
+    """
+
+    rows: int
+    values: int
+    sorted_bytes: int
+    lines: tuple[Line, ...]
+    kind: tuple[object, ...] = ()
+
+    def done(self) -> None:
+        """Say that the work was done: its kernels are kept from now on."""
+        keep_compiled(*self.kind)
+
+    @property
+    def projected_bytes(self) -> int:
+        """All of it."""
+        return bytes_in(self.lines, "host")
+
+    def ranges(self, indptr: NDArray[np.int64]) -> Iterator[slice]:
+        """Yield ranges of rows that may be held, of row pointers int64 (n + 1,)."""
+        start, n_rows = 0, len(indptr) - 1
+        while start < n_rows:
+            fits = int(indptr.searchsorted(indptr[start] + self.values, "right")) - 1
+            stop = min(max(fits, start + 1), start + self.rows, n_rows)
+            yield slice(start, stop)
+            start = stop
+
+    def cut(self, block: RowBlock) -> Iterator[RowBlock]:
+        """Yield the rows of a block in parts that may be held."""
+        for rows in self.ranges(block.indptr):
+            yield block if rows == slice(0, block.n_rows) else block.part(rows.start, rows.stop)

@@ -1,0 +1,150 @@
+"""What older and present versions wrote, kept for ever, and how it was made.
+
+    cd tests/golden && python make.py formats-3      # with the version whose formats are kept
+    cd tests/golden && python make.py --expect       # afterwards, with the present one
+
+A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
+``smaller`` (coded weights), and since formats 3 ``columns`` (a model of a matrix, whose columns
+have names) and ``run`` (a training that was interrupted in its second epoch, with its plan and its
+checkpoint). `expected.json` has what they answer. ``formats-2`` was made at commit ada63a0.
+
+Every later version must read all of them: tests/test_golden.py. A change of a format adds a folder;
+none is made again, and none is removed. Nothing here is run by the tests.
+"""
+
+import contextlib
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+import streammach as sm
+
+HERE = Path(__file__).parent
+TRAINING = {"epochs": 3, "learning_rate": 0.5, "transform": "log1p"}
+SHAPE = {"n_buckets": 4, "n_repetitions": 3, "counts": "on", "threads": 1}
+LABELS = ["dev_err", "x 7".replace(" ", "_"), "7", "année", "日", "last"]
+
+
+def rows():
+    """Sixty rows of VW text: tags, importances, namespaces, an empty row."""
+    r = random.Random(29)
+    lines = []
+    for i in range(60):
+        y = r.randrange(6) if i > 5 else i
+        noise = " ".join(f"n{j}:{r.randrange(1, 9) / 4}" for j in r.sample(range(300), 3))
+        weight = " 2" if i % 7 == 3 else ""
+        own = "" if i == 11 else f"w own{y} pair{y // 2}:1.5 |x {noise}"
+        lines.append(f"{LABELS[y]}{weight} 'row{i}|{own}")
+    return "\n".join(lines) + "\n"
+
+
+def matrix():
+    """Sixty rows of ten columns, one of them empty, and their labels."""
+    rng = np.random.default_rng(29)
+    y = rng.integers(4, size=60)
+    x = np.where(rng.random((60, 10)) < 0.3, rng.integers(1, 9, (60, 10)) / 4, 0)
+    x[np.arange(60), y] += 3
+    x[:, 7] = 0
+    return x.astype(np.float32), [f"kind {i}" for i in y]
+
+
+def train(store, out, **options):
+    """Train the small model of a store."""
+    return sm.Trainer(sm.plan(store, **{**SHAPE, **options}), **TRAINING).fit(store, out)
+
+
+def make(name):
+    """Write what this version writes."""
+    from streammach.model.shrink import Size, shrink
+
+    folder = Path(name)
+    folder.mkdir()
+    Path("rows.vw").write_text(rows())
+    sm.convert("rows.vw", folder / "store")
+    model = train(folder / "store", "made-run").model
+    model.save(folder / "model")
+    shrink(model, Size("int8", 2, 20)).save(folder / "smaller")
+    if name == "formats-2":
+        return
+    x, labels = matrix()
+    sp.save_npz("made.npz", sp.csr_matrix(x))
+    Path("made.txt").write_text("\n".join(labels) + "\n")
+    sm.convert("made.npz", "made-columns", labels="made.txt")
+    train("made-columns", "made-run-columns", counts="auto").model.save(folder / "columns")
+    interrupt(folder)
+
+
+def interrupt(folder):
+    """Leave a run as a signal in its second epoch does."""
+    from streammach.errors import Interrupted
+    from streammach.training.signals import StopSignals
+
+    stop, entered = [], StopSignals.__enter__
+    StopSignals.__enter__ = lambda signals: stop.append(signals) or entered(signals)
+
+    class Stop:
+        def on_progress(self, state):
+            stop[-1].requested = state.epoch == 2
+
+    trainer = sm.Trainer(sm.plan(folder / "store", **SHAPE), callbacks=[Stop()], **TRAINING)
+    with contextlib.suppress(Interrupted):
+        trainer.fit(folder / "store", folder / "run")
+
+
+def answers(path):
+    """Labels and scores of a model of text on rows.vw, of another on the matrix."""
+    model = sm.Model.load(path)
+    with sm.Predictor(model, device="cpu", threads=1) as predictor:
+        if path.name == "columns":
+            labels, scores = predictor.topk(sp.csr_array(matrix()[0]), 3)
+        else:
+            found = list(predictor.stream(HERE / "rows.vw", 3))
+            labels = np.concatenate([predictor.labels(part.ids) for part in found])
+            scores = np.concatenate([part.scores for part in found])
+    return {"labels": labels.tolist(), "scores": np.round(scores, 5).tolist()}
+
+
+def content(path):
+    """Digest and rows of a store: label, importance, and names with values, in stored order."""
+    with sm.Dataset.open(path) as store:
+        block, names, labels = store.rows(0, store.n_rows), store.features, store.labels
+        weights = np.ones(block.n_rows) if block.weights is None else block.weights
+        found = []
+        for i in range(block.n_rows):
+            part = slice(block.indptr[i], block.indptr[i + 1])
+            values = [float(v) for v in block.values[part]]
+            pairs = zip(
+                [names.raw(int(f)).decode() for f in block.features[part]], values, strict=True
+            )
+            found.append(
+                [labels.raw(int(block.labels[i])).decode(), float(weights[i]), sorted(pairs)]
+            )
+        return {"digest": store.digest, "rows": json.loads(json.dumps(found))}
+
+
+def resumed(folder, out):
+    """The model of an interrupted run, gone on with in a copy of its folder."""
+    from streammach.training.run import planned
+
+    shutil.copytree(folder / "run", out)
+    trainer = sm.Trainer(planned(out), **TRAINING)
+    return trainer.fit(folder / "store", out, resume=True).model
+
+
+def expect():
+    """Write what the present version finds in all folders."""
+    for folder in sorted(HERE.glob("formats-*")):
+        expected = {"store": content(folder / "store")}
+        for path in sorted(folder.glob("*")):
+            if (path / "model.json").is_file():
+                expected[path.name] = answers(path)
+        (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    expect() if sys.argv[1] == "--expect" else make(sys.argv[1])

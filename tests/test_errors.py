@@ -1,0 +1,80 @@
+"""How errors speak: as a command to its user, as functions to theirs."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.errors import OPTION, BudgetError, StreammachError, UsageError, _parameter
+
+PACKAGE = Path(sm.__file__).parent
+TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+def test_settings_are_named_as_parameters_in_python_and_as_options_by_commands():
+    error = BudgetError(
+        "nothing fits", path="--hold-out-by", hint="Use --memory 480MB or more, or --force."
+    )
+    assert str(error) == "nothing fits: hold_out_by. Use memory 480MB or more, or force=True."
+    assert error.as_command() == (
+        "nothing fits: --hold-out-by. Use --memory 480MB or more, or --force."
+    )
+
+
+@pytest.mark.parametrize("text", ["a--b.vw", "run---memory", "x --memory=1GB", "--", "-- ", "--9"])
+def test_what_is_no_option_stays(text):
+    assert str(StreammachError(text)) == text
+
+
+def test_functions_name_their_own_parameters(tmp_path):
+    (tmp_path / "a.vw").write_text("1 | a\n")
+    with pytest.raises(UsageError, match="beside on_bad_row skip: max_bad"):
+        sm.convert(tmp_path / "a.vw", tmp_path / "a.zarr", max_bad=3)
+    sm.convert(tmp_path / "a.vw", tmp_path / "a.zarr")
+    with pytest.raises(UsageError, match=r"Use force=True to replace it"):
+        sm.convert(tmp_path / "a.vw", tmp_path / "a.zarr")
+    with pytest.raises(UsageError, match=r"^n_buckets and n_repetitions are given together"):
+        sm.plan(tmp_path / "a.zarr", n_buckets=4)
+    with pytest.raises(UsageError, match=r"^exact=True excludes memory, n_buckets and n_rep"):
+        sm.plan(tmp_path / "a.zarr", exact=True, memory="1GB")
+
+
+def test_commands_name_their_own_options(tmp_path, capsys):
+    (tmp_path / "a.vw").write_text("1 | a\n")
+    given = ["convert", str(tmp_path / "a.vw"), str(tmp_path / "a.zarr"), "--max-bad", "3"]
+    assert main(given) == 2
+    assert "beside --on-bad-row skip: --max-bad" in capsys.readouterr().err
+    assert main([*given[:-2], "--json"]) == 0
+    capsys.readouterr()
+    assert main([*given[:-2], "--json"]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["error"]["hint"].startswith("Use --force to replace it")
+    assert main(["shrink"]) == 2
+    assert ".." not in capsys.readouterr().err
+
+
+def parameters():
+    """Every name of a parameter of the package's functions, and of functions."""
+    functions = [node for tree in TREES.values() for node in ast.walk(tree)
+                 if isinstance(node, ast.FunctionDef)]  # fmt: skip
+    names = {function.name for function in functions}
+    for function in functions:
+        given = function.args
+        names |= {one.arg for one in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
+    return names
+
+
+def test_all_settings_that_lower_floors_name_are_parameters():
+    known = parameters()
+    for path, tree in TREES.items():
+        if path.parts[0] in ("cli", "demo.py", "report"):  # they speak of commands
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            for option in OPTION.finditer(node.value):
+                name = _parameter(option).removesuffix("=True")
+                assert name in known, f"{path}:{node.lineno}: {option[0]}"

@@ -181,7 +181,7 @@ class TrainSpec:
     label_smoothing: Share
     optimizer: Optimizer
     epsilon: Amount
-    seed: int
+    seed: Count
     loss: Coupling = "apart"
     whitened: bool = False
 

@@ -306,7 +306,8 @@ def _run_trial(place, rng, where):
         more = [more[n] for n in sorted(rng.choice(len(more), 2, replace=False))]
         if rng.integers(4) == 0:
             more += [Step(("report", "run", "--out", "page.html", *USUAL))]
-    return Trial(f"{name}: {what}", more, OUTPUTS, REFUSED | {2})
+    # A checkpoint may hold finite numbers that no training comes to.
+    return Trial(f"{name}: {what}", more, OUTPUTS, REFUSED | {2, DIVERGED})
 
 
 def _source_trial(place, rng, where):

@@ -75,9 +75,9 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
         If what is coded does not fit the memory.
     """
     wanted = arrays_of(document)
-    optional = {COLUMNS}
-    if not wanted.keys() - optional <= header.keys() <= wanted.keys():
-        odd = sorted(header.keys() ^ (wanted.keys() - optional))
+    needed = (wanted.keys() - {COLUMNS}) | document.coded.keys()
+    if not needed <= header.keys() <= wanted.keys():
+        odd = sorted(header.keys() ^ needed)
         raise damaged(folder, f"it has not the arrays that it should: {clean(odd[0])}")
     decoded = 0
     for name, tensor in header.items():

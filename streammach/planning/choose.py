@@ -18,6 +18,7 @@ from streammach.planning.options import Asked, Candidate, candidates
 from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
 from streammach.spec import (
+    MOST,
     Budget,
     DataFacts,
     ModelSpec,
@@ -128,6 +129,8 @@ def plan(
         If the device cannot be used, or not for this shape.
     """
     facts = _facts(data)
+    if not 0 <= seed <= MOST:
+        raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     _check_options(memory, n_buckets, n_repetitions, exact, optimizer, counts, batch_size, threads)
     goal = _one_of(OBJECTIVES, objective, "--objective")
     of_weights = _one_of(WEIGHTS, weights, "--weights")

@@ -27,7 +27,7 @@ from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.planning.schedule import EPOCHS
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
-from streammach.spec import Plan, TrainSpec, Transform, from_json, to_json
+from streammach.spec import MOST, Plan, TrainSpec, Transform, from_json, to_json
 from streammach.training.callbacks import EarlyStopping, State, call
 from streammach.training.finish import Finish
 from streammach.training.holdout import HeldOut, check_held_out, hold_out
@@ -111,6 +111,8 @@ class Trainer:
             raise UsageError("the learning rate is not a number above 0: --learning-rate")
         if label_smoothing is not None and not 0 <= label_smoothing < 1:
             raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
+        if not 0 <= seed <= MOST:
+            raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
         self.plan = plan
         self._transform: Transform | None = next((t for t in TRANSFORMS if t == transform), None)
         self._rate = learning_rate

@@ -180,3 +180,11 @@ def test_an_odd_header_of_an_array_is_damage(tmp_path):
 def test_classes_that_share_few_codes_are_counted_at_once():
     table = np.arange(300_000, dtype=np.uint8)[:, None] % 4
     assert hashing.count_collisions(table) == 4 * (75_000 * 74_999 // 2)
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**63)])
+def test_a_seed_that_cannot_be_is_refused(seed, tiny, capsys):
+    made = ["train", str(tiny.store()), "--out", str(tiny.folder / "run"), "--buckets", "4",
+            "--repetitions", "3", "--seed", seed]  # fmt: skip
+    assert main(made) == 2
+    assert "the seed is not an integer from 0 to 2^63 - 1" in capsys.readouterr().err

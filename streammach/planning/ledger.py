@@ -16,6 +16,7 @@ from streammach.spec import DataFacts, Line, ModelSpec, Optimizer, Plan, Weights
 # Measured: 245 MB of Python, libraries and kernels that are loaded; kernels are compiled by another
 # process where they can be kept.
 CODE_BYTES = 265_000_000
+COUNT_BYTES = 8  # of the rows that hold a feature or have a class
 CHECKPOINTS = 3  # on disk at once: the best, the newest, and the one being written
 
 
@@ -115,7 +116,7 @@ def ledger(facts: DataFacts, model: ModelSpec, sizes: Sizes) -> tuple[Line, ...]
         ),
         **_of_dense_rows(facts, sizes),
         "held-out rows": facts.n_rows + sizes.validation_rows * 24 + sizes.validation_nnz * 8,
-        "names": facts.names_bytes,
+        "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
     }  # fmt: skip
     kept = backend["weights"] + backend.get("optimizer", 0)
     disk = {

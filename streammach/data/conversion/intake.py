@@ -296,7 +296,8 @@ class Intake:
         if not self.rows.wide and not fit_bytes(done.integers, done.largest):
             self.rows.widen()
         others = self._other_bytes()
-        room = min(self._memory.room(others, self._in_the_end(done)), self._most)
+        least = self.rows.bytes_of(block.n_rows, block.nnz)
+        room = min(self._memory.room(others, self._in_the_end(done), least), self._most)
         if self.rows.room_for(block) > min(room, self.rows.n_bytes):
             wide = self.rows.wide
             self.put_aside()

@@ -82,7 +82,7 @@ class Memory:
         fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
         return cls(given.n_bytes, given.n_bytes if given.named else given.limit, fixed, ahead)
 
-    def room(self, others: int, in_the_end: int) -> int:
+    def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
         """Return the bytes that rows may take beside so many others, now and in the end.
 
         Raises
@@ -90,11 +90,12 @@ class Memory:
         BudgetError
             If nothing useful is left.
         """
-        needed = self.fixed + others + LEAST_ROOM
+        least = max(LEAST_ROOM, piece)
+        needed = self.fixed + others + least
         self.n_bytes = max(self.n_bytes, min(needed, self.limit))
         left = self.n_bytes - self.fixed - others
-        if left < LEAST_ROOM // 2:
-            enough = self.fixed + max(others, in_the_end) + 2 * LEAST_ROOM
+        if left < least // 2 or left < piece:
+            enough = self.fixed + max(others, in_the_end) + 2 * least
             what = f"labels and features take {size_text(others)} and more"
             if others < LEAST_ROOM:
                 what = f"{size_text(enough)} are needed"

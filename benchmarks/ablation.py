@@ -85,7 +85,7 @@ def run_one(given, ideas, seed, rows):
         if ranker != "blend":
             ranker = "logsum" if "logsum" in ideas else "mean"
         with sm.Predictor(run.model, threads=given.threads, estimator=ranker) as use:
-            right = use.topk_ids(rows, 5)[0] == rows.labels[:, None]
+            right = use.topk_ids(rows, 5)[0] == rows.classes[:, None]
     return float(right[:, 0].mean()), float(right.any(axis=1).mean())
 
 

@@ -15,7 +15,6 @@ from streammach.backends.cpu import decode
 from streammach.jit import kernel
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.batch import transformed
-from streammach.training.holdout import chosen_rows
 from streammach.training.loop import open_reader, train_epoch
 
 CANDIDATES = 32  # classes of a row that repetitions are weighed by
@@ -100,7 +99,7 @@ def from_counts(share):
             rows = np.zeros(len(weights), np.float32)
             for batch in reader.epoch(0):
                 count_buckets(
-                    batch.indptr, batch.features, batch.labels, backend.codes, spec.n_buckets,
+                    batch.indptr, batch.features, batch.classes, backend.codes, spec.n_buckets,
                     weights, bias, rows,
                 )  # fmt: skip
             n = np.float32(reader.n_rows)
@@ -112,15 +111,15 @@ def from_counts(share):
 
 
 @kernel()
-def count_buckets(indptr, features, labels, codes, n_buckets, pairs, buckets, rows):
+def count_buckets(indptr, features, classes, codes, n_buckets, pairs, buckets, rows):
     """Count a batch: rows by feature and bucket, by bucket, and by feature."""
-    for i in range(labels.shape[0]):
+    for i in range(classes.shape[0]):
         for r in range(codes.shape[1]):
-            buckets[r * n_buckets + np.int64(codes[labels[i], r])] += 1
+            buckets[r * n_buckets + np.int64(codes[classes[i], r])] += 1
         for p in range(indptr[i], indptr[i + 1]):
             rows[features[p]] += 1
             for r in range(codes.shape[1]):
-                pairs[features[p], r * n_buckets + np.int64(codes[labels[i], r])] += 1
+                pairs[features[p], r * n_buckets + np.int64(codes[classes[i], r])] += 1
 
 
 plain_codes = hashing.codes
@@ -195,9 +194,9 @@ def weighed(finish):
     backend, transform = finish.backend, finish.training.transform
     spec, held = backend.spec, finish.held.rows
     best = by_hashes(backend, "logsum", transform)(held, CANDIDATES)[0]
-    chosen = np.flatnonzero((best == held.labels[:, None]).any(axis=1))
-    ids, rows = best[chosen], chosen_rows(held, chosen)
-    own = (ids == rows.labels[:, None]).argmax(axis=1)
+    chosen = np.flatnonzero((best == held.classes[:, None]).any(axis=1))
+    ids, rows = best[chosen], held.take(chosen)
+    own = (ids == rows.classes[:, None]).argmax(axis=1)
     columns = backend.codes[ids].astype(np.int64) + spec.n_buckets * np.arange(spec.n_repetitions)
     logs = [
         backend.outputs(transformed(rows.part(i, min(i + PART_ROWS, rows.n_rows)), transform),

@@ -66,9 +66,9 @@ def signatures():
     }
 
 
-def step_kernels(n_buckets, n_models, weights_are, capability):
+def step_kernels(n_buckets, n_repetitions, weights_are, capability):
     """The kernels of a step of sparse rows."""
-    shape, of = launch_shape(n_buckets, n_models), f"({n_buckets}, {n_models})"
+    shape, of = launch_shape(n_buckets, n_repetitions), f"({n_buckets}, {n_repetitions})"
     narrow = "" if weights_are == "float32" else f" {weights_are}"
     bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
     for name, output in OUTPUTS.items():
@@ -87,20 +87,20 @@ def every_kernel(capability):
     yield "place", "place", items.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
     yield "expand", "expand", products.expand, (THREADS, 4), False
-    for n_buckets, n_models in STEPS:
+    for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:
-            yield from step_kernels(n_buckets, n_models, weights_are, capability)
-        shape = launch_shape(n_buckets, n_models)
+            yield from step_kernels(n_buckets, n_repetitions, weights_are, capability)
+        shape = launch_shape(n_buckets, n_repetitions)
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
         made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
-        yield f"forward dense ({n_buckets}, {n_models})", "forward", made, bounds, True
+        yield f"forward dense ({n_buckets}, {n_repetitions})", "forward", made, bounds, True
         made = joint.joint_kernel(shape, code_bits(n_buckets), BEST_CLASSES)
-        yield f"joint ({n_buckets}, {n_models})", "joint", made, joint.BOUNDS, False
-    for n_buckets, n_models in DECODES:
+        yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, joint.BOUNDS, False
+    for n_buckets, n_repetitions in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN
-            shape = decode_shape(n_buckets, n_models, N_CLASSES, one_row=one_row)
-            label = f"{name} ({n_buckets}, {n_models})"
+            shape = decode_shape(n_buckets, n_repetitions, N_CLASSES, one_row=one_row)
+            label = f"{name} ({n_buckets}, {n_repetitions})"
             made = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
             yield f"scan {label}", "scan", made, decode_bounds(shape, one_row=one_row), False
             made = decode.select_kernel(shape, kind)

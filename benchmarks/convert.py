@@ -105,11 +105,11 @@ def timed(function, source, folder):
 
 
 @kernel(fastmath=False)
-def svmlight_lines(indptr, features, values, labels, out):
+def svmlight_lines(indptr, features, values, classes, out):
     """Write rows as svmlight text, numbers counted from 1; return the bytes."""
     p = 0
-    for r in range(labels.shape[0]):
-        p = write_integer(out, p, np.uint32(labels[r] + 1))
+    for r in range(classes.shape[0]):
+        p = write_integer(out, p, np.uint32(classes[r] + 1))
         for i in range(indptr[r], indptr[r + 1]):
             out[p] = SPACE
             p = write_integer(out, p + 1, np.uint32(features[i] + 1))
@@ -128,7 +128,7 @@ def write_svmlight(store, out):
             if rows.nnz and not 1e-4 <= rows.values.min() <= rows.values.max() <= 9999:
                 raise SystemExit(f"{store}: values are not from 1e-4 to 9999")
             text = np.empty(VALUE_BYTES * rows.nnz + LINE_BYTES * rows.n_rows, np.uint8)
-            n = svmlight_lines(rows.indptr, rows.features, rows.values, rows.labels, text)
+            n = svmlight_lines(rows.indptr, rows.features, rows.values, rows.classes, text)
             file.write(text[:n].data)
 
 
@@ -233,13 +233,13 @@ def blocks(data, *, anew=False):
         data._checked.clear()
     most, step = data.root.max_block_nnz, data.facts.block_rows
     features, values = np.empty(most, np.int32), np.empty(most, data.value_type)
-    indptr, labels = np.empty(step + 1, np.int64), np.empty(step, np.int32)
+    indptr, classes = np.empty(step + 1, np.int64), np.empty(step, np.int32)
     began = time.perf_counter()
     for start in range(0, data.n_rows, step):
         n = min(step, data.n_rows - start)
         pointers = data.pointers(start, start + n, indptr[: n + 1])
         nnz = int(pointers[-1] - pointers[0])
-        rows = RowBlock(pointers, features[:nnz], values[:nnz], labels[:n])
+        rows = RowBlock(pointers, features[:nnz], values[:nnz], classes[:n])
         data.read_into(start, pointers, rows)
     return time.perf_counter() - began
 

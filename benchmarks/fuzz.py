@@ -84,7 +84,7 @@ def read(path, form, block_bytes):
             for i in range(block.n_rows):
                 part = slice(block.indptr[i], block.indptr[i + 1])
                 rows[int(block.places[i])] = (
-                    int(block.labels[i]), float(block.weights[i]),
+                    int(block.classes[i]), float(block.importance[i]),
                     block.features[part].tolist(), block.values[part].tolist(),
                 )  # fmt: skip
     finally:

@@ -44,9 +44,9 @@ class TorchMach:
         offsets = torch.from_numpy(indptr[:-1].astype(np.int64))
         return self.bag(ids, offsets, per_sample_weights=weights) + self.bias
 
-    def step(self, indptr, ids, labels, values=None, scale=1.0):
+    def step(self, indptr, ids, classes, values=None, scale=1.0):
         """Learn from a batch, at `scale` times the rate."""
-        targets = self.codes[torch.from_numpy(labels.astype(np.int64))]
+        targets = self.codes[torch.from_numpy(classes.astype(np.int64))]
         loss = torch.nn.functional.cross_entropy(
             self.logits(indptr, ids, values).view(-1, self.shape[1]), targets.reshape(-1),
             reduction="sum", label_smoothing=self.smoothing,

@@ -110,7 +110,7 @@ def in_torch(chosen, codes, threads, *, rowwise):
 
     def step(batches):
         for batch in batches:
-            mach.step(batch.indptr, batch.features, batch.labels)
+            mach.step(batch.indptr, batch.features, batch.classes)
 
     return step
 
@@ -119,7 +119,7 @@ def copied(batch):
     """A batch that stays valid."""
     f = batch.by_feature
     by_feature = ByFeature(f.ids.copy(), f.starts.copy(), f.rows.copy(), f.values.copy())
-    arrays = (batch.indptr, batch.features, batch.values, batch.labels, batch.weights)
+    arrays = (batch.indptr, batch.features, batch.values, batch.classes, batch.importance)
     return Batch(*(a.copy() for a in arrays), by_feature)
 
 

@@ -49,7 +49,7 @@ class Discriminant:
         for part in parts(rows, 4 * d):
             x = expanded(part, d)
             self._squares += product(x.T, x)
-            classes, _, counts, sums = class_sums(x, part.labels)
+            classes, _, counts, sums = class_sums(x, part.classes)
             self._sums[classes] += sums
             self._rows[classes] += counts
 

@@ -79,7 +79,7 @@ class Spread:
             self._n += len(x)
             self._sum += x.sum(axis=0, dtype=np.float64)
             self._all += product(x.T, x)
-            _, which, counts, sums = class_sums(x, part.labels)
+            _, which, counts, sums = class_sums(x, part.classes)
             sums /= counts[:, None].astype(np.float32)
             x -= sums[which]
             self._within += product(x.T, x)

@@ -26,7 +26,7 @@ def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
 
 
 def block_of(rng, n_rows, n_features, n_classes, **options):
-    """A RowBlock of random rows and labels."""
+    """A RowBlock of random rows and classes."""
     indptr, features, values = random_rows(rng, n_rows, n_features, **options)
     return RowBlock(indptr, features, values, rng.integers(0, n_classes, n_rows).astype(np.int32))
 
@@ -50,12 +50,12 @@ def training(**changes):
     return TrainSpec(**{**values, **changes})
 
 
-def dense_block(x, labels=None):
+def dense_block(x, classes=None):
     """A RowBlock of all non-zeros of a matrix."""
     rows, columns = np.nonzero(x)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
-    labels = np.zeros(len(x), np.int32) if labels is None else np.asarray(labels, np.int32)
-    return RowBlock(indptr, columns.astype(np.int32), x[rows, columns].astype(np.float32), labels)
+    classes = np.zeros(len(x), np.int32) if classes is None else np.asarray(classes, np.int32)
+    return RowBlock(indptr, columns.astype(np.int32), x[rows, columns].astype(np.float32), classes)
 
 
 class TinyData:

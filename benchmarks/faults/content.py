@@ -401,7 +401,7 @@ def _largest(store):
     """Return the largest number of a store that has been verified."""
     with Dataset.open(store) as data:
         rows = data.rows(0, data.n_rows)
-    parts = [part for part in (rows.values, rows.weights) if part is not None]
+    parts = [part for part in (rows.values, rows.importance) if part is not None]
     return float(max(np.abs(part).max(initial=0) for part in parts))
 
 

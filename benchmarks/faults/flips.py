@@ -59,8 +59,8 @@ def read_all(store):
     """Return every row, name and count of a store, as bytes."""
     with Dataset.open(store) as data:
         block = data.rows(0, data.n_rows)
-        parts = [block.indptr, block.features, block.values, block.labels]
-        parts += [] if block.weights is None else [block.weights]
+        parts = [block.indptr, block.features, block.values, block.classes]
+        parts += [] if block.importance is None else [block.importance]
         for names in (data.labels, data.features):
             parts += [names.offsets, names.data, np.frombuffer(names.kind.encode(), np.uint8)]
         parts += [data.label_counts, data.feature_counts]

@@ -79,6 +79,6 @@ def passes(n_buckets, lanes=32, trials=2000):
     return worst / trials
 
 
-def decode_floor(n_classes, n_models, n_buckets, card):
+def decode_floor(n_classes, n_repetitions, n_buckets, card):
     """Seconds a row of scoring every class: R look-ups of 32 classes at a time."""
-    return n_classes * n_models / 32 * passes(n_buckets) / card.lookups
+    return n_classes * n_repetitions / 32 * passes(n_buckets) / card.lookups

@@ -94,7 +94,7 @@ class Rows:
         for _ in range(count):
             rows = self.block(self.shape.batch_size)
             weights = np.ones(rows.n_rows, np.float32)
-            out.append(Batch(rows.indptr, rows.features, rows.values, rows.labels, weights, None))
+            out.append(Batch(rows.indptr, rows.features, rows.values, rows.classes, weights, None))
         return out
 
 

@@ -49,7 +49,7 @@ def measured(model, rows, estimator, threads):
         ids, _ = predictor.topk_ids(rows, 5)
         seconds = time.monotonic() - began
     return {
-        "p_at_1": hits(ids, rows.labels, 1) / rows.n_rows,
-        "p_at_5": hits(ids, rows.labels, 5) / rows.n_rows,
+        "p_at_1": hits(ids, rows.classes, 1) / rows.n_rows,
+        "p_at_5": hits(ids, rows.classes, 5) / rows.n_rows,
         "microseconds": 1e6 * seconds / rows.n_rows,
     }

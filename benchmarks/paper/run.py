@@ -101,7 +101,7 @@ def data_facts(given, train, test):
             "features": data.n_features,
             "values_a_row": data.nnz / data.n_rows,
             "test_rows": rows.n_rows,
-            "unseen": float((rows.labels < 0).mean()),
+            "unseen": float((rows.classes < 0).mean()),
         }
 
 

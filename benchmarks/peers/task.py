@@ -72,8 +72,8 @@ class Task:
             d = data.n_features
             names = [data.labels.label(i) for i in range(len(data.labels))]
         return cls(
-            Path(train), Path(test), matrix(rows, d), rows.labels.astype(np.int64),
-            matrix(tested, d), tested.labels.astype(np.int64), Path(folder), threads,
+            Path(train), Path(test), matrix(rows, d), rows.classes.astype(np.int64),
+            matrix(tested, d), tested.classes.astype(np.int64), Path(folder), threads,
             np.array(sorted(range(len(names)), key=names.__getitem__), np.int64),
         )  # fmt: skip
 

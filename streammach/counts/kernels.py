@@ -122,13 +122,13 @@ def find(classes: Array, low: int, high: int, wanted: int) -> Any:
 
 @kernel()
 def count_rows(
-    indptr: Array, features: Array, labels: Array, starts: Array, classes: Array, counts: Array
+    indptr: Array, features: Array, row_classes: Array, starts: Array, classes: Array, counts: Array
 ) -> None:
     """Count rows at the places that their pairs have in the table."""
-    for i in range(labels.shape[0]):
+    for i in range(row_classes.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             f = features[p]
-            z = find(classes, starts[f], starts[f + 1], labels[i])
+            z = find(classes, starts[f], starts[f + 1], row_classes[i])
             if z != NOWHERE:
                 counts[z] += 1
 

@@ -205,7 +205,7 @@ def learn(
     place = np.empty((m, longest_row), np.int64)
     for block, ids, scores in _ahead(blocks, lambda b: _left_out(table, weights, scorer, b, m)):
         learning_kernels.learn_rows(
-            block.indptr, block.features, block.labels, ids, scores, table.starts, table.classes,
+            block.indptr, block.features, block.classes, ids, scores, table.starts, table.classes,
             table.counts, learnt.theta, theta_sum, learnt.delta, delta_sum, PAIR_RATE,
             FEATURE_RATE, place,
         )  # fmt: skip
@@ -236,7 +236,7 @@ def _left_out(
 
     def piece(first: int, last: int) -> None:
         learning_kernels.left_out_candidates(
-            block.indptr, block.features, block.labels, first, last, w.starts, w.classes,
+            block.indptr, block.features, block.classes, first, last, w.starts, w.classes,
             table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values, slope,
             match, np.float32(weights.prior), table.class_rows, table.class_values,
             *scorer.scratch(), scores, ids,

@@ -44,7 +44,7 @@ def add_evidence(
 
 @kernel(fastmath=False)
 def left_out_candidates(
-    indptr: Array, features: Array, labels: Array, first: int, last: int, starts: Array,
+    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
     classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array, penalty: Array,
     base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
     class_values: Array, units: Array, total: Array, scores: Array, ids: Array,
@@ -58,7 +58,7 @@ def left_out_candidates(
     for i in range(first, last):
         row = features[indptr[i] : indptr[i + 1]]
         sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
-        t = labels[i]
+        t = row_classes[i]
         total[t] = EXCLUDED
         if class_rows[t] > 1:
             rest, own = np.float32(0), np.float32(0)
@@ -75,7 +75,7 @@ def left_out_candidates(
 
 @kernel()
 def learn_rows(
-    indptr: Array, features: Array, labels: Array, candidates: Array, scores: Array,
+    indptr: Array, features: Array, row_classes: Array, candidates: Array, scores: Array,
     starts: Array, classes: Array, counts: Array, theta: Array, theta_sum: Array, delta: Array,
     delta_sum: Array, pair_rate: Number, feature_rate: Number, place: Array,
 ) -> tuple[float, int]:  # fmt: skip
@@ -89,11 +89,11 @@ def learn_rows(
     m = candidates.shape[1]
     s = np.empty(m, np.float32)
     loss, taught = 0.0, 0
-    for i in range(labels.shape[0]):
+    for i in range(row_classes.shape[0]):
         true = NOWHERE
         for k in range(m):
             s[k] = scores[i, k]
-            if candidates[i, k] == labels[i] and s[k] > EXCLUDED:
+            if candidates[i, k] == row_classes[i] and s[k] > EXCLUDED:
                 true = k
         if true == NOWHERE:
             continue

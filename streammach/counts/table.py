@@ -53,7 +53,7 @@ class CountTable:
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
         kernels.count_rows(
-            rows.indptr, rows.features, rows.labels, self.starts, self.classes, self.counts
+            rows.indptr, rows.features, rows.classes, self.starts, self.classes, self.counts
         )
         _add_totals(rows, self.class_rows, self.class_values)
 
@@ -230,7 +230,7 @@ def _marks(blocks: Blocks, begins: NDArray[np.int64], first: int) -> NDArray[np.
     ends = begins[:-1].copy()
     marks = np.empty(int(begins[-1]), np.int32)
     for block, held in blocks():
-        row_marks = 2 * block.labels + held
+        row_marks = 2 * block.classes + held
         kernels.scatter(block.indptr, block.features, row_marks, first, ends, marks)
     return marks
 
@@ -242,8 +242,8 @@ def _add_totals(
     chosen: NDArray[np.bool_] | None = None,
 ) -> None:
     """Add the rows of each class and their values."""
-    labels, lengths = block.labels, np.diff(block.indptr)
+    classes, lengths = block.classes, np.diff(block.indptr)
     if chosen is not None:
-        labels, lengths = labels[chosen], lengths[chosen]
-    np.add.at(rows, labels, 1)
-    np.add.at(values, labels, lengths)
+        classes, lengths = classes[chosen], lengths[chosen]
+    np.add.at(rows, classes, 1)
+    np.add.at(values, classes, lengths)

@@ -38,7 +38,7 @@ MOST_SOURCES = 16  # that are sampled; more are taken for like these
 MOST_READ = 64 << 20  # bytes of a file, where nearly all rows are bad
 GZIP_BITS = 31
 SCRATCH_BYTES_PER_VALUE = 5  # a feature and a value as they are put aside, compressed
-SCRATCH_BYTES_PER_ROW = 32  # its key, place, class, weight and length
+SCRATCH_BYTES_PER_ROW = 32  # its key, place, class, importance and length
 FIXED_BYTES = 100_000  # metadata, tables of shards, last chunks that are filled up
 FIXED_SECONDS = 1.0  # to start and to load compiled code
 FINISH_SECONDS_PER_VALUE = 60e-9  # shuffle, sort, pack; the time to read is measured on the spot
@@ -284,7 +284,7 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
 
 def _copied(block: RowBlock) -> RowBlock:
     return RowBlock(
-        block.indptr.copy(), block.features.copy(), block.values.copy(), block.labels.copy()
+        block.indptr.copy(), block.features.copy(), block.values.copy(), block.classes.copy()
     )
 
 
@@ -348,7 +348,7 @@ def _estimated(
     vocabulary: Vocabulary,
     reasons: Counter[str],
 ) -> Exploration:
-    block = _joined([block for sample in samples.values() for block in sample.blocks])
+    block = RowBlock.concat([block for sample in samples.values() for block in sample.blocks])
     sampled = [(facts[i], sample) for i, sample in samples.items()]
     scales = [f.rows / max(1, s.rows + s.bad) for f, s in sampled]
     more = sum(f.rows for f in facts) / max(1, sum(f.rows for f, _ in sampled))
@@ -362,7 +362,7 @@ def _estimated(
         _names_bytes(names, ids, rows / max(1, block.n_rows))
         for names, ids in (
             (vocabulary.feature_names(), block.features),
-            (vocabulary.label_names(), block.labels),
+            (vocabulary.label_names(), block.classes),
         )
     )
     return Exploration(
@@ -384,17 +384,6 @@ def _estimated(
     )
 
 
-def _joined(blocks: list[RowBlock]) -> RowBlock:
-    starts = np.cumsum([0] + [block.nnz for block in blocks])
-    parts = [block.indptr[1:] + a for block, a in zip(blocks, starts.tolist(), strict=False)]
-    return RowBlock(
-        np.concatenate([np.zeros(1, np.int64), *parts]),
-        np.concatenate([block.features for block in blocks]),
-        np.concatenate([block.values for block in blocks]),
-        np.concatenate([block.labels for block in blocks]),
-    )
-
-
 def _packed(
     block: RowBlock, vocabulary: Vocabulary, value_type: np.dtype[Any]
 ) -> tuple[float, float]:
@@ -404,7 +393,7 @@ def _packed(
     rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
     done = finished(block, rank)
     values = _encoded(done.features) + _encoded(done.values.astype(value_type))
-    rows = _encoded(done.indptr) + _encoded(done.labels)
+    rows = _encoded(done.indptr) + _encoded(done.classes)
     return values / max(1, block.nnz), rows / max(1, block.n_rows)
 
 

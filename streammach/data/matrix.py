@@ -370,9 +370,9 @@ class MatrixReader:
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
         classes = self._classes(labels, codes, len(lengths))
-        weights = np.ones(len(lengths), np.float32)
+        importance = np.ones(len(lengths), np.float32)
         return Part(
-            RowBlock(indptr, ids, values, classes, weights, places, places - rows.first_row),
+            RowBlock(indptr, ids, values, classes, importance, places, places - rows.first_row),
             bad, unknown_values=unknown,
         )  # fmt: skip
 

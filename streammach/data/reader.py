@@ -53,7 +53,8 @@ class _Pool:
                 )
             dataset.read_into(start, indptr, RowBlock(
                 indptr, arrays["features"][values], arrays["values"][values],
-                arrays["labels"][rows], arrays["weights"][rows] if "weights" in arrays else None,
+                arrays["classes"][rows],
+                arrays["importance"][rows] if "importance" in arrays else None,
             ))  # fmt: skip
             indptr += before - indptr[0]
             n, nnz = rows.stop, values.stop
@@ -67,8 +68,8 @@ class _Pool:
             arrays["indptr"][: n + 1],
             arrays["features"],
             arrays["values"],
-            arrays["labels"][:n],
-            arrays["weights"][:n] if "weights" in arrays else None,
+            arrays["classes"][:n],
+            arrays["importance"][:n] if "importance" in arrays else None,
         )
 
 
@@ -139,7 +140,7 @@ class Reader:
         pool_blocks = min(pool_blocks, n_blocks(facts))
         arrays = block_arrays(facts, pool_blocks)
         pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
-        orders = ORDER_BYTES * arrays["labels"][0]
+        orders = ORDER_BYTES * arrays["classes"][0]
         slot = BatchSlot.footprint(batch_size, batch_nnz, by_feature=by_feature)
         pools = 1 if pool_blocks == n_blocks(facts) else 2
         return {"decoded rows": pools * pool + orders, "batches": N_SLOTS * slot}

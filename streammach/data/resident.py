@@ -94,7 +94,7 @@ class OrderReader:
         """Return the bytes of such a reader and of the pass before it, by name."""
         arrays = block_arrays(facts, 1)
         block = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
-        slot = BatchSlot.footprint(arrays["labels"][0], arrays["features"][0], by_feature=False)
+        slot = BatchSlot.footprint(arrays["classes"][0], arrays["features"][0], by_feature=False)
         pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
         return {"decoded rows": 2 * block + slot, "row orders": 4 * facts.n_rows + pools}
 

@@ -45,10 +45,10 @@ def block_arrays(facts: DataFacts, n_blocks: int) -> dict[str, tuple[int, Any]]:
         "indptr": (rows + 1, np.int64),
         "features": (nnz, np.int32),
         "values": (nnz, np.uint8 if facts.value_bytes == 1 else np.float32),
-        "labels": (rows, np.int32),
+        "classes": (rows, np.int32),
     }
     if facts.weighted:
-        arrays["weights"] = (rows, np.float32)
+        arrays["importance"] = (rows, np.float32)
     return arrays
 
 

@@ -169,17 +169,17 @@ class SyntheticRows:
         Yields
         ------
         RowBlock
-            Values float32, labels from 0.
+            Values float32, classes from 0.
         """
         rows = max(1, min(self.n_rows, piece_values // self.most_row_nnz))
         nnz = rows * self.most_row_nnz
-        indptr, labels = np.zeros(rows + 1, np.int64), np.empty(rows, np.int32)
+        indptr, classes = np.zeros(rows + 1, np.int64), np.empty(rows, np.int32)
         features, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         for first in range(0, self.n_rows, rows):
             n = min(rows, self.n_rows - first)
-            self._make(first, indptr[: n + 1], features, values, labels[:n])
+            self._make(first, indptr[: n + 1], features, values, classes[:n])
             end = int(indptr[n])
-            yield RowBlock(indptr[: n + 1], features[:end], values[:end], labels[:n])
+            yield RowBlock(indptr[: n + 1], features[:end], values[:end], classes[:n])
 
     def _make(
         self,
@@ -187,10 +187,10 @@ class SyntheticRows:
         indptr: NDArray[np.int64],
         features: NDArray[np.int32],
         values: NDArray[np.float32],
-        labels: NDArray[np.int32],
+        classes: NDArray[np.int32],
     ) -> None:
         shape = self.shape
-        out = (indptr, features, values, labels, self.n_rows, shape.n_classes)
+        out = (indptr, features, values, classes, self.n_rows, shape.n_classes)
         states = (self._stream, self._structure)
         if shape.kind == "counts":
             table, counts = self._scratch
@@ -220,14 +220,14 @@ def vw_pieces(
     block : RowBlock
         Some rows.
     text : memoryview of uint8
-        Their lines, labels counted from 1, features from 0.
+        Their lines, classes counted from 1, features from 0.
     """
     out = np.empty(0, np.uint8)
     for block in rows.pieces(piece_values):
         room = VALUE_BYTES * block.nnz + LINE_BYTES * block.n_rows
         if len(out) < room:
             out = np.empty(room, np.uint8)
-        n = vw_lines(block.indptr, block.features, block.values, block.labels, out)
+        n = vw_lines(block.indptr, block.features, block.values, block.classes, out)
         yield block, out.data[:n]
 
 

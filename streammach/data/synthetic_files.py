@@ -191,7 +191,7 @@ def _write_dense(counted: _Counted, out: Path) -> int:
         for block in rows.pieces(piece):
             start, stop = counted.n_rows, counted.n_rows + block.n_rows
             x[start:stop] = _dense(block, shape[1])
-            y[start:stop] = block.labels + 1
+            y[start:stop] = block.classes + 1
             counted.add(block)
     return 4 * shape[0] * shape[1]
 
@@ -224,7 +224,7 @@ def _write_sparse(counted: _Counted, out: Path) -> int:
             _append(parts["indices"], block.features)
             _append(parts["data"], block.values)
             indptr[start + 1 : stop + 1] = block.indptr[1:] + counted.nnz
-            y[start:stop] = block.labels + 1
+            y[start:stop] = block.classes + 1
             counted.add(block)
     return 8 * (counted.nnz + rows.n_rows)
 

@@ -116,7 +116,7 @@ def count_rows(
     indptr: Array,
     features: Array,
     values: Array,
-    labels: Array,
+    classes: Array,
     n_rows: int,
     n_classes: int,
     n_features: int,
@@ -132,7 +132,7 @@ def count_rows(
 
     Parameters
     ----------
-    indptr, features, values, labels : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
+    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
         Receive the rows; room for the most tokens a row.
     n_rows, n_classes, n_features : int
         Of the whole data set.
@@ -148,11 +148,11 @@ def count_rows(
         States of what differs between parts, and of what they share.
     """
     indptr[0] = 0
-    for r in range(labels.shape[0]):
+    for r in range(classes.shape[0]):
         row = first + r
         state = mixed(stream + GOLDEN * np.uint64(row))
         label = class_of_row(row, drawn(state, 0), n_rows, n_classes, step)
-        labels[r] = label
+        classes[r] = label
         bits = drawn(state, 1)
         n_tokens = FEWEST_TOKENS + below(bits, MORE_TOKENS)
         own = (bits & LOW32) // np.uint64(OWN_PARTS)
@@ -200,7 +200,7 @@ def activation_rows(
     indptr: Array,
     features: Array,
     values: Array,
-    labels: Array,
+    classes: Array,
     n_rows: int,
     n_classes: int,
     thresholds: Array,
@@ -215,7 +215,7 @@ def activation_rows(
 
     Parameters
     ----------
-    indptr, features, values, labels : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
+    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
         Receive the rows; values are rounded to four significant digits.
     n_rows, n_classes : int
         Of the whole data set.
@@ -229,11 +229,11 @@ def activation_rows(
         States of what differs between parts, and of what they share.
     """
     indptr[0] = 0
-    for r in range(labels.shape[0]):
+    for r in range(classes.shape[0]):
         row = first + r
         state = mixed(stream + GOLDEN * np.uint64(row))
         label = class_of_row(row, drawn(state, 0), n_rows, n_classes, step)
-        labels[r] = label
+        classes[r] = label
         pattern = mixed(structure + GOLDEN * np.uint64(label))
         end = indptr[r]
         for f in range(thresholds.shape[0]):
@@ -288,19 +288,19 @@ def write_number(out: Array, p: int, value: float) -> Any:
 
 
 @kernel(fastmath=False)
-def vw_lines(indptr: Array, features: Array, values: Array, labels: Array, out: Array) -> Any:
-    """Write rows as VW text, labels counted from 1, a value of 1 left out; return the bytes.
+def vw_lines(indptr: Array, features: Array, values: Array, classes: Array, out: Array) -> Any:
+    """Write rows as VW text, classes counted from 1, a value of 1 left out; return the bytes.
 
     Parameters
     ----------
-    indptr, features, values, labels : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
+    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
         The rows; values from 1e-4 to 9999 are written with four significant digits.
     out : uint8 (bytes,)
         Receives the lines.
     """
     p = 0
-    for r in range(labels.shape[0]):
-        p = write_integer(out, p, np.uint32(labels[r] + 1))
+    for r in range(classes.shape[0]):
+        p = write_integer(out, p, np.uint32(classes[r] + 1))
         out[p], out[p + 1] = SPACE, BAR
         p += 2
         for i in range(indptr[r], indptr[r + 1]):

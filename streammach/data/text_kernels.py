@@ -97,9 +97,9 @@ NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
 class Parsed(NamedTuple):
     """Rows of one block of text, in arrays of fixed room, and scratch for the row being read.
 
-    ``labels`` int32, ``weights`` float32 and ``places`` int64 (rows,), the byte of the text where a
-    row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; ``indptr`` int64
-    (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
+    ``classes`` int32, ``importance`` float32 and ``places`` int64 (rows,), the byte of the text
+    where a row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; ``indptr``
+    int64 (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
     (values, 3) hash and first words of a name, ``spans`` int64 (values,) its start, namespace (20
     bits) and length (12), the last two as a slot of names has them. ``hard`` int64 (values, 3):
     place among the values, start and end of numbers that need Python's own rounding, ``scales``
@@ -109,8 +109,8 @@ class Parsed(NamedTuple):
     above.
     """
 
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    classes: NDArray[np.int32]
+    importance: NDArray[np.float32]
     places: NDArray[np.int64]
     tags: NDArray[np.int64]
     indptr: NDArray[np.int64]
@@ -529,7 +529,7 @@ def parse(
             out.state[LINE] += 1
             continue
         n, z, hard = out.state[ROWS], out.state[VALUES], out.state[HARD]
-        if n >= out.labels.shape[0]:
+        if n >= out.classes.shape[0]:
             return FULL, line
         weight = 1.0
         if svmlight:
@@ -554,7 +554,7 @@ def parse(
             out.state[HARD] = hard
             out.state[REASON], out.state[FROM], out.state[TO] = reason, bad_from, bad_to
             return code, line
-        out.labels[n], out.weights[n], out.places[n] = label, weight, line
+        out.classes[n], out.importance[n], out.places[n] = label, weight, line
         out.tags[n, 0], out.tags[n, 1] = out.state[TAG_FROM], out.state[TAG_TO]
         out.indptr[n + 1] = z + kept
         out.state[ROWS], out.state[VALUES] = n + 1, z + kept

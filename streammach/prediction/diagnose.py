@@ -163,30 +163,31 @@ def diagnose(
     most = min(PLACES[-1], model.spec.n_classes)
     best, raw_best = np.empty((rows, most), np.int64), np.empty(rows, np.int64)
     before, after = np.empty(rows), np.empty(rows)
-    labels, n = np.empty(rows, np.int32), 0
+    classes, n = np.empty(rows, np.int32), 0
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
         for block in _first_rows(model, Path(path), room, rows):
             some = slice(n, n + block.n_rows)
             best[some], raw_best[some], before[some], after[some] = _ranked(predictor, block)
-            labels[some] = block.labels
+            classes[some] = block.classes
             n = some.stop
             tell("rank", n, rows)
     if not n:
         raise DataError("it holds no rows", path=clean(path, 300))
-    best, raw_best, labels = best[:n], raw_best[:n], labels[:n]
+    best, raw_best, classes = best[:n], raw_best[:n], classes[:n]
     before, after = before[:n], after[:n]
     room.done()
-    known = labels >= 0
-    right = (raw_best == labels)[known]
+    known = classes >= 0
+    right = (raw_best == classes)[known]
     depths = _depths(
         model, lambda: _first_rows(model, Path(path), room, DEPTH_ROWS), min(n, DEPTH_ROWS),
         {"threads": threads, "memory": memory}, tell,
     )  # fmt: skip
     return Diagnosis(
-        str(path), n, int((labels < 0).sum()), hits(best, labels, 1) / n, hits(best, labels, 5) / n,
+        str(path), n, int((classes < 0).sum()), hits(best, classes, 1) / n,
+        hits(best, classes, 5) / n,
         model.estimator, reliability(before[known], right), reliability(after[known], right),
-        deciles(labels, best[:, 0] == labels, model.spec.n_classes), min(n, DEPTH_ROWS), depths,
+        deciles(classes, best[:, 0] == classes, model.spec.n_classes), min(n, DEPTH_ROWS), depths,
     )  # fmt: skip
 
 
@@ -262,13 +263,13 @@ def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliab
 
 
 def deciles(
-    labels: NDArray[np.int32], right: NDArray[np.bool_], n_classes: int
+    classes: NDArray[np.int32], right: NDArray[np.bool_], n_classes: int
 ) -> tuple[Decile, ...]:
     """Return recall by the frequency of classes, whose ids fall with it.
 
     Parameters
     ----------
-    labels : int32 (n,)
+    classes : int32 (n,)
         Class ids; rows of unknown classes (-1) are left out.
     right : bool (n,)
         Whether the best class is the label.
@@ -277,8 +278,8 @@ def deciles(
     """
     groups = min(GROUPS, n_classes)
     edges = np.arange(groups + 1) * n_classes // groups
-    known = labels >= 0
-    place = np.searchsorted(edges, labels[known], side="right") - 1
+    known = classes >= 0
+    place = np.searchsorted(edges, classes[known], side="right") - 1
     n = np.bincount(place, minlength=groups)
     found = np.bincount(place, right[known], groups)
     return tuple(
@@ -324,5 +325,5 @@ def _p_at_1(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[st
     right = dict.fromkeys(names, 0)
     for block in blocks:
         for name in names:
-            right[name] += hits(predictor.topk_ids(block, 1, name)[0], block.labels, 1)
+            right[name] += hits(predictor.topk_ids(block, 1, name)[0], block.classes, 1)
     return {name: count / n for name, count in right.items()}

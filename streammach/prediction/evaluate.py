@@ -76,16 +76,16 @@ class Measured:
         return self.p_at_1 + self.p_at_5 / 2
 
 
-def hits(ids: NDArray[np.int64], labels: NDArray[np.int32], k: int) -> int:
+def hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
     """Return how many rows have their label among the first k ids."""
-    return int((ids[:, :k] == labels[:, None]).any(axis=1).sum())
+    return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
 
 
 def measure(rows: RowBlock, ranking: Ranking) -> Measured:
     """Return what a ranking reaches on rows held in memory."""
     ids, _ = ranking(rows, PLACES[-1])
     n = max(rows.n_rows, 1)
-    return Measured(hits(ids, rows.labels, 1) / n, hits(ids, rows.labels, 5) / n)
+    return Measured(hits(ids, rows.classes, 1) / n, hits(ids, rows.classes, 5) / n)
 
 
 def choose_estimator(
@@ -107,7 +107,7 @@ def choose_estimator(
 def log_probabilities(
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    classes: NDArray[np.int32],
     n_classes: int,
     calibration: Calibration,
 ) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ def log_probabilities(
     ----------
     ids, scores : int64 (n, m), float32 (n, m)
         The m best classes and their scores by the ranking that was calibrated.
-    labels : int32 (n,)
+    classes : int32 (n,)
         Class ids, none unknown.
     n_classes : int
         K.
@@ -135,7 +135,7 @@ def log_probabilities(
         z = np.column_stack([z, np.full(len(z), calibration.other)])
     top = z.max(axis=1, keepdims=True)
     total = top[:, 0] + np.log(np.exp(z - top).sum(axis=1))
-    found = ids == labels[:, None]
+    found = ids == classes[:, None]
     place = np.where(found.any(axis=1), found.argmax(axis=1), z.shape[1] - 1)
     own = z[np.arange(len(z)), place] - total
     logs: NDArray[np.float64] = np.where(found.any(axis=1), own, own - np.log(max(rest, 1)))
@@ -144,15 +144,15 @@ def log_probabilities(
 
 def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibration:
     """Return the map from scores to probabilities with the smallest log loss on held-out rows."""
-    known = np.flatnonzero(rows.labels >= 0)
+    known = np.flatnonzero(rows.classes >= 0)
     if not len(known):
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
-    ids, scores, labels = ids[known], scores[known], rows.labels[known]
+    ids, scores, classes = ids[known], scores[known], rows.classes[known]
 
     def loss(x: NDArray[np.float64]) -> float:
         map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        return float(-log_probabilities(ids, scores, labels, n_classes, map_).mean())
+        return float(-log_probabilities(ids, scores, classes, n_classes, map_).mean())
 
     start = np.array([0.5, -4.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
@@ -198,7 +198,7 @@ def evaluate(
         for place in PLACES:
             counts[place] += found[place]
         loss += loss_sum
-        majority += int((block.labels == predictor.model.majority).sum())
+        majority += int((block.classes == predictor.model.majority).sum())
         if progress is not None:
             progress("evaluate", seen.rows, 0)
     if not seen.rows:
@@ -225,11 +225,11 @@ def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int
     best = ids
     if predictor.estimator != calibrated:
         best, _ = predictor.topk_ids(block, PLACES[-1])
-    known = block.labels >= 0
+    known = block.classes >= 0
     logs = log_probabilities(
-        ids[known], scores[known], block.labels[known], model.spec.n_classes, model.calibration
+        ids[known], scores[known], block.classes[known], model.spec.n_classes, model.calibration
     )
-    return {place: hits(best, block.labels, place) for place in PLACES}, float(-logs.sum())
+    return {place: hits(best, block.classes, place) for place in PLACES}, float(-logs.sum())
 
 
 def merits(found: Iterable[tuple[str, Measured]]) -> str:

@@ -111,7 +111,7 @@ def rows_of(
         blocks = _file_rows(path, model, seen, room, options, label_needed)
     for block in blocks:
         seen.rows += block.n_rows
-        seen.unseen_labels += int((block.labels < 0).sum())
+        seen.unseen_labels += int((block.classes < 0).sum())
         yield block
 
 

@@ -52,9 +52,9 @@ class Batch:
         Feature ids.
     values : float32 (nnz,)
         Transformed values.
-    labels : int32 (n,)
+    classes : int32 (n,)
         Class ids.
-    weights : float32 (n,)
+    importance : float32 (n,)
         Importance of each row.
     by_feature : ByFeature or None
         The same values feature by feature, where the backend wants them.
@@ -63,14 +63,14 @@ class Batch:
     indptr: NDArray[np.int64]
     features: NDArray[np.int32]
     values: NDArray[np.float32]
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    classes: NDArray[np.int32]
+    importance: NDArray[np.float32]
     by_feature: ByFeature | None
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self.labels)
+        return len(self.classes)
 
 
 @dataclass(frozen=True)
@@ -143,22 +143,22 @@ class BatchSlot:
             How many were appended.
         """
         rows = self._rows
-        room = len(rows["labels"]) - self.n_rows
-        weights = block.weights if block.weights is not None else np.ones(1, np.float32)
+        room = len(rows["classes"]) - self.n_rows
+        importance = block.importance if block.importance is not None else np.ones(1, np.float32)
         added = gather_rows(
             block.indptr,
             block.features,
             block.values,
-            block.labels,
-            weights,
+            block.classes,
+            importance,
             chosen[:room],
             TRANSFORMS[transform],
             self.n_rows,
             rows["indptr"],
             rows["features"],
             rows["values"],
-            rows["labels"],
-            rows["weights"],
+            rows["classes"],
+            rows["importance"],
         )
         self.n_rows += added
         return int(added)
@@ -189,8 +189,8 @@ class BatchSlot:
             rows["indptr"][: n + 1],
             rows["features"][:nnz],
             rows["values"][:nnz],
-            rows["labels"][:n],
-            rows["weights"][:n],
+            rows["classes"][:n],
+            rows["importance"][:n],
             by_feature,
         )
 
@@ -204,8 +204,8 @@ def _row_arrays(n_rows: int, nnz: int) -> dict[str, tuple[int, type[np.generic]]
         "indptr": (n_rows + 1, np.int64),
         "features": (nnz, np.int32),
         "values": (nnz, np.float32),
-        "labels": (n_rows, np.int32),
-        "weights": (n_rows, np.float32),
+        "classes": (n_rows, np.int32),
+        "importance": (n_rows, np.float32),
     }
 
 
@@ -263,32 +263,32 @@ def gather_rows(
     indptr: Array,
     features: Array,
     values: Array,
-    labels: Array,
-    weights: Array,
+    classes: Array,
+    importance: Array,
     chosen: Array,
     transform: int,
     first: int,
     out_indptr: Array,
     out_features: Array,
     out_values: Array,
-    out_labels: Array,
-    out_weights: Array,
+    out_classes: Array,
+    out_importance: Array,
 ) -> Any:
     """Copy chosen rows behind the first rows of the output; return how many found room.
 
     Parameters
     ----------
-    indptr, features, values, labels : arrays
+    indptr, features, values, classes : arrays
         The rows: int64 (n + 1,), int32 (nnz,), uint8 or float32 (nnz,), int32 (n,).
-    weights : float32 (n,) or (1,)
-        Weights; one for all when there is one.
+    importance : float32 (n,) or (1,)
+        Importance; one for all when there is one.
     chosen : int64 (m,)
         Rows to copy.
     transform : int
         Number of the transform.
     first : int
         Rows that the output holds.
-    out_indptr, out_features, out_values, out_labels, out_weights : arrays
+    out_indptr, out_features, out_values, out_classes, out_importance : arrays
         The output, of fixed room.
     """
     q = out_indptr[first]
@@ -302,8 +302,8 @@ def gather_rows(
         transform_row(values, start, stop, transform, out_values, q)
         q += stop - start
         out_indptr[first + k + 1] = q
-        out_labels[first + k] = labels[row]
-        out_weights[first + k] = weights[row] if weights.shape[0] > 1 else weights[0]
+        out_classes[first + k] = classes[row]
+        out_importance[first + k] = importance[row] if importance.shape[0] > 1 else importance[0]
     return chosen.shape[0]
 
 

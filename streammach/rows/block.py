@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ Values = NDArray[np.uint8] | NDArray[np.float32]
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Some rows: features and values of each, its class, its weight.
+    """Some rows: features and values of each, its class, its importance.
 
     Attributes
     ----------
@@ -24,9 +26,9 @@ class RowBlock:
         Feature ids.
     values : uint8 or float32 (nnz,)
         Their values.
-    labels : int32 (n,)
+    classes : int32 (n,)
         Class ids; -1 where the class is unknown.
-    weights : float32 (n,) or None
+    importance : float32 (n,) or None
         Importance of each row; None where all are 1.
     places : int64 (n,) or None
         Where each row stood in its source: a byte of the text, or a row of the matrix; None where
@@ -40,8 +42,8 @@ class RowBlock:
     indptr: NDArray[np.int64]
     features: NDArray[np.int32]
     values: Values
-    labels: NDArray[np.int32]
-    weights: NDArray[np.float32] | None = None
+    classes: NDArray[np.int32]
+    importance: NDArray[np.float32] | None = None
     places: NDArray[np.int64] | None = None
     numbers: NDArray[np.int64] | None = None
     tags: Texts | None = None
@@ -63,8 +65,8 @@ class RowBlock:
             self.indptr[start : stop + 1] - a,
             self.features[a:b],
             self.values[a:b],
-            self.labels[start:stop],
-            None if self.weights is None else self.weights[start:stop],
+            self.classes[start:stop],
+            None if self.importance is None else self.importance[start:stop],
             None if self.places is None else self.places[start:stop],
             None if self.numbers is None else self.numbers[start:stop],
             None if self.tags is None else self.tags.part(start, stop),
@@ -84,9 +86,30 @@ class RowBlock:
             indptr,
             self.features[values],
             self.values[values],
-            self.labels[chosen],
-            None if self.weights is None else self.weights[chosen],
+            self.classes[chosen],
+            None if self.importance is None else self.importance[chosen],
             None if self.places is None else self.places[chosen],
             None if self.numbers is None else self.numbers[chosen],
             None if self.tags is None else self.tags.take(chosen),
         )
+
+    @classmethod
+    def concat(cls, parts: Sequence[RowBlock]) -> RowBlock:
+        """Return the rows of all parts, one after the other; none have float32 values.
+
+        Importance, places and numbers are kept where all parts have them; tags are not.
+        """
+
+        def joined(name: str) -> Any:
+            arrays = [getattr(part, name) for part in parts]
+            return None if any(a is None for a in arrays) else np.concatenate(arrays)
+
+        if not parts:
+            nothing = np.zeros(0, np.int32)
+            return cls(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32), nothing)
+        starts = np.cumsum([0, *(part.nnz for part in parts[:-1])])
+        ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
+        return cls(
+            np.concatenate([[0], *ends]), joined("features"), joined("values"), joined("classes"),
+            joined("importance"), joined("places"), joined("numbers"),
+        )  # fmt: skip

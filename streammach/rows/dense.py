@@ -36,7 +36,7 @@ def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
 
 
 def class_sums(
-    x: NDArray[np.float32], labels: NDArray[np.int32]
+    x: NDArray[np.float32], classes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """Return the sums of the rows of each class, in the order of the classes.
 
@@ -44,20 +44,20 @@ def class_sums(
     ----------
     x : float32 (n, d)
         The rows.
-    labels : int32 (n,)
+    classes : int32 (n,)
         Their classes.
 
     Returns
     -------
-    classes, which, counts : int (c,), (n,), (c,)
+    present, which, counts : int (c,), (n,), (c,)
         The classes that there are, each row's place among them, and their rows.
     sums : float32 (c, d)
         The sums.
     """
-    classes, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    present, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return classes, which, counts, np.add.reduceat(x[order], first, axis=0)
+    return present, which, counts, np.add.reduceat(x[order], first, axis=0)
 
 
 def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -21,11 +21,11 @@ SMALL = 2.5 * REGISTERS  # below this many, empty registers tell more
 
 
 @kernel()
-def add_pairs(indptr: Array, features: Array, labels: Array, registers: Array) -> None:
+def add_pairs(indptr: Array, features: Array, classes: Array, registers: Array) -> None:
     """Add each pair of a feature and its row's class to `registers` uint8 (2^14,)."""
-    for i in range(labels.shape[0]):
+    for i in range(classes.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
-            x = (np.uint64(features[p]) << np.uint64(32)) | np.uint64(labels[i])
+            x = (np.uint64(features[p]) << np.uint64(32)) | np.uint64(classes[i])
             x += np.uint64(0x9E3779B97F4A7C15)
             x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,7 +52,7 @@ class PairSketch:
         self,
         indptr: NDArray[np.int64],
         features: NDArray[np.int32],
-        labels: NDArray[np.int32],
+        classes: NDArray[np.int32],
     ) -> None:
         """Add rows.
 
@@ -62,10 +62,10 @@ class PairSketch:
             Row pointers.
         features : int32 (nnz,)
             Feature ids.
-        labels : int32 (n,)
+        classes : int32 (n,)
             Class ids, none negative.
         """
-        add_pairs(indptr, features, labels, self.registers)
+        add_pairs(indptr, features, classes, self.registers)
 
     def merge(self, registers: NDArray[np.uint8]) -> None:
         """Take in what another sketch knows: uint8 (2^14,)."""

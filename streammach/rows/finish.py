@@ -22,7 +22,7 @@ DENSE_SHARE = 16  # a row with more than a 16th of all features is spread out, n
 def finished(
     block: RowBlock,
     features: NDArray[np.int32] | None = None,
-    labels: NDArray[np.int32] | None = None,
+    classes: NDArray[np.int32] | None = None,
 ) -> RowBlock:
     """Return rows with other ids: sorted in each row, values of the same feature added up.
 
@@ -32,7 +32,7 @@ def finished(
         The rows; not changed.
     features : int32 (d,), optional
         New id of each feature, -1 to drop it; ids stay otherwise.
-    labels : int32 (K,), optional
+    classes : int32 (K,), optional
         New id of each class, -1 where it is unknown; ids stay otherwise.
     """
     old = block.features
@@ -49,10 +49,10 @@ def finished(
         whole = np.arange(len(ids)) - np.repeat(indptr[:-1], np.diff(indptr))
         kept = whole < np.repeat(lengths, np.diff(indptr))
         ids, values = ids[kept], values[kept]
-    classes = block.labels
-    if labels is not None:
-        classes = np.where(classes >= 0, labels[np.maximum(classes, 0)], -1).astype(np.int32)
-    return replace(block, indptr=ends, features=ids, values=values, labels=classes)
+    own = block.classes
+    if classes is not None:
+        own = np.where(own >= 0, classes[np.maximum(own, 0)], -1).astype(np.int32)
+    return replace(block, indptr=ends, features=ids, values=values, classes=own)
 
 
 @kernel()

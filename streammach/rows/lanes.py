@@ -45,22 +45,22 @@ def _summed(
 
 @intrinsic
 def lanes_within(
-    typing: Any, table: Any, codes: Any, first: Any, n_models: Any, n_buckets: Any, limits: Any
+    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any, limits: Any
 ) -> Any:
     """Return a uint64 whose bit q says whether lane q's sum for one class is within its limit.
 
-    The sum of lane q is that of ``table[r, codes[first + r], q]`` over r in ``range(n_models)``, in
+    The sum of lane q is that of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in
     uint8 and stopping at 255.
 
     Parameters
     ----------
-    table : uint8 (n_models * n_buckets * 64,)
+    table : uint8 (n_repetitions * n_buckets * 64,)
         A vector of 64 bytes for each bucket of each model.
-    codes : unsigned (K * n_models,)
+    codes : unsigned (K * n_repetitions,)
         Buckets of the classes.
     first : int64
         Where the class's codes start.
-    n_models, n_buckets : int64
+    n_repetitions, n_buckets : int64
         R and B.
     limits : uint8 (64,)
         The lanes' limits.
@@ -83,8 +83,8 @@ def lanes_within(
 
 @intrinsic
 def lanes_reaching(
-    typing: Any, table: Any, codes: Any, first: Any, n_models: Any, n_buckets: Any, scores: Any,
-    start: Any, weight: Any, bounds: Any,
+    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+    scores: Any, start: Any, weight: Any, bounds: Any,
 ) -> Any:  # fmt: skip
     """Add each lane's weighed sum to its score; return which scores reach their bounds.
 
@@ -92,13 +92,13 @@ def lanes_reaching(
 
     Parameters
     ----------
-    table : float32 (n_models * n_buckets * 16,)
+    table : float32 (n_repetitions * n_buckets * 16,)
         A vector of 16 numbers for each bucket of each model.
-    codes : unsigned (K * n_models,)
+    codes : unsigned (K * n_repetitions,)
         Buckets of the classes.
     first : int64
         Where the class's codes start.
-    n_models, n_buckets : int64
+    n_repetitions, n_buckets : int64
         R and B.
     scores : float32
         Lane q's score at ``scores[start + q]``.

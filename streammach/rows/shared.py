@@ -68,8 +68,8 @@ class LocalNames:
         """Return what must be held while the vocabulary is filled: the lock if it is the whole."""
         return self._shared.lock if self._alone else nullcontext()
 
-    def share(self, labels: NDArray[np.int32]) -> None:
-        """Put new names into the shared vocabulary, and give labels of rows its ids, in place.
+    def share(self, classes: NDArray[np.int32]) -> None:
+        """Put new names into the shared vocabulary, and give the classes of rows its ids, in place.
 
         The ids of features stay those of this reader; :attr:`features` says what they are.
         """
@@ -77,8 +77,8 @@ class LocalNames:
             return
         self._add_new()
         if self.vocabulary.add_labels and len(self._labels):
-            known = labels >= 0
-            labels[known] = self._labels[labels[known]]
+            known = classes >= 0
+            classes[known] = self._labels[classes[known]]
 
     @property
     def features(self) -> NDArray[np.int32]:

@@ -36,7 +36,7 @@ from streammach.rows.dense import product
 from streammach.rows.namespaces import namespace_ids
 from streammach.spec import Plan, Ranker, Transform
 from streammach.training.group_fit import Evidence, fit_groups, hits, start_weights
-from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
+from streammach.training.holdout import HeldOut, held_rows, masked_blocks
 
 MIN_FIT_ROWS = 50
 FACTORS = (1.0, 1.5, 2.0, 3.0)
@@ -122,7 +122,7 @@ class Blender:
         self._dataset, self._plan, self._backend = dataset, plan, backend
         self._held, self._transform = held, transform
         self._tell, self._check = tell, check
-        self._rows = chosen_rows(held.rows, np.flatnonzero(held.rows.labels >= 0))
+        self._rows = held.rows.take(np.flatnonzero(held.rows.classes >= 0))
         self._n_fit = min(self._rows.n_rows, FIT_BYTES // evidence_bytes(MAX_GROUPS))
 
     def run(self) -> Blend:
@@ -272,7 +272,7 @@ class Blender:
             n_rows -= len(kept)
             for start in range(0, len(kept), LEARN_ROWS):
                 self._check()
-                yield chosen_rows(block, kept[start : start + LEARN_ROWS])
+                yield block.take(kept[start : start + LEARN_ROWS])
             if n_rows <= 0:
                 return
 
@@ -307,9 +307,9 @@ class Blender:
         by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
         candidates = np.concatenate([by_count, by_hash], axis=1).astype(np.int32)
         repeated = _repeated(candidates)
-        true = (candidates == rows.labels[:, None]) & ~repeated
+        true = (candidates == rows.classes[:, None]) & ~repeated
         kept = np.flatnonzero(true.any(axis=1))
-        rows, candidates = chosen_rows(rows, kept), candidates[kept]
+        rows, candidates = rows.take(kept), candidates[kept]
         counted = evidence(table, rows, candidates, weights.group, learnt, scorer.each)
         scorer.close()
         groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)

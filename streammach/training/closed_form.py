@@ -21,7 +21,7 @@ from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expanded, parts, product
 from streammach.spec import Transform
-from streammach.training.holdout import HeldOut, chosen_rows, held_rows, masked_blocks
+from streammach.training.holdout import HeldOut, held_rows, masked_blocks
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
 SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
@@ -87,13 +87,13 @@ class ClosedForm:
 
     def choose(self) -> Share:
         """Return the share that held-out rows want, from sums that do not hold them."""
-        known = np.flatnonzero(self._held.rows.labels >= 0)
-        rows = transformed(chosen_rows(self._held.rows, known), self._transform)
+        known = np.flatnonzero(self._held.rows.classes >= 0)
+        rows = transformed(self._held.rows.take(known), self._transform)
         found: dict[tuple[float, float], Measured] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for block, held in masked_blocks(self._dataset, self._held):
                 self._check()
-                self._add_rows(chosen_rows(block, np.flatnonzero(~held)))
+                self._add_rows(block.take(np.flatnonzero(~held)))
             for prior_rows in PRIOR_ROWS:
                 self._check()
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
@@ -164,7 +164,7 @@ def _hits(
     for i, share in enumerate(shares):
         np.multiply(more, np.float32(share), out=both)
         both += z
-        true = np.take_along_axis(both, rows.labels[:, None].astype(np.int64), axis=1)
+        true = np.take_along_axis(both, rows.classes[:, None].astype(np.int64), axis=1)
         rank = (both > true).sum(axis=1)
         hits[i] = (rank < 1).sum(), (rank < 5).sum()
     return hits

@@ -89,7 +89,7 @@ def hold_out(
         origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(by)}"
     rows, numbers = _masked_rows(dataset, plan, mask)
     if groups is not None:
-        rows = chosen_rows(rows, np.argsort(groups[numbers], kind="stable"))
+        rows = rows.take(np.argsort(groups[numbers], kind="stable"))
     return HeldOut(rows, mask, origin)
 
 
@@ -148,10 +148,10 @@ def _masked_rows(
         chosen = chosen[
             : int(np.searchsorted(np.cumsum(lengths[chosen]), plan.validation_nnz - nnz, "right"))
         ]
-        parts.append(chosen_rows(block, chosen))
+        parts.append(block.take(chosen))
         numbers.append(start + chosen)
         rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
-    return _joined(parts), np.concatenate(numbers)
+    return RowBlock.concat(parts), np.concatenate(numbers)
 
 
 def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
@@ -171,30 +171,7 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
     for start in range(0, n, step):
         chosen = np.flatnonzero(held.mask[start : start + step])
         if len(chosen):
-            yield chosen_rows(dataset.rows(start, min(start + step, n)), chosen)
-
-
-def chosen_rows(block: RowBlock, chosen: NDArray[np.int64]) -> RowBlock:
-    """Return copies of some rows of a block, without weights and places."""
-    lengths = np.diff(block.indptr)[chosen]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.repeat(block.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
-    return RowBlock(indptr, block.features[places], block.values[places], block.labels[chosen])
-
-
-def _joined(parts: list[RowBlock]) -> RowBlock:
-    if not parts:
-        nothing = np.zeros(0, np.int32)
-        return RowBlock(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32), nothing)
-    ends = np.cumsum([0] + [p.nnz for p in parts])
-    return RowBlock(
-        np.concatenate(
-            [[0], *(p.indptr[1:] + end for p, end in zip(parts, ends[:-1], strict=True))]
-        ),
-        np.concatenate([p.features for p in parts]),
-        np.concatenate([p.values for p in parts]),
-        np.concatenate([p.labels for p in parts]),
-    )
+            yield dataset.rows(start, min(start + step, n)).take(chosen)
 
 
 def _groups(dataset: Dataset, namespace: str) -> NDArray[np.int32]:

@@ -79,7 +79,7 @@ def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) ->
         The finished model.
     """
     kept = ("weights", "bias")
-    held = (rows.indptr, rows.features, rows.values, rows.labels, rows.weights, rows.places)
+    held = (rows.indptr, rows.features, rows.values, rows.classes, rows.importance, rows.places)
     return {
         "weights": sum(arrays[name].nbytes for name in kept),
         "optimizer": sum(a.nbytes for name, a in arrays.items() if name not in kept),

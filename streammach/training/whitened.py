@@ -11,7 +11,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.rows.batch import transformed
 from streammach.rows.dense import Basis
 from streammach.spec import Transform
-from streammach.training.holdout import HeldOut, chosen_rows, masked_blocks
+from streammach.training.holdout import HeldOut, masked_blocks
 from streammach.whitening import Spread
 
 ROWS, ROWS_A_FEATURE = 65_536, 128  # looked at: at least, and at most where classes are rare
@@ -47,7 +47,7 @@ def basis_of(
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
         for block, out in masked_blocks(dataset, held):
             check()
-            spread.add(transformed(chosen_rows(block, np.flatnonzero(~out)), transform))
+            spread.add(transformed(block.take(np.flatnonzero(~out)), transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
                 break
         return spread.basis()

@@ -56,9 +56,9 @@ class Device:
         rows = rows_in_fours(batch.indptr, batch.features, batch.values)
         z = np.full((n, self.shape.stride), np.nan, np.float32)
         losses = np.full((n, spec.n_repetitions), np.nan, np.float32)
-        importance = batch.weights if batch.weights is not None else np.ones(n, np.float32)
+        importance = batch.importance if batch.importance is not None else np.ones(n, np.float32)
         self.forward[output][(n, self.shape.n_tiles), self.shape.threads](
-            rows.indptr, rows.features, rows.values, batch.labels, importance,
+            rows.indptr, rows.features, rows.values, batch.classes, importance,
             self.packed.ravel(), self.table.ravel(), self.packed.shape[1], spec.n_features,
             np.float32(self.how.label_smoothing), z.ravel(), losses.ravel(),
         )  # fmt: skip
@@ -93,10 +93,10 @@ class Device:
         return self.table[-1, : self.spec.n_columns]
 
 
-def batch_of(block, n_features, weights=None):
+def batch_of(block, n_features, importance=None):
     """All rows of a block as one batch, feature by feature too."""
     slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
-    if weights is not None:
-        block = type(block)(block.indptr, block.features, block.values, block.labels, weights)
+    if importance is not None:
+        block = type(block)(block.indptr, block.features, block.values, block.classes, importance)
     slot.add(block, np.arange(block.n_rows), "raw")
     return slot.batch()

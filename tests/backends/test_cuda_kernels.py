@@ -59,8 +59,8 @@ SHAPES = {  # K, d, B, R, columns of a tile
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
-    n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
-    spec = spec_of(n_classes, n_features, n_buckets, n_models)
+    n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
+    spec = spec_of(n_classes, n_features, n_buckets, n_repetitions)
     smoothing = 0.2 if optimizer == "adagrad" else 0.0
     how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=7, epsilon=1e-3)
     device = Device(spec, how, tile_columns=tile)
@@ -74,7 +74,7 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
         weights = rng.uniform(0.5, 2, 7).astype(np.float32)
         batch = batch_of(block, n_features, weights)
         loss = device.step(batch, 0.3)
-        arrays = (block.indptr, block.features, block.values, block.labels, weights)
+        arrays = (block.indptr, block.features, block.values, block.classes, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.3), rel=1e-5)
         assert loss == pytest.approx(cpu.step(batch, 0.3).total, rel=1e-5)
     held = cpu.arrays()
@@ -133,10 +133,10 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         m = gathered.load(chosen)
         places = np.concatenate([np.arange(*block.indptr[r : r + 2]) for r in rows])
         assert m == sent.fill(
-            chosen.indptr, block.features[places], whole.values[places], block.labels[rows],
+            chosen.indptr, block.features[places], whole.values[places], block.classes[rows],
             weights[rows],
         )  # fmt: skip
-        counts = {"indptr": n + 1, "labels": n, "importance": n}
+        counts = {"indptr": n + 1, "classes": n, "importance": n}
         for name in sent.held:
             count = counts.get(name, m)
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
@@ -173,7 +173,7 @@ def batch_rows(batch):
     """The rows of a batch as a block."""
     from streammach.rows.block import RowBlock
 
-    return RowBlock(batch.indptr, batch.features, batch.values, batch.labels)
+    return RowBlock(batch.indptr, batch.features, batch.values, batch.classes)
 
 
 def test_tiles_items_and_blocks_do_not_change_a_bit(rng):
@@ -211,8 +211,8 @@ def test_empty_rows_train_the_bias_alone():
 @pytest.mark.parametrize("logarithms", [False, True])
 @pytest.mark.parametrize("name", ["one tile", "odd B, tiles of four models", "one class"])
 def test_outputs_equal_the_cpus(name, logarithms, rng):
-    n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
-    spec = spec_of(n_classes, n_features, n_buckets, n_models)
+    n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
+    spec = spec_of(n_classes, n_features, n_buckets, n_repetitions)
     device = Device(spec, training(), tile_columns=tile)
     device.table[:, : spec.n_columns] = rng.normal(size=(n_features + 1, spec.n_columns)) * 2
     held = {"weights": device.weights.copy(), "bias": device.bias.copy()}
@@ -271,8 +271,8 @@ def as_drawn(name, shape, rng):
 @pytest.mark.parametrize("name", ["random", "tied", "logarithms"])
 @pytest.mark.parametrize("estimator", ["mean", "min", "median"])
 def test_top_k_equals_the_cpus_and_brute_force(estimator, name, shape, rng):
-    n_classes, n_buckets, n_models, n, k = shape
-    spec = spec_of(n_classes, 3, n_buckets, n_models)
+    n_classes, n_buckets, n_repetitions, n, k = shape
+    spec = spec_of(n_classes, 3, n_buckets, n_repetitions)
     device = Device(spec, training())
     p = np.full((n, device.shape.stride), np.nan, np.float32)
     drawn = p[:, : spec.n_columns] = as_drawn(name, (n, spec.n_columns), rng)

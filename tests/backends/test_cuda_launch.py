@@ -24,19 +24,19 @@ SHAPES = [(32, 25), (32, 200), (512, 20), (33, 7), (33, 300), (1, 1), (1, 5000),
           (1024, 16), (4096, 8), (4096, 1), (3001, 1), (1000, 1000)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("n_buckets", "n_models"), SHAPES)
-def test_tiles_hold_whole_models_and_every_column_once(n_buckets, n_models):
-    shape = launch_shape(n_buckets, n_models)
+@pytest.mark.parametrize(("n_buckets", "n_repetitions"), SHAPES)
+def test_tiles_hold_whole_models_and_every_column_once(n_buckets, n_repetitions):
+    shape = launch_shape(n_buckets, n_repetitions)
     width = shape.models_per_tile * n_buckets
     assert shape.threads <= 1024
     assert shape.threads % 32 == 0
     assert shape.threads >= max(shape.chunks_per_tile, shape.models_per_tile)
-    assert shape.models_per_tile * (shape.n_tiles - 1) < n_models
-    assert shape.models_per_tile * shape.n_tiles >= n_models
+    assert shape.models_per_tile * (shape.n_tiles - 1) < n_repetitions
+    assert shape.models_per_tile * shape.n_tiles >= n_repetitions
     assert shape.n_tiles == 1 or width % 4 == 0
     assert 4 * shape.chunks_per_tile >= width
     assert shape.stride % 4 == 0
-    assert 0 <= shape.stride - n_buckets * n_models < 4
+    assert 0 <= shape.stride - n_buckets * n_repetitions < 4
     assert 4 * (4 * shape.chunks_per_tile + shape.models_per_tile) <= SHARED_BYTES
 
 
@@ -62,16 +62,16 @@ def test_launch_bounds_fill_a_multiprocessor_and_no_more(threads, registers, cap
     assert blocks * threads >= 512 or threads * registers > 32768 or capability == (7, 5)
 
 
-@pytest.mark.parametrize(("n_buckets", "n_models"), SHAPES)
+@pytest.mark.parametrize(("n_buckets", "n_repetitions"), SHAPES)
 @pytest.mark.parametrize("n_classes", [1, 4095, 105_033])
-def test_sets_hold_every_class_and_tables_fit_shared_memory(n_buckets, n_models, n_classes):
+def test_sets_hold_every_class_and_tables_fit_shared_memory(n_buckets, n_repetitions, n_classes):
     for one_row in (False, True):
-        shape = decode_shape(n_buckets, n_models, n_classes, one_row=one_row)
+        shape = decode_shape(n_buckets, n_repetitions, n_classes, one_row=one_row)
         assert shape.n_sets % shape.threads == 0
         assert shape.n_sets * 4 * shape.words >= n_classes
         assert shape.rows == 1 or (shape.staged and not one_row)
         if shape.staged:
-            assert shape.rows * n_buckets * n_models * 4 <= SHARED_BYTES
+            assert shape.rows * n_buckets * n_repetitions * 4 <= SHARED_BYTES
         assert shape.code_bits >= (n_buckets - 1).bit_length()
 
 
@@ -81,9 +81,9 @@ def test_eight_rows_of_the_papers_shape_are_scored_at_once():
     assert decode_bounds(shape, one_row=False) == (256, 3)
 
 
-@pytest.mark.parametrize(("n_models", "blocks"), [(25, 4), (32, 4), (33, 1)])
-def test_the_median_leaves_room_for_its_values(n_models, blocks):
-    shape = decode_shape(8, n_models, 1000, one_row=True)
+@pytest.mark.parametrize(("n_repetitions", "blocks"), [(25, 4), (32, 4), (33, 1)])
+def test_the_median_leaves_room_for_its_values(n_repetitions, blocks):
+    shape = decode_shape(8, n_repetitions, 1000, one_row=True)
     assert decode_bounds(shape, one_row=True) == (256, blocks)
 
 

@@ -34,8 +34,8 @@ SHAPES = {  # K, d, B, R, columns of a tile
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_is_that_of_float32_rounded_by_the_definition(name, optimizer, rng):
-    n_classes, n_features, n_buckets, n_models, tile = SHAPES[name]
-    spec = spec_of(n_classes, n_features, n_buckets, n_models)
+    n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
+    spec = spec_of(n_classes, n_features, n_buckets, n_repetitions)
     how = training(optimizer=optimizer, batch_size=7, epsilon=1e-3, seed=5)
     narrow = Device(spec, how, tile_columns=tile, weights_are="bfloat16")
     wide = Device(spec, how, tile_columns=tile)

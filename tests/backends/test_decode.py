@@ -13,9 +13,9 @@ from tests.reference.decoding import topk
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
 
 
-def distribution(name, n, n_buckets, n_models, rng):
+def distribution(name, n, n_buckets, n_repetitions, rng):
     """Bucket values as models give them, and as they hardly ever do."""
-    shape = (n, n_models, n_buckets)
+    shape = (n, n_repetitions, n_buckets)
     if name == "tied":
         p = rng.integers(1, 3, shape).astype(np.float32)
     elif name == "equal":
@@ -28,15 +28,17 @@ def distribution(name, n, n_buckets, n_models, rng):
 
 
 def decode(method, p, codes, n_buckets, kind, k):
-    n_classes, n_models = codes.shape
+    n_classes, n_repetitions = codes.shape
     scores, ids = np.empty((len(p), k), np.float32), np.empty((len(p), k), np.int64)
     flat = codes.reshape(-1)
     if method == "one":
-        decode_one(p, flat, n_classes, n_models, n_buckets, KINDS[kind], scores, ids)
+        decode_one(p, flat, n_classes, n_repetitions, n_buckets, KINDS[kind], scores, ids)
         return ids, scores
-    columns = n_buckets * n_models
+    columns = n_buckets * n_repetitions
     by_column, table = np.zeros(columns * 64, np.float32), np.zeros(columns * 64, np.uint8)
-    decode_tile(p, flat, n_classes, n_models, n_buckets, KINDS[kind], by_column, table, scores, ids)
+    decode_tile(
+        p, flat, n_classes, n_repetitions, n_buckets, KINDS[kind], by_column, table, scores, ids
+    )
     return ids, scores
 
 
@@ -45,13 +47,13 @@ def decode(method, p, codes, n_buckets, kind, k):
 @pytest.mark.parametrize("logarithms", [False, True])
 @pytest.mark.parametrize("method", ["one", "tile"])
 def test_every_method_equals_scoring_all_classes(method, kind, name, logarithms, rng):
-    for n_classes, n_buckets, n_models, n, k in (
+    for n_classes, n_buckets, n_repetitions, n, k in (
         (700, 32, 7, 5, 5), (1000, 50, 4, 64, 1), (1500, 300, 3, 9, 20), (65, 2, 9, 3, 5),
         (3000, 16, 12, 31, 5),
     ):  # fmt: skip
-        a, b = hashing.draw(int(rng.integers(1 << 30)), n_classes, n_buckets, n_models)
+        a, b = hashing.draw(int(rng.integers(1 << 30)), n_classes, n_buckets, n_repetitions)
         codes = hashing.codes(a, b, n_classes, n_buckets)
-        p = distribution(name, n, n_buckets, n_models, rng)
+        p = distribution(name, n, n_buckets, n_repetitions, rng)
         p = np.log(p) if logarithms else p
         ids, scores = decode(method, p, codes, n_buckets, kind, k)
         for q in range(n):

@@ -67,15 +67,15 @@ def test_a_sample_holds_the_first_rows(tiny):
     with Dataset.open(train) as data, Dataset.open(out[0]) as part:
         rows, kept = data.rows(0, 100), part.rows(0, part.n_rows)
         assert part.n_rows == 100
-        assert part.n_classes == len(np.unique(rows.labels))
+        assert part.n_classes == len(np.unique(rows.classes))
         assert sorted(kept.values) == sorted(rows.values)
         numbers = np.array([part.labels.label(i) for i in range(part.n_classes)])
-        assert sorted(numbers[kept.labels]) == sorted(rows.labels)
+        assert sorted(numbers[kept.classes]) == sorted(rows.classes)
     with Dataset.open(test) as other, Dataset.open(out[1]) as tested, Dataset.open(train) as data:
-        ids = data.labels.ids_of(other.labels)[other.rows(0, 50).labels]
-        unseen = ~np.isin(ids, rows.labels)
+        ids = data.labels.ids_of(other.labels)[other.rows(0, 50).classes]
+        unseen = ~np.isin(ids, rows.classes)
         with Dataset.open(out[0]) as part:
-            found = part.labels.ids_of(tested.labels)[tested.rows(0, 50).labels]
+            found = part.labels.ids_of(tested.labels)[tested.rows(0, 50).classes]
     assert (found < 0).sum() == unseen.sum()
     assert sampled(train, test, tiny.folder / "sample", 600, 50) == (train, test)
 

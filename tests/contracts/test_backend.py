@@ -33,11 +33,11 @@ def device(request):
     return request.param
 
 
-def batch_of(block, n_features, weights=None):
+def batch_of(block, n_features, importance=None):
     """All rows of a block as one batch, feature by feature too."""
     slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
-    if weights is not None:
-        block = type(block)(block.indptr, block.features, block.values, block.labels, weights)
+    if importance is not None:
+        block = type(block)(block.indptr, block.features, block.values, block.classes, importance)
     assert slot.add(block, np.arange(block.n_rows), "raw") == block.n_rows
     return slot.batch()
 
@@ -109,9 +109,9 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, l
         block = block_of(rng, n, n_features, n_classes)
         weights = rng.uniform(0.5, 2, n).astype(np.float32)
         if dense and optimizer == "adam":  # dense Adam moves every row: let every row be touched
-            block = dense_block(rng.uniform(0.1, 1, (n, n_features)), block.labels)
+            block = dense_block(rng.uniform(0.1, 1, (n, n_features)), block.classes)
         loss = loss_of(backend, batch_of(block, n_features, weights), 0.1)
-        arrays = (block.indptr, block.features, block.values, block.labels, weights)
+        arrays = (block.indptr, block.features, block.values, block.classes, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-4)
     held = backend.arrays()
     np.testing.assert_allclose(held["weights"], reference.W, atol=2e-5, rtol=2e-4)
@@ -135,7 +135,7 @@ def test_a_step_follows_finite_differences(device, shape, dense, smoothing, loss
     weights = np.ones(n, np.float32)
     backend.step(batch_of(block, n_features, weights), 1.0)
     moved = start.astype(np.float64) - backend.arrays()["weights"]
-    arrays = (block.indptr, block.features, block.values, block.labels, weights)
+    arrays = (block.indptr, block.features, block.values, block.classes, weights)
     h = 1e-5
     places = list(zip(*np.nonzero(np.abs(moved) > 1e-7), strict=True))
     rng.shuffle(places)
@@ -174,10 +174,10 @@ def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape,
     for _ in range(few(device, 4)):
         plain = block_of(rng, n, n_features, n_classes)
         x = expanded(plain, n_features) @ basis.rotation - basis.shift
-        white = dense_block(x, plain.labels)
+        white = dense_block(x, plain.classes)
         loss = loss_of(backend, batch_of(plain, n_features), 0.1)
         weights = np.ones(n, np.float32)
-        arrays = (white.indptr, white.features, white.values, white.labels, weights)
+        arrays = (white.indptr, white.features, white.values, white.classes, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-3)
     np.testing.assert_allclose(backend.arrays()["weights"], reference.W, atol=1e-4, rtol=1e-3)
     before = backend.outputs(plain, logarithms=False)

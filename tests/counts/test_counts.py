@@ -228,10 +228,10 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
 @pytest.mark.parametrize("piece", [7, 200])
 def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
     block = block_of(rng, 90, D, K)
-    labels = block.labels.copy()
-    labels[labels == 3] = 4
-    labels[10] = 3  # the only row of its class
-    block = RowBlock(block.indptr, block.features, block.values, labels)
+    classes = block.classes.copy()
+    classes[classes == 3] = 4
+    classes[10] = 3  # the only row of its class
+    block = RowBlock(block.indptr, block.features, block.values, classes)
     table = counted(block)
     weights = group_weights(rng)
     gains = np.empty(table.n_pairs, np.int16)

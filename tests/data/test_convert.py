@@ -21,9 +21,9 @@ def rows_by_name(path):
         for i in range(block.n_rows):
             part = range(block.indptr[i], block.indptr[i + 1])
             features = {data.features.raw(block.features[p]): float(block.values[p]) for p in part}
-            weight = 1.0 if block.weights is None else float(block.weights[i])
+            weight = 1.0 if block.importance is None else float(block.importance[i])
             out.append(
-                (data.labels.label(block.labels[i]), weight, tuple(sorted(features.items())))
+                (data.labels.label(block.classes[i]), weight, tuple(sorted(features.items())))
             )
         return sorted(out, key=str)
 
@@ -103,7 +103,7 @@ def test_rows_are_shuffled_fully(tiny):
     convert(tiny.text("r.vw", lines), tiny.folder / "out")
     with Dataset.open(tiny.folder / "out") as data:
         block = data.rows(0, 4000)
-        source = np.array([data.labels.label(y) for y in block.labels])
+        source = np.array([data.labels.label(y) for y in block.classes])
     assert sorted(source.tolist()) == list(range(4000))
     steps = np.abs(np.diff(source))
     assert 1200 < steps.mean() < 1470  # a third of the range
@@ -115,7 +115,7 @@ def test_rows_of_the_same_byte_in_two_files_are_told_apart(tiny):
     done = convert([one, two], tiny.folder / "out")
     assert done.n_rows == 100
     with Dataset.open(tiny.folder / "out") as data:
-        labels = data.rows(0, 100).labels
+        labels = data.rows(0, 100).classes
     assert 20 < np.abs(np.diff(labels)).sum() < 80  # mixed, not one file after the other
 
 

@@ -32,7 +32,7 @@ def stored(path):
         cuts = block.indptr
         rows = [
             (
-                str(data.labels.label(block.labels[i])),
+                str(data.labels.label(block.classes[i])),
                 sorted(
                     (str(data.features.label(f)), float(v))
                     for f, v in zip(

@@ -30,7 +30,7 @@ def rows_of(reader, epoch, start=0):
     """Labels, batch sizes and all values of an epoch."""
     labels, sizes, values = [], [], []
     for batch in reader.epoch(epoch, start):
-        labels += batch.labels.tolist()
+        labels += batch.classes.tolist()
         sizes.append(batch.n_rows)
         values += batch.values.tolist()
     return labels, sizes, values
@@ -50,10 +50,10 @@ def test_rows_keep_their_values(numbered):
     whole = numbered.rows(0, 1000)
     lookup = {
         int(y): dict(zip(whole.features[a:b].tolist(), whole.values[a:b].tolist(), strict=True))
-        for y, a, b in zip(whole.labels, whole.indptr[:-1], whole.indptr[1:], strict=True)
+        for y, a, b in zip(whole.classes, whole.indptr[:-1], whole.indptr[1:], strict=True)
     }
     for batch in reader.epoch(0):
-        for i, y in enumerate(batch.labels.tolist()):
+        for i, y in enumerate(batch.classes.tolist()):
             part = slice(batch.indptr[i], batch.indptr[i + 1])
             found = dict(
                 zip(batch.features[part].tolist(), batch.values[part].tolist(), strict=True)
@@ -95,7 +95,7 @@ def test_batches_end_before_too_many_values(numbered):
 
 def test_held_out_rows_never_come(numbered, rng):
     held = rng.random(1000) < 0.3
-    kept = numbered.rows(0, 1000).labels[~held]
+    kept = numbered.rows(0, 1000).classes[~held]
     for pool_blocks in (2, 99):
         reader = Reader(numbered, **{**SETTINGS, "pool_blocks": pool_blocks}, held=held)
         assert reader.n_rows == len(kept)
@@ -107,7 +107,7 @@ def test_held_out_rows_never_come(numbered, rng):
 
 def test_a_sample_is_the_first_rows(numbered):
     reader = Reader(numbered, **SETTINGS, rows=250)
-    assert sorted(rows_of(reader, 0)[0]) == sorted(numbered.rows(0, 250).labels.tolist())
+    assert sorted(rows_of(reader, 0)[0]) == sorted(numbered.rows(0, 250).classes.tolist())
     assert reader.n_rows == 250
 
 

@@ -48,7 +48,7 @@ def test_numbers_come_as_the_rows_would(data, pool_blocks, batch_nnz, holds_out,
         for batch in reader.epoch(epoch, start):
             mine = seen[done]
             assert mine.indptr.tolist() == batch.indptr.tolist()
-            assert whole.labels[mine.rows].tolist() == batch.labels.tolist()
+            assert whole.classes[mine.rows].tolist() == batch.classes.tolist()
             places = [np.arange(*whole.indptr[row : row + 2]) for row in mine.rows]
             assert whole.features[np.concatenate(places)].tolist() == batch.features.tolist()
             done += 1
@@ -66,8 +66,8 @@ def test_all_rows_are_shown_block_by_block(data, transform):
             assert batch.indptr.tolist() == part.indptr.tolist()
             assert batch.features.tolist() == part.features.tolist()
             np.testing.assert_allclose(batch.values, part.values, rtol=1e-6)
-            assert batch.labels.tolist() == part.labels.tolist()
-            assert (batch.weights == 1).all()
+            assert batch.classes.tolist() == part.classes.tolist()
+            assert (batch.importance == 1).all()
             row += batch.n_rows
         assert row == min(-(-stop // step) * step, 700)
     assert row_lengths(data, 700).tolist() == np.diff(whole.indptr).tolist()

@@ -88,7 +88,7 @@ def test_names_counts_and_rows_come_back(tiny):
         assert (np.diff(data.feature_counts) <= 0).all()
         whole = data.rows(0, data.n_rows)
         part = data.rows(100, 120)
-        assert part.labels.tolist() == whole.labels[100:120].tolist()
+        assert part.classes.tolist() == whole.classes[100:120].tolist()
         a, b = whole.indptr[100], whole.indptr[120]
         assert part.features.tolist() == whole.features[a:b].tolist()
         assert part.values.tolist() == whole.values[a:b].tolist()
@@ -221,5 +221,5 @@ def test_rows_with_weights_keep_them(tmp_path):
     writer.finish(facts)
     with Dataset.open(tmp_path / "s") as data:
         assert data.weighted
-        assert data.rows(0, 2).weights.tolist() == [3, 0.25]
+        assert data.rows(0, 2).importance.tolist() == [3, 0.25]
         assert data.verify() == []

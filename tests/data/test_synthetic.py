@@ -26,13 +26,13 @@ def text_of(rows, **options):
 
 
 def matrix_of(rows):
-    """All rows as a SciPy matrix, and their labels from 0."""
-    parts, labels = [], []
+    """All rows as a SciPy matrix, and their classes from 0."""
+    parts, classes = [], []
     for block in rows.pieces():
         arrays = (block.values.copy(), block.features.copy(), block.indptr.copy())
         parts.append(sparse.csr_matrix(arrays, (block.n_rows, rows.shape.n_features)))
-        labels.append(block.labels.copy())
-    return sparse.vstack(parts).tocsr(), np.concatenate(labels)
+        classes.append(block.classes.copy())
+    return sparse.vstack(parts).tocsr(), np.concatenate(classes)
 
 
 @BOTH
@@ -53,7 +53,7 @@ def test_text_is_what_python_prints(shape):
             inside = slice(block.indptr[r], block.indptr[r + 1])
             pairs = zip(block.features[inside].tolist(), block.values[inside].tolist(), strict=True)
             words = [f"{f}" if v == 1 else f"{f}:{v:.4g}" for f, v in pairs]
-            lines.append(" ".join([f"{block.labels[r] + 1} |", *words]) + "\n")
+            lines.append(" ".join([f"{block.classes[r] + 1} |", *words]) + "\n")
         assert bytes(text).decode() == "".join(lines)
 
 
@@ -71,7 +71,7 @@ def test_numbers_have_four_digits_as_python_rounds_them(rng):
 
 def test_a_row_of_counts_is_that_of_the_plain_version():
     rows = SyntheticRows(COUNTS, part="test", seed=5)
-    x, labels = matrix_of(rows)
+    x, y = matrix_of(rows)
     d, classes = COUNTS.n_features, COUNTS.n_classes
     golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
 
@@ -107,7 +107,7 @@ def test_a_row_of_counts_is_that_of_the_plain_version():
                 bits = mixed(shared ^ (golden * zipf(word, d.bit_length(), d) & mask))
             found[below(bits, d)] += 1
         got = x[row]
-        assert labels[row] == label
+        assert y[row] == label
         assert dict(zip(got.indices.tolist(), got.data.tolist(), strict=True)) == found
         assert np.all(np.diff(got.indices) > 0)
 
@@ -116,8 +116,8 @@ def test_a_row_of_counts_is_that_of_the_plain_version():
     "shape", [COUNTS, Shape("counts", 300, 1, 300, 3), SHAPES["odp"].scaled(1e-3)]
 )
 def test_training_rows_hold_each_class_and_each_feature(shape):
-    x, labels = matrix_of(SyntheticRows(shape))
-    assert len(np.unique(labels)) == shape.n_classes
+    x, classes = matrix_of(SyntheticRows(shape))
+    assert len(np.unique(classes)) == shape.n_classes
     assert len(np.unique(x.indices)) == min(shape.n_features, x.shape[1])
     assert x.has_canonical_format
 
@@ -156,7 +156,7 @@ def rows_of(path, tmp_path):
     for r in range(block.n_rows):
         inside = slice(block.indptr[r], block.indptr[r + 1])
         pairs = zip(block.features[inside], block.values[inside].tolist(), strict=True)
-        out.append((labels[block.labels[r]], sorted((names[f], v) for f, v in pairs)))
+        out.append((labels[block.classes[r]], sorted((names[f], v) for f, v in pairs)))
     return sorted(out)
 
 

@@ -23,7 +23,7 @@ def parse_lines(tmp_path, data, form="vw", *, skip=True, **options):
         for i in range(block.n_rows):
             part = slice(block.indptr[i], block.indptr[i + 1])
             rows[int(block.places[i])] = (
-                int(block.labels[i]), float(block.weights[i]),
+                int(block.classes[i]), float(block.importance[i]),
                 block.features[part].tolist(), block.values[part].tolist(),
             )  # fmt: skip
     labels, features = vocabulary.label_names(), vocabulary.feature_names()
@@ -254,7 +254,7 @@ def test_labels_may_be_missing_where_none_is_needed(tmp_path):
     path = tmp_path / "rows.vw"
     path.write_bytes(data)
     blocks = list(TextSource(path, "vw").blocks(Vocabulary(), BadRows(), label_needed=False))
-    assert blocks[0].labels.tolist() == [-1, -1, -1, -1, 0]
+    assert blocks[0].classes.tolist() == [-1, -1, -1, -1, 0]
 
 
 def test_unknown_features_are_dropped_and_counted_where_names_are_fixed(tmp_path):

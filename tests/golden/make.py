@@ -113,7 +113,7 @@ def content(path):
     """Digest and rows of a store: label, importance, and names with values, in stored order."""
     with sm.Dataset.open(path) as store:
         block, names, labels = store.rows(0, store.n_rows), store.features, store.labels
-        weights = np.ones(block.n_rows) if block.weights is None else block.weights
+        weights = np.ones(block.n_rows) if block.importance is None else block.importance
         found = []
         for i in range(block.n_rows):
             part = slice(block.indptr[i], block.indptr[i + 1])
@@ -122,7 +122,7 @@ def content(path):
                 [names.raw(int(f)).decode() for f in block.features[part]], values, strict=True
             )
             found.append(
-                [labels.raw(int(block.labels[i])).decode(), float(weights[i]), sorted(pairs)]
+                [labels.raw(int(block.classes[i])).decode(), float(weights[i]), sorted(pairs)]
             )
         return {"digest": store.digest, "rows": json.loads(json.dumps(found))}
 

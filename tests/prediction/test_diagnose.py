@@ -60,7 +60,7 @@ def test_only_the_first_rows_are_used(made):
     with sm.Dataset.open(test) as data, sm.Predictor(model) as predictor:
         block = data.rows(0, 70)
         ids, _ = predictor.topk_ids(block, 1)
-    assert found.p_at_1 == (ids[:, 0] == block.labels).mean()
+    assert found.p_at_1 == (ids[:, 0] == block.classes).mean()
     with pytest.raises(UsageError, match="no such store"):
         diagnose(model, test.with_name("nothing"))
 
@@ -70,8 +70,8 @@ def test_stated_probability_is_that_of_the_log_loss(rng):
     ids = np.tile(np.arange(8), (50, 1))
     for n_classes in (8, 300):
         for calibration in (Calibration(), Calibration(1.7, -2.0)):
-            labels = np.zeros(50, np.int32)
-            logs = log_probabilities(ids, scores, labels, n_classes, calibration)
+            classes = np.zeros(50, np.int32)
+            logs = log_probabilities(ids, scores, classes, n_classes, calibration)
             stated = stated_probabilities(scores, n_classes, calibration)
             assert stated == pytest.approx(np.exp(logs))
 
@@ -89,11 +89,11 @@ def test_reliability_by_hand():
 
 
 def test_groups_of_classes_by_hand():
-    labels = np.array([0, 0, 9, 24, -1], np.int32)
+    classes = np.array([0, 0, 9, 24, -1], np.int32)
     right = np.array([True, False, True, False, False])
-    found = deciles(labels, right, 25)
+    found = deciles(classes, right, 25)
     assert sum(d.n_classes for d in found) == 25
     assert [(d.n_rows, d.recall) for d in found] == [
         (2, 0.5), (0, None), (0, None), (1, 1.0), *[(0, None)] * 5, (1, 0.0),
     ]  # fmt: skip
-    assert [d.n_classes for d in deciles(labels[:2], right[:2], 3)] == [1, 1, 1]
+    assert [d.n_classes for d in deciles(classes[:2], right[:2], 3)] == [1, 1, 1]

@@ -56,7 +56,7 @@ def test_labels_come_back_by_name(trained):
     with Predictor(model, threads=2) as predictor:
         labels, scores = predictor.topk(rows, 3)
     assert labels.shape == scores.shape == (50, 3)
-    truth = [data.labels.label(y) for y in rows.labels]
+    truth = [data.labels.label(y) for y in rows.classes]
     assert np.mean([guess == name for guess, name in zip(labels[:, 0], truth, strict=True)]) > 0.9
 
 
@@ -227,9 +227,9 @@ def test_a_fitted_map_beats_the_one_before(trained):
     data, _, backend = trained
     rows = data.rows(0, 200)
     ids, scores = backend.topk(rows, 20, "logsum")
-    before = -log_probabilities(ids, scores, rows.labels, 20, Calibration()).mean()
+    before = -log_probabilities(ids, scores, rows.classes, 20, Calibration()).mean()
     fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
-    after = -log_probabilities(ids, scores, rows.labels, 20, fitted).mean()
+    after = -log_probabilities(ids, scores, rows.classes, 20, fitted).mean()
     assert after < before
 
 

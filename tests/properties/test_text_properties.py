@@ -29,7 +29,7 @@ def read(path, form):
         for i in range(block.n_rows):
             part = slice(block.indptr[i], block.indptr[i + 1])
             pairs = zip(block.features[part].tolist(), block.values[part].tolist(), strict=True)
-            out.append((int(block.labels[i]), list(pairs)))
+            out.append((int(block.classes[i]), list(pairs)))
     labels, names = vocabulary.label_names(), vocabulary.feature_names()
     return [
         (labels.raw(y).decode(), [(names.raw(f).decode(), v) for f, v in row]) for y, row in out

@@ -9,7 +9,7 @@ def pair_counts(block, held=None):
     for i in range(block.n_rows):
         if held is not None and held[i]:
             continue
-        y = int(block.labels[i])
+        y = int(block.classes[i])
         features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
         rows[y] = rows.get(y, 0) + 1
         values[y] = values.get(y, 0) + len(features)
@@ -56,7 +56,7 @@ def learn(block, scores, m, *, pair_rate, feature_rate, pair_prior, feature_prio
     theta, delta, theta_sum, delta_sum = {}, {}, {}, {}
     for i in range(block.n_rows):
         features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
-        y = int(block.labels[i])
+        y = int(block.classes[i])
         base = np.array([scores.score(features, c, own=y) for c in range(scores.n_classes)])
         if scores.rows[y] == 1:
             base[y] = -np.inf

@@ -39,11 +39,11 @@ class ReferenceMach:
             total -= np.log(p[self.codes[label, r]])
         return total
 
-    def objective(self, indptr, features, values, labels, weights):
+    def objective(self, indptr, features, values, classes, importance):
         """What the step descends: cross entropy against the smoothed target, summed."""
         total = 0.0
         for (ids, x), y, w in zip(
-            self.rows(indptr, features, values), labels, weights, strict=True
+            self.rows(indptr, features, values), classes, importance, strict=True
         ):
             total += w * self.cross_entropy(self.logits(ids, x), y)
         return total
@@ -57,11 +57,11 @@ class ReferenceMach:
             total -= (target * logs).sum()
         return total
 
-    def gradient(self, indptr, features, values, labels, weights):
+    def gradient(self, indptr, features, values, classes, importance):
         """Gradient of the objective for weights and bias (the last row), from frozen weights."""
         out = np.zeros((len(self.W) + 1, self.W.shape[1]))
         for (ids, x), y, w in zip(
-            self.rows(indptr, features, values), labels, weights, strict=True
+            self.rows(indptr, features, values), classes, importance, strict=True
         ):
             g = self.residual(self.logits(ids, x), y)
             for f, value in zip(ids, x, strict=True):
@@ -78,14 +78,14 @@ class ReferenceMach:
             g[r * self.B + self.codes[y, r]] -= 1 - self.smoothing
         return g
 
-    def step(self, indptr, features, values, labels, weights, rate):
+    def step(self, indptr, features, values, classes, importance, rate):
         loss = sum(
             w * self.loss_of_row(ids, x, y)
             for (ids, x), y, w in zip(
-                self.rows(indptr, features, values), labels, weights, strict=True
+                self.rows(indptr, features, values), classes, importance, strict=True
             )
         )
-        gradient = self.gradient(indptr, features, values, labels, weights)
+        gradient = self.gradient(indptr, features, values, classes, importance)
         self.t += 1
         touched = [*np.unique(features), len(self.W)]
         for f in touched:

@@ -20,7 +20,7 @@ def dense(block, d):
 @pytest.mark.parametrize("value_type", [np.uint8, np.float32])
 def test_transforms_follow_their_formulas(value_type, rng):
     block = block_of(rng, 40, 30, 5)
-    block = RowBlock(block.indptr, block.features, block.values.astype(value_type), block.labels)
+    block = RowBlock(block.indptr, block.features, block.values.astype(value_type), block.classes)
     x = dense(block, 30)
     length = np.sqrt((x**2).sum(axis=1, keepdims=True))
     expected = {
@@ -63,7 +63,7 @@ def test_a_slot_takes_rows_until_it_is_full(rng):
     lengths = np.diff(block.indptr)
     assert taken == min(20, int(np.searchsorted(np.cumsum(lengths), 40, "right")))
     assert slot.add(block, np.arange(taken, 50), "raw") == 0
-    assert slot.batch().labels.tolist() == block.labels[:taken].tolist()
+    assert slot.batch().classes.tolist() == block.classes[:taken].tolist()
     slot.clear()
     assert slot.add(block, np.array([3]), "raw") == 1
 
@@ -84,7 +84,7 @@ def test_finished_rows_are_sorted_with_equal_features_added_up(rng):
     ranks = rng.permutation(40).astype(np.int32)
     ranks[[3, 7]] = -1
     done = finished(block, ranks, np.array([5, -1, 6], np.int32))
-    assert done.labels.tolist() == [5, -1, 6, -1]
+    assert done.classes.tolist() == [5, -1, 6, -1]
     for i in range(4):
         wanted = {}
         for p in range(indptr[i], indptr[i + 1]):

@@ -10,13 +10,13 @@ from tests.builders import block_of
 def sketch(blocks):
     found = PairSketch()
     for block in blocks:
-        found.add(block.indptr, block.features, block.labels)
+        found.add(block.indptr, block.features, block.classes)
     return found.estimate()
 
 
 def exact(block):
-    labels = np.repeat(block.labels.astype(np.int64), np.diff(block.indptr))
-    return len(np.unique(labels << 32 | block.features))
+    classes = np.repeat(block.classes.astype(np.int64), np.diff(block.indptr))
+    return len(np.unique(classes << 32 | block.features))
 
 
 @pytest.mark.parametrize("n_rows", [1, 10, 1000, 60_000])

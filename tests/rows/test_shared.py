@@ -14,10 +14,10 @@ from streammach.rows.vocabulary import Vocabulary
 def blocks(path, names):
     source = TextSource(path, "vw")
     for block in source.blocks(names.vocabulary, BadRows()):
-        names.share(block.labels)
+        names.share(block.classes)
         yield [
             (int(y), names.features[block.features[a:b]].tolist())
-            for y, a, b in zip(block.labels, block.indptr[:-1], block.indptr[1:], strict=True)
+            for y, a, b in zip(block.classes, block.indptr[:-1], block.indptr[1:], strict=True)
         ]
 
 

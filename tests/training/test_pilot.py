@@ -49,10 +49,10 @@ def test_a_view_is_the_first_rows(store):
         assert (view.n_rows, view.n_classes, view.n_features) == (700, 30, whole.n_features)
         rows = whole.rows(0, 700)
         assert view.nnz == rows.nnz
-        assert np.array_equal(view.label_counts, np.bincount(rows.labels, minlength=30))
+        assert np.array_equal(view.label_counts, np.bincount(rows.classes, minlength=30))
         counted = np.bincount(rows.features, minlength=whole.n_features)
         assert np.array_equal(view.feature_counts, counted)
-        pairs = len(np.unique(rows.features * 30 + np.repeat(rows.labels, np.diff(rows.indptr))))
+        pairs = len(np.unique(rows.features * 30 + np.repeat(rows.classes, np.diff(rows.indptr))))
         assert view.facts.n_pairs == pytest.approx(pairs, rel=0.05)
         assert view.digest not in (whole.digest, whole.first(701).digest)
         assert view.digest == whole.first(700).digest

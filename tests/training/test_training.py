@@ -327,8 +327,8 @@ def test_held_out_rows_may_come_from_another_store(data, tiny):
     with sm.Dataset.open(tiny.folder / "valid.zarr") as valid:
         block = valid.rows(0, held.rows.n_rows)
         for i in range(held.rows.n_rows):
-            name = valid.labels.label(block.labels[i])
-            y = held.rows.labels[i]
+            name = valid.labels.label(block.classes[i])
+            y = held.rows.classes[i]
             assert y == -1 if int(name.split("-")[1]) >= 30 else data.labels.label(y) == name
     run = fit(
         data, tiny.folder / "run", fit_options={"validation": tiny.folder / "valid.zarr"}, **FIXED
@@ -344,7 +344,7 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatc
     def right(run):
         with sm.Predictor(run.model) as predictor:
             ids, scores = predictor.topk_ids(held.rows, 1)
-        return scores[ids[:, 0] == held.rows.labels].sum()
+        return scores[ids[:, 0] == held.rows.classes].sum()
 
     def ran(name, passes, **where):
         monkeypatch.setattr(finish, "LAST_PASSES", passes)

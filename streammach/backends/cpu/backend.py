@@ -321,7 +321,7 @@ class CpuBackend:
             self._joint_residuals(batch, smoothing, first, last)
             return
         kernels.residuals(
-            self.codes, batch.labels, batch.weights, smoothing,
+            self.codes, batch.classes, batch.importance, smoothing,
             first, last, spec.n_buckets, spec.n_repetitions,
             buffers["z"], buffers["losses"], buffers["norms"],
         )  # fmt: skip
@@ -334,7 +334,7 @@ class CpuBackend:
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         self.decode(z, SUM, scores, ids)
         joint_residuals(
-            self.codes, batch.labels[rows], batch.weights[rows], ids, scores, smoothing,
+            self.codes, batch.classes[rows], batch.importance[rows], ids, scores, smoothing,
             spec.n_buckets, z, losses, norms,
         )  # fmt: skip
 
@@ -385,7 +385,7 @@ class CpuBackend:
 
     def _products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""
-        x = self._room("x", len(rows.labels))
+        x = self._room("x", len(rows.classes))
         if self._basis is None:
             kernels.expand(rows.indptr, rows.features, rows.values, x)
         else:

@@ -54,11 +54,11 @@ def aggregate(v: Array, kind: int) -> Any:
 
 @kernel(fastmath=False)
 def score(
-    p: Array, codes: Array, i: int, n_models: int, n_buckets: int, kind: int, v: Array
+    p: Array, codes: Array, i: int, n_repetitions: int, n_buckets: int, kind: int, v: Array
 ) -> Any:
     """Return the exact score of class `i`: `p` float32 (C,), `codes` (K * R,), `v` scratch (R,)."""
-    for r in range(n_models):
-        v[r] = p[r * n_buckets + np.int64(codes[i * n_models + r])]
+    for r in range(n_repetitions):
+        v[r] = p[r * n_buckets + np.int64(codes[i * n_repetitions + r])]
     return aggregate(v, kind)
 
 
@@ -82,19 +82,19 @@ def decode_one(
     p: Array,
     codes: Array,
     n_classes: int,
-    n_models: int,
+    n_repetitions: int,
     n_buckets: int,
     kind: int,
     scores: Array,
     ids: Array,
 ) -> None:
     """Score every class of each row: `p` float32 (n, C), results (n, k), k <= K."""
-    v = np.empty(n_models, np.float32)
+    v = np.empty(n_repetitions, np.float32)
     for q in range(p.shape[0]):
         row, best, where = p[q], scores[q], ids[q]
         best[:], where[:] = -np.inf, -1
         for i in range(n_classes):
-            offer(score(row, codes, i, n_models, n_buckets, kind, v), i, best, where)
+            offer(score(row, codes, i, n_repetitions, n_buckets, kind, v), i, best, where)
 
 
 @kernel(inline=True)
@@ -109,7 +109,7 @@ def extremes(v: Array) -> Any:
 
 @kernel(inline=True)
 def lay_out(
-    p: Array, n_models: int, n_buckets: int, by_column: Array, best: Array, slack: Array
+    p: Array, n_repetitions: int, n_buckets: int, by_column: Array, best: Array, slack: Array
 ) -> None:
     """Bring up to 64 rows side by side, and find what bounds their scores.
 
@@ -124,28 +124,28 @@ def lay_out(
     slack : float64 (64,)
         Receives an upper bound of every float32 sum.
     """
-    columns = n_models * n_buckets
+    columns = n_repetitions * n_buckets
     for first in range(0, columns, 16):
         for q in range(p.shape[0]):
             for c in range(first, min(columns, first + 16)):
                 by_column[c * LANES + q] = p[q, c]
     for q in range(p.shape[0]):
         total, size = 0.0, 0.0
-        for r in range(n_models):
+        for r in range(n_repetitions):
             top, magnitude = extremes(p[q, r * n_buckets : (r + 1) * n_buckets])
             best[r, q] = top
             total += np.float64(top)
             size += np.float64(magnitude)
-        slack[q] = total + size * n_models * 2.0**-22
+        slack[q] = total + size * n_repetitions * 2.0**-22
 
 
 @kernel(inline=True)
 def write_deficits(
-    by_column: Array, best: Array, units: Array, n_models: int, n_buckets: int, table: Array
+    by_column: Array, best: Array, units: Array, n_repetitions: int, n_buckets: int, table: Array
 ) -> None:
     """Write the deficits of all buckets in units of 1 / `units`: `table` uint8 (C * 64,)."""
     most = np.float32(255)
-    for r in range(n_models):
+    for r in range(n_repetitions):
         tops = best[r]
         for c in range(r * n_buckets, (r + 1) * n_buckets):
             values, out = by_column[c * LANES : (c + 1) * LANES], table[c * LANES : (c + 1) * LANES]
@@ -179,7 +179,7 @@ def next_above(x: Number) -> Any:
 def set_limits(
     n: int,
     kind: int,
-    n_models: int,
+    n_repetitions: int,
     n_buckets: int,
     scores: Array,
     slack: Array,
@@ -203,11 +203,11 @@ def set_limits(
         elif kind == MINIMUM:
             thresholds[q], limits[q] = theta, 0
         else:
-            thresholds[q], limits[q] = theta - abs(theta) * np.float32(2.0**-22), n_models // 2
+            thresholds[q], limits[q] = theta - abs(theta) * np.float32(2.0**-22), n_repetitions // 2
     if rewrite and kind == SUM:
-        write_deficits(by_column, best, units, n_models, n_buckets, table)
+        write_deficits(by_column, best, units, n_repetitions, n_buckets, table)
     elif rewrite:
-        write_below(by_column, thresholds, n_models * n_buckets, table)
+        write_below(by_column, thresholds, n_repetitions * n_buckets, table)
 
 
 @kernel(fastmath=False)
@@ -215,7 +215,7 @@ def decode_tile(
     p: Array,
     codes: Array,
     n_classes: int,
-    n_models: int,
+    n_repetitions: int,
     n_buckets: int,
     kind: int,
     by_column: Array,
@@ -231,7 +231,7 @@ def decode_tile(
         Finite probabilities or logarithms of n <= 64 rows.
     codes : unsigned (K * R,)
         Buckets of the classes, class by class.
-    n_classes, n_models, n_buckets, kind : int
+    n_classes, n_repetitions, n_buckets, kind : int
         K, R, B, and SUM, MINIMUM or MEDIAN.
     by_column, table : float32 (C * 64,), uint8 (C * 64,)
         Scratch.
@@ -239,19 +239,19 @@ def decode_tile(
         Receive the k <= K best, best first.
     """
     n, k = scores.shape
-    v, best = np.empty(n_models, np.float32), np.zeros((n_models, LANES), np.float32)
+    v, best = np.empty(n_repetitions, np.float32), np.zeros((n_repetitions, LANES), np.float32)
     slack, units = np.zeros(LANES), np.zeros(LANES, np.float32)
     thresholds = np.full(LANES, np.float32(np.inf))
     limits = np.zeros(LANES, np.uint8)
     start = min(n_classes, max(FIRST_CLASSES, k))
-    decode_one(p, codes, start, n_models, n_buckets, kind, scores, ids)
-    lay_out(p, n_models, n_buckets, by_column, best, slack)
+    decode_one(p, codes, start, n_repetitions, n_buckets, kind, scores, ids)
+    lay_out(p, n_repetitions, n_buckets, by_column, best, slack)
     size = FIRST_SCAN
     while start < n_classes:
         set_limits(
             n,
             kind,
-            n_models,
+            n_repetitions,
             n_buckets,
             scores,
             slack,
@@ -264,13 +264,15 @@ def decode_tile(
         )
         stop = min(n_classes, start + size)
         for i in range(start, stop):
-            lanes = lanes_within(table, codes, i * n_models, n_models, n_buckets, limits)
+            lanes = lanes_within(table, codes, i * n_repetitions, n_repetitions, n_buckets, limits)
             while lanes:
                 q = np.int64(trailing_zeros(lanes))
                 lanes &= lanes - np.uint64(1)
                 if q >= n:
                     break
-                offer(score(p[q], codes, i, n_models, n_buckets, kind, v), i, scores[q], ids[q])
+                offer(
+                    score(p[q], codes, i, n_repetitions, n_buckets, kind, v), i, scores[q], ids[q]
+                )
                 if kind == SUM:
                     room = slack[q] - np.float64(next_above(scores[q, k - 1]))
                     limits[q] = limit_of(room, np.float64(units[q]))

@@ -48,8 +48,8 @@ def joint_residuals(
         Receive ``-ln p_y`` times the weight, for every repetition, and the sum of squares of z's B
         columns.
     """
-    n_models, n_best = codes.shape[1], ids.shape[1]
-    share = np.float32(1) / np.float32(n_models)
+    n_repetitions, n_best = codes.shape[1], ids.shape[1]
+    share = np.float32(1) / np.float32(n_repetitions)
     p, classes = np.empty(n_best + 1, np.float32), np.empty(n_best + 1, np.int64)
     for i in range(labels.shape[0]):
         row, scale = z[i], importance[i]
@@ -60,7 +60,7 @@ def joint_residuals(
                 own = c
         if own == n_best:
             count, total = n_best + 1, np.float32(0)
-            for r in range(n_models):
+            for r in range(n_repetitions):
                 total += row[r * n_buckets + np.int64(codes[labels[i], r])]
             classes[own], p[own] = labels[i], total * share
         top, total, right = p[0], np.float32(0), p[own]  # the own class is never above the best
@@ -71,9 +71,9 @@ def joint_residuals(
         row[:] = 0
         for c in range(count):
             g = scale * residual(p[c] / total, c == own, smoothing, count)
-            for r in range(n_models):
+            for r in range(n_repetitions):
                 row[r * n_buckets + np.int64(codes[classes[c], r])] += g
-        for r in range(n_models):
+        for r in range(n_repetitions):
             square = np.float32(0)
             for c in range(r * n_buckets, (r + 1) * n_buckets):
                 square += row[c] * row[c]

@@ -84,13 +84,13 @@ def exponentials(z: Array) -> Any:
 @kernel()
 def residuals(
     codes: Array,
-    labels: Array,
+    classes: Array,
     importance: Array,
     smoothing: Number,
     first: int,
     last: int,
     n_buckets: int,
-    n_models: int,
+    n_repetitions: int,
     z: Array,
     losses: Array,
     norms: Array,
@@ -101,11 +101,11 @@ def residuals(
     ----------
     codes : unsigned (K, R)
         Bucket of each class in each model.
-    labels, importance : int32 (n,), float32 (n,)
+    classes, importance : int32 (n,), float32 (n,)
         Classes and weights of the rows.
     smoothing : float32
         Label smoothing.
-    n_buckets, n_models : int
+    n_buckets, n_repetitions : int
         B and R.
     z : float32 (n, C)
         Logits; receives the derivative of each row's loss times its weight.
@@ -115,8 +115,8 @@ def residuals(
     """
     for i in range(first, last):
         scale = importance[i]
-        for r in range(n_models):
-            v, t = z[i, r * n_buckets : (r + 1) * n_buckets], np.int64(codes[labels[i], r])
+        for r in range(n_repetitions):
+            v, t = z[i, r * n_buckets : (r + 1) * n_buckets], np.int64(codes[classes[i], r])
             own = v[t]
             top, total = exponentials(v)
             losses[i, r] = scale * (np.float32(math.log(total)) - (own - top))
@@ -132,11 +132,11 @@ def residuals(
 
 @kernel()
 def probabilities(
-    n_buckets: int, n_models: int, first: int, last: int, logarithms: bool, z: Array
+    n_buckets: int, n_repetitions: int, first: int, last: int, logarithms: bool, z: Array
 ) -> None:
     """Turn logits into probabilities or their logarithms, in place: `z` float32 (n, C)."""
     for i in range(first, last):
-        for r in range(n_models):
+        for r in range(n_repetitions):
             v = z[i, r * n_buckets : (r + 1) * n_buckets]
             if logarithms:
                 top, total = v[0], np.float32(0)
@@ -213,9 +213,9 @@ def update_row(
 
 
 @kernel(inline=True)
-def squares(gradient: Array, n_buckets: int, n_models: int, out: Array) -> None:
-    """Write the squared norm of each model's part of a gradient to `out` float32 (n_models,)."""
-    for r in range(n_models):
+def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> None:
+    """Write the squared norm of each model's part of a gradient to `out` float32 (R,)."""
+    for r in range(n_repetitions):
         g, total = gradient[r * n_buckets : (r + 1) * n_buckets], np.float32(0)
         for c in range(n_buckets):
             total += g[c] * g[c]
@@ -240,7 +240,7 @@ def backward(
     epsilon: Number,
     decays: Array,
     n_buckets: int,
-    n_models: int,
+    n_repetitions: int,
 ) -> None:
     """Gather the gradient of each feature and update its row of the table, feature by feature.
 
@@ -258,30 +258,30 @@ def backward(
         The optimiser's state; see :func:`update_row`.
     rate, epsilon, decays : float32, float32, float32 (2,)
         The optimiser's numbers; see :func:`update_row`.
-    n_buckets, n_models : int
+    n_buckets, n_repetitions : int
         B and R.
     """
-    columns = n_buckets * n_models
-    g, square = np.empty(columns, np.float32), np.empty(n_models, np.float32)
+    columns = n_buckets * n_repetitions
+    g, square = np.empty(columns, np.float32), np.empty(n_repetitions, np.float32)
     for u in range(first, last):
         start, stop = starts[u], starts[u + 1]
         if stop - start == 1:
             x, row = values[start], z[rows[start]]
             for c in range(columns):
                 g[c] = x * row[c]
-            for r in range(n_models):
+            for r in range(n_repetitions):
                 square[r] = x * x * norms[rows[start], r]
         else:
             for c in range(columns):
                 g[c] = 0
             add_rows(g, values, rows, start, stop, z)
             if optimizer == ADAGRAD:
-                squares(g, n_buckets, n_models, square)
+                squares(g, n_buckets, n_repetitions, square)
         f = ids[u]
         update_row(
             optimizer, weights[f], g, accumulated[f if optimizer != SGD else 0],
-            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, 0, n_models,
-            square,
+            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, 0,
+            n_repetitions, square,
         )  # fmt: skip
 
 

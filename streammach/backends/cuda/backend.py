@@ -273,7 +273,7 @@ class CudaBackend:
             found = self._trains.step(
                 self._group, batch, training.label_smoothing, rule, self._joint
             )
-            return losses.take(found, batch.n_rows * self._group.n_models, batch.n_rows)
+            return losses.take(found, batch.n_rows * self._group.n_repetitions, batch.n_rows)
 
     def settle(self) -> Loss:
         """Wait for all steps; return the losses that none of them returned."""
@@ -359,7 +359,7 @@ class CudaBackend:
         if self._scale is None:
             return rows
         values = rows.values * self._scale[rows.features]
-        return RowBlock(rows.indptr, rows.features, values, rows.labels)
+        return RowBlock(rows.indptr, rows.features, values, rows.classes)
 
     def _prediction(self) -> Prediction:
         if self._predicts is None:

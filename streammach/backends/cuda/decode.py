@@ -65,7 +65,7 @@ def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
     kind : int
         SUM, MINIMUM or MEDIAN.
     """
-    B, R, bits = shape.n_buckets, shape.n_models, shape.code_bits
+    B, R, bits = shape.n_buckets, shape.n_repetitions, shape.code_bits
     per_word, mask = 32 // bits, (1 << bits) - 1
     if kind == MEDIAN:
         lines, middle = median_lines(R)
@@ -105,7 +105,7 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
         SUM or MINIMUM; :func:`median_scan_kernel` has the median's.
     """
     assert kind in (SUM, MINIMUM), kind
-    B, R, bits, Q = shape.n_buckets, shape.n_models, shape.code_bits, shape.rows
+    B, R, bits, Q = shape.n_buckets, shape.n_repetitions, shape.code_bits, shape.rows
     columns, stride, T, words = B * R, shape.stride, shape.threads, shape.words
     staged, room, n_sums = shape.staged, shape.rows * B * R if shape.staged else 1, 4 * Q
     mask = (1 << bits) - 1
@@ -206,7 +206,7 @@ def median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
     """
     assert shape.rows == 1, shape
     columns, stride, T, words = (
-        shape.n_buckets * shape.n_models, shape.stride, shape.threads, shape.words,
+        shape.n_buckets * shape.n_repetitions, shape.stride, shape.threads, shape.words,
     )  # fmt: skip
     staged, room = shape.staged, columns if shape.staged else 1
     score = score_function(shape, MEDIAN)

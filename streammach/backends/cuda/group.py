@@ -128,8 +128,8 @@ class ModelGroup:
     def take(self, first: int, last: int) -> None:
         """Become the models ``first:last``; their columns are to be zeroed or read."""
         self.first, self.last = first, last
-        self.n_models = last - first
-        self.shape = launch_shape(self._spec.n_buckets, self.n_models)
+        self.n_repetitions = last - first
+        self.shape = launch_shape(self._spec.n_buckets, self.n_repetitions)
         codes = packed_codes(self._all_codes[:, first:last], self._spec.n_buckets)
         self._memory.send(self.codes, codes.reshape(-1))
         self._memory.wait()
@@ -183,7 +183,7 @@ class ModelGroup:
                 self.shape, self._bits, output, dense, self._weights_are, self._memory.capability
             ),
             (n_rows, self.shape.n_tiles), self.shape.threads,
-            slot["indptr"], slot["features"], slot["values"], slot["labels"], slot["importance"],
+            slot["indptr"], slot["features"], slot["values"], slot["classes"], slot["importance"],
             self.codes, self.weights, np.int64(self.code_words),
             np.int64(self._spec.n_features), np.float32(smoothing), z, losses,
         )  # fmt: skip

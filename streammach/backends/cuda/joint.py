@@ -47,12 +47,12 @@ def joint_kernel(shape: ColumnTiles, bits: int, n_best: int) -> Callable[..., No
     n_best : int
         How many classes were found for each row.
     """
-    B, R, stride = shape.n_buckets, shape.n_models, shape.stride
+    B, R, stride = shape.n_buckets, shape.n_repetitions, shape.stride
     per_word, mask = 32 // bits, (1 << bits) - 1
     share, room = np.float32(1) / np.float32(R), n_best + 1
 
     def joint(
-        labels: Array,
+        classes: Array,
         importance: Array,
         codes: Array,
         code_words: int,
@@ -68,8 +68,8 @@ def joint_kernel(shape: ColumnTiles, bits: int, n_best: int) -> Callable[..., No
 
         Parameters
         ----------
-        labels, importance : int32 (n,), float32 (n,)
-            Classes and weights of the rows.
+        classes, importance : int32 (n,), float32 (n,)
+            Classes and importance of the rows.
         codes : uint32 (R * code_words,)
             Packed buckets, model by model.
         code_words : int
@@ -86,7 +86,7 @@ def joint_kernel(shape: ColumnTiles, bits: int, n_best: int) -> Callable[..., No
         """
         row, t = int64(cuda.blockIdx.x), int64(cuda.threadIdx.x)
         gains = cuda.shared.array(room, np.float32)
-        label, scale = int64(get(labels, row)), get(importance, row)
+        label, scale = int64(get(classes, row)), get(importance, row)
         mine, s = int64(-1), LOWEST
         if t < n_best:
             mine, s = get(ids, row * n_best + t), get(scores, row * n_best + t) * share
@@ -183,12 +183,12 @@ class JointLoss:
         losses : DeviceArray
             float32 (n * models,): receives the losses.
         """
-        memory, stride, models = self._memory, group.shape.stride, group.n_models
+        memory, stride, models = self._memory, group.shape.stride, group.n_repetitions
         kernel = _joint(group.shape, self._bits, self._n_best)
         for start, stop, scores, ids in self._decoder.found(z, SUM, n_rows, self._n_best):
             n = stop - start
             memory.launch(
-                kernel, n, WARP, memory.view(slot["labels"], start, n),
+                kernel, n, WARP, memory.view(slot["classes"], start, n),
                 memory.view(slot["importance"], start, n), group.codes, np.int64(group.code_words),
                 scores, ids, np.float32(smoothing), memory.view(z, start * stride, n * stride),
                 memory.view(losses, start * models, n * models),

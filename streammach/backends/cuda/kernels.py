@@ -77,7 +77,7 @@ def forward_kernel(
         Type of the weights.
     """
     fetch, widen = CODINGS[weights_are].fetch_constant, CODINGS[weights_are].widen
-    B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
+    B, R, per_tile = shape.n_buckets, shape.n_repetitions, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def forward_kernel(
         indptr: Array,
         features: Array,
         values: Array,
-        labels: Array,
+        classes: Array,
         importance: Array,
         codes: Array,
         weights: Array,
@@ -106,7 +106,7 @@ def forward_kernel(
         ----------
         indptr, features, values : int32 (n + 1,), int32 (m,), float32 (m,)
             The rows, in fours (:class:`streammach.backends.cuda.slot.Slot`); not read when dense.
-        labels, importance : int32 (n,), float32 (n,)
+        classes, importance : int32 (n,), float32 (n,)
             Classes and weights of the rows.
         codes : uint32 (R * code_words,)
             Packed buckets, model by model.
@@ -158,7 +158,7 @@ def forward_kernel(
             top = warp_max(top)
             label = int64(-1)
             if output == RESIDUALS and live:
-                y = int64(get(labels, row))
+                y = int64(get(classes, row))
                 word = get(codes, r * code_words + y // per_word)
                 label = int64(word >> np.uint32(y % per_word * code_bits)) & mask
             total, own = ZERO, ZERO
@@ -220,7 +220,7 @@ def backward_kernel(
         CODINGS[weights_are].fetch, CODINGS[weights_are].widen, CODINGS[weights_are].store,
     )  # fmt: skip
     first_decay, second_decay = np.float32(decays[0]), np.float32(decays[1])
-    B, R, per_tile = shape.n_buckets, shape.n_models, shape.models_per_tile
+    B, R, per_tile = shape.n_buckets, shape.n_repetitions, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
     )  # fmt: skip

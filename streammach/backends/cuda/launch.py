@@ -32,7 +32,7 @@ class ColumnTiles:
 
     Attributes
     ----------
-    n_buckets, n_models : int
+    n_buckets, n_repetitions : int
         B and R.
     models_per_tile, n_tiles : int
         Models of one tile; the last tile may have fewer.
@@ -43,7 +43,7 @@ class ColumnTiles:
     """
 
     n_buckets: int
-    n_models: int
+    n_repetitions: int
     models_per_tile: int
     n_tiles: int
     chunks_per_row: int
@@ -56,12 +56,14 @@ class ColumnTiles:
         return self.chunks_per_row * CHUNK
 
 
-def launch_shape(n_buckets: int, n_models: int, tile_columns: int = TILE_COLUMNS) -> ColumnTiles:
+def launch_shape(
+    n_buckets: int, n_repetitions: int, tile_columns: int = TILE_COLUMNS
+) -> ColumnTiles:
     """Return how forward and backward are launched for R models of B buckets.
 
     Parameters
     ----------
-    n_buckets, n_models : int
+    n_buckets, n_repetitions : int
         B and R.
     tile_columns : int
         Columns of a tile, aimed at.
@@ -74,8 +76,8 @@ def launch_shape(n_buckets: int, n_models: int, tile_columns: int = TILE_COLUMNS
     """
     step = CHUNK // gcd(n_buckets, CHUNK)
     models = max(step, tile_columns // n_buckets // step * step)
-    if models >= n_models or n_models * n_buckets <= tile_columns * 5 // 4:
-        models = n_models
+    if models >= n_repetitions or n_repetitions * n_buckets <= tile_columns * 5 // 4:
+        models = n_repetitions
     chunks = -(-models * n_buckets // CHUNK)
     threads = rounded_up(max(chunks, models), WARP)
     if threads > MOST_THREADS:
@@ -85,8 +87,8 @@ def launch_shape(n_buckets: int, n_models: int, tile_columns: int = TILE_COLUMNS
             hint="Take fewer buckets, a multiple of 4, or --device cpu.",
         )
     return ColumnTiles(
-        n_buckets, n_models, models, -(-n_models // models),
-        -(-n_models * n_buckets // CHUNK), chunks, threads,
+        n_buckets, n_repetitions, models, -(-n_repetitions // models),
+        -(-n_repetitions * n_buckets // CHUNK), chunks, threads,
     )  # fmt: skip
 
 
@@ -121,7 +123,7 @@ class ClassSets:
 
     Attributes
     ----------
-    n_buckets, n_models, stride : int
+    n_buckets, n_repetitions, stride : int
         B, R, and the columns of a row of probabilities in memory.
     n_classes : int
         K.
@@ -138,7 +140,7 @@ class ClassSets:
     """
 
     n_buckets: int
-    n_models: int
+    n_repetitions: int
     stride: int
     n_classes: int
     code_bits: int
@@ -160,7 +162,7 @@ class ClassSets:
 
 def decode_shape(
     n_buckets: int,
-    n_models: int,
+    n_repetitions: int,
     n_classes: int,
     *,
     one_row: bool,
@@ -171,19 +173,19 @@ def decode_shape(
 
     Parameters
     ----------
-    n_buckets, n_models, n_classes : int
+    n_buckets, n_repetitions, n_classes : int
         B, R and K.
     one_row : bool
         Whether a block scores a single row: the median keeps R values in registers.
     words, threads : int
         Fours of classes of a set; threads of a block.
     """
-    columns = n_buckets * n_models
+    columns = n_buckets * n_repetitions
     rows = 1
     while not one_row and rows < 8 and 2 * rows * columns * 4 <= STAGED_BYTES:
         rows *= 2
     return ClassSets(
-        n_buckets, n_models, rounded_up(columns, CHUNK), n_classes, code_bits(n_buckets), rows,
+        n_buckets, n_repetitions, rounded_up(columns, CHUNK), n_classes, code_bits(n_buckets), rows,
         columns * 4 <= STAGED_BYTES, words, threads,
     )  # fmt: skip
 
@@ -201,7 +203,7 @@ def decode_bounds(shape: ClassSets, *, one_row: bool) -> tuple[int, int]:
     """
     if not one_row:
         return shape.threads, 3
-    return shape.threads, 4 if shape.n_models <= WARP else 1
+    return shape.threads, 4 if shape.n_repetitions <= WARP else 1
 
 
 def code_bits(n_buckets: int) -> int:

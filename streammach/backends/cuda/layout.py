@@ -18,8 +18,8 @@ def packed_codes(codes: NDArray[np.unsignedinteger], n_buckets: int) -> NDArray[
     n_buckets : int
         B.
     """
-    n_classes, n_models = codes.shape
+    n_classes, n_repetitions = codes.shape
     kind = np.dtype(np.uint8 if code_bits(n_buckets) == 8 else np.uint16)
-    out = np.zeros((n_models, rounded_up(n_classes, CHUNK)), kind.newbyteorder("<"))
+    out = np.zeros((n_repetitions, rounded_up(n_classes, CHUNK)), kind.newbyteorder("<"))
     out[:, :n_classes] = codes.T
     return out.view(np.dtype(np.uint32).newbyteorder("<"))

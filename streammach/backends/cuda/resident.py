@@ -23,12 +23,12 @@ def gather(
     starts: Array,
     features: Array,
     values: Array,
-    labels: Array,
+    classes: Array,
     importance: Array,
     out_features: Array,
     out_values: Array,
     out_rows: Array,
-    out_labels: Array,
+    out_classes: Array,
     out_importance: Array,
 ) -> None:
     """Copy chosen rows so that each takes a multiple of four entries; a warp takes a row.
@@ -43,12 +43,12 @@ def gather(
         n.
     starts, features, values : int64 (N + 1,), int32 (nnz,), float32 (nnz,)
         The rows that are kept.
-    labels, importance : int32 (N,), float32 (N,)
-        Their classes and weights.
+    classes, importance : int32 (N,), float32 (N,)
+        Their classes and importance.
     out_features, out_values, out_rows : int32 (m,), float32 (m,), int32 (m,)
         Receive of each entry the feature, value and row of the batch.
-    out_labels, out_importance : int32 (n,), float32 (n,)
-        Receive classes and weights.
+    out_classes, out_importance : int32 (n,), float32 (n,)
+        Receive classes and importance.
     """
     lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
     for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
@@ -63,7 +63,7 @@ def gather(
             put(out_values, q + j, get(values, p) if j < n else np.float32(0))
             put(out_rows, q + j, np.int32(i if j < n else -1))
         if lane == 0:
-            put(out_labels, i, get(labels, row))
+            put(out_classes, i, get(classes, row))
             put(out_importance, i, get(importance, row))
 
 
@@ -77,7 +77,7 @@ def _sizes(n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
         "starts": (n_rows + 1, np.int64),
         "features": (nnz, np.int32),
         "values": (nnz, np.float32),
-        "labels": (n_rows, np.int32),
+        "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
     }
 
@@ -124,8 +124,8 @@ class Resident:
             "starts": (self._rows, self._nnz + batch.indptr),
             "features": (self._nnz, batch.features),
             "values": (self._nnz, batch.values),
-            "labels": (self._rows, batch.labels),
-            "importance": (self._rows, batch.weights),
+            "classes": (self._rows, batch.classes),
+            "importance": (self._rows, batch.importance),
         }
         with self._memory.use():
             for name, (at, array) in sent.items():
@@ -148,6 +148,6 @@ class Resident:
         blocks, threads = memory.grid(n_rows * WARP, THREADS, RESIDENT)
         memory.launch(
             _gather(), blocks, threads, slot["chosen"], slot["indptr"], np.int64(n_rows),
-            *self._held.values(), slot["features"], slot["values"], slot["rows"], slot["labels"],
+            *self._held.values(), slot["features"], slot["values"], slot["rows"], slot["classes"],
             slot["importance"],
         )  # fmt: skip

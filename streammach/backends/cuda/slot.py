@@ -69,7 +69,7 @@ def _arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, An
         "features": (m, np.int32),
         "values": (m, np.float32),
         "rows": (m, np.int32),
-        "labels": (n_rows, np.int32),
+        "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
     }
     return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
@@ -96,7 +96,7 @@ class Slot:
     ----------
     held : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
-        entry, in fours; ``labels`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
+        entry, in fours; ``classes`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
         where rows are resident.
     """
 
@@ -131,14 +131,16 @@ class Slot:
         """
         if isinstance(batch, Chosen):
             return self._gather(batch)
-        return self.fill(batch.indptr, batch.features, batch.values, batch.labels, batch.weights)
+        return self.fill(
+            batch.indptr, batch.features, batch.values, batch.classes, batch.importance
+        )
 
     def fill(
         self,
         indptr: NDArray[np.int64],
         features: NDArray[np.int32],
         values: NDArray[np.float32],
-        labels: NDArray[np.int32] | None = None,
+        classes: NDArray[np.int32] | None = None,
         importance: NDArray[np.float32] | None = None,
     ) -> int:
         """Send rows to the device as :meth:`load` does; return their number of entries, in fours.
@@ -147,15 +149,15 @@ class Slot:
         ----------
         indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
             The rows; the first pointer is 0.
-        labels, importance : int32 (n,), float32 (n,), optional
-            Classes and weights of the rows, for training.
+        classes, importance : int32 (n,), float32 (n,), optional
+            Classes and importance of the rows, for training.
         """
         self._copied.reach()
         host, n = self._host, len(indptr) - 1
         out = [host[name] for name in ("indptr", "features", "values", "rows")]
         m = int(fill_in_fours(indptr, features, values, *out))
         counts = {"indptr": n + 1, "features": m, "values": m, "rows": m}
-        for name, given in (("labels", labels), ("importance", importance)):
+        for name, given in (("classes", classes), ("importance", importance)):
             if given is not None:
                 host[name][:n] = given
                 counts[name] = n

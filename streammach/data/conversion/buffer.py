@@ -37,7 +37,7 @@ class RowBuffer:
     ----------
     n_rows, nnz : int
         Rows and values held.
-    starts, groups, labels, weights, keys, numbers : arrays (rows,)
+    starts, groups, classes, importance, keys, numbers : arrays (rows,)
         Where each row's values start (int64), whose ids it has (int8), its class (int32),
         importance (float32), the key that decides where it goes (uint64) and its number among the
         rows of all sources (int64).
@@ -57,8 +57,8 @@ class RowBuffer:
         rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
         self.starts = np.zeros(rows + 1, np.int64)
         self.groups = np.empty(rows, np.int8)
-        self.labels = np.empty(rows, np.int32)
-        self.weights = np.empty(rows, np.float32)
+        self.classes = np.empty(rows, np.int32)
+        self.importance = np.empty(rows, np.float32)
         self.keys = np.empty(rows, np.uint64)
         self.numbers = np.empty(rows, np.int64)
         self.tagged = False
@@ -102,12 +102,12 @@ class RowBuffer:
 
     def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
         """Append rows with their keys uint64 (n,), whose features have a group's ids."""
-        assert block.weights is not None
+        assert block.importance is not None
         assert block.numbers is not None
         tags = block.tags
         rows, values = self.more(block.n_rows, block.nnz, 0 if tags is None else tags.n_bytes)
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
-        self.labels[rows], self.weights[rows] = block.labels, block.weights
+        self.classes[rows], self.importance[rows] = block.classes, block.importance
         self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
         self.features[values], self.values[values] = block.features, block.values
         if tags is not None:

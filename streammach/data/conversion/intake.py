@@ -72,7 +72,7 @@ class PieceReader:
         part.block = replace(
             block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
         )
-        self._names.share(block.labels)
+        self._names.share(block.classes)
         if facts[1]:
             places = _leave_out_infinite(part)
             part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
@@ -276,9 +276,9 @@ class Intake:
 
     def _counted(self, n_labels: int, n_features: int) -> Counts:
         """Return how often each label and each feature occurs in the rows in memory."""
-        labels = self.rows.labels[: self.rows.n_rows]
+        classes = self.rows.classes[: self.rows.n_rows]
         features = counted(self.rows, self._ids(), n_features, self._pool, self._n_threads)
-        return np.bincount(labels, minlength=n_labels), features
+        return np.bincount(classes, minlength=n_labels), features
 
     def _run_path(self, number: int) -> Path:
         return self._folder / f"run-{number:06}"
@@ -319,9 +319,9 @@ class Intake:
         tally.duplicates += done.duplicates
         tally.integers &= done.integers
         tally.largest = max(tally.largest, done.largest)
-        assert block.weights is not None
-        tally.weighted |= bool((block.weights != 1).any())
-        tally.importance += float(block.weights.sum(dtype=np.float64))
+        assert block.importance is not None
+        tally.weighted |= bool((block.importance != 1).any())
+        tally.importance += float(block.importance.sum(dtype=np.float64))
         tally.tagged |= block.tags is not None
 
     def _meet_columns(self, source: Source[Any]) -> None:

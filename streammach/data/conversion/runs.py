@@ -35,7 +35,7 @@ BINS = 1 << BIN_BITS
 OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, VALUES_SIZE, BYTES, TAG_BYTES = range(9)
 INDEX_COLUMNS = 9
 META = (
-    "lengths", "labels", "weights", "lengths of tags", "keys, low half", "keys, high half",
+    "lengths", "classes", "importance", "lengths of tags", "keys, low half", "keys, high half",
     "numbers, low half", "numbers, high half",
 )  # fmt: skip
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
@@ -66,7 +66,7 @@ class Tally(msgspec.Struct):
     and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it,
     ``source_lengths`` the rows of these, bad ones too. ``n_columns`` and ``column_names`` tell the
     columns of all sources so far: -1 before the first one, 0 where they are not the same.
-    ``importance`` is the sum of the rows' weights; ``integers`` says whether all values are
+    ``importance`` is the sum of the rows' importance; ``integers`` says whether all values are
     integers of 0 or more, ``largest`` the largest of them.
     """
 
@@ -159,7 +159,7 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
     )  # fmt: skip
     tags = Texts.of([b""] * len(chosen)) if rows.tags is None else rows.tags.take(chosen)
     meta = np.stack([
-        lengths.astype(np.int32), rows.labels[chosen], rows.weights[chosen].view(np.int32),
+        lengths.astype(np.int32), rows.classes[chosen], rows.importance[chosen].view(np.int32),
         np.diff(tags.offsets).astype(np.int32),
         *_halves(rows.keys[chosen]), *_halves(rows.numbers[chosen]),
     ])  # fmt: skip
@@ -220,11 +220,11 @@ class Run:
         meta = np.empty((len(META), int(line[ROWS])), np.int32)
         a, b, c = np.cumsum(line[[META_SIZE, FEATURES_SIZE, VALUES_SIZE]]).tolist()
         blosc.decompress(body[:a], meta)
-        lengths, labels, weights, tag_lengths = meta[:4]
+        lengths, classes, importance, tag_lengths = meta[:4]
         rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
             lengths, dtype=np.int64
         )
-        rows.labels[where], rows.weights[where] = labels, weights.view(np.float32)
+        rows.classes[where], rows.importance[where] = classes, importance.view(np.float32)
         rows.groups[where] = 0
         rows.keys[where], rows.numbers[where] = (
             _whole(meta[4:6], np.uint64),

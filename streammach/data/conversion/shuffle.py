@@ -31,9 +31,9 @@ MAX_STATE = 64 << 20
 
 @dataclass(frozen=True)
 class Ranks:
-    """The final id of each provisional one: of labels int32 (K,), of features by group."""
+    """The final id of each provisional one: of classes int32 (K,), of features by group."""
 
-    labels: NDArray[np.int32]
+    classes: NDArray[np.int32]
     features: Ids
     n_features: int
 
@@ -175,11 +175,12 @@ class Shuffle:
             self._ranks.n_features, indptr, features, values,
         )  # fmt: skip
         features, values = features[:nnz], values[:nnz]
-        labels = self._ranks.labels[rows.labels[chosen]]
+        classes = self._ranks.classes[rows.classes[chosen]]
         sketch = PairSketch()
-        sketch.add(indptr, features, labels)
+        sketch.add(indptr, features, classes)
         block = RowBlock(
-            indptr, features, values, labels, rows.weights[chosen], numbers=rows.numbers[chosen],
+            indptr, features, values, classes, rows.importance[chosen],
+            numbers=rows.numbers[chosen],
             tags=None if rows.tags is None else rows.tags.take(chosen),
         )  # fmt: skip
         return block, sketch.registers

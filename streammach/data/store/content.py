@@ -58,19 +58,19 @@ class Seen:
         The largest id of a feature, negative ones as large ones; places where ids do not rise.
     classes : int64 (2,)
         The largest class, negative ones as large ones.
-    values, weights : int64 (1,)
+    values, importance : int64 (1,)
         The largest bits of a value without its sign; of a weight with it: negative ones are large.
     """
 
     def __init__(self) -> None:
         self.ids, self.classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        self.values, self.weights = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.values, self.importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def looks(self) -> dict[str, Callable[[NDArray[Any]], None]]:
         """Return what looks at each array of a store."""
         return {
             "X/indices": self.look_at_features, "X/data": self.look_at_values,
-            "y": self.look_at_classes, "weight": self.look_at_weights,
+            "y": self.look_at_classes, "weight": self.look_at_importance,
         }  # fmt: skip
 
     def look_at_features(self, some: NDArray[np.int32]) -> None:
@@ -85,9 +85,9 @@ class Seen:
         """Take in ids of classes."""
         look_at_ids(some, self.classes)
 
-    def look_at_weights(self, some: NDArray[np.float32]) -> None:
+    def look_at_importance(self, some: NDArray[np.float32]) -> None:
         """Take in importances."""
-        look_at_numbers(some, ALL, self.weights)
+        look_at_numbers(some, ALL, self.importance)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Content:
             raise self._wrong("values", start, len(indptr) - 1)
         if seen.classes[0] >= self.n_classes:
             raise self._wrong("ids of classes", start, len(indptr) - 1)
-        if seen.weights[0] >= INFINITE:
+        if seen.importance[0] >= INFINITE:
             raise self._wrong("importances", start, len(indptr) - 1)
 
     def check_numbers(self, numbers: NDArray[np.int64], start: int, most: int) -> None:

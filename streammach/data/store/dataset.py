@@ -161,7 +161,7 @@ class Dataset:
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have importance weights."""
+        """Whether rows have an importance."""
         return "weight" in self._arrays
 
     @property
@@ -277,9 +277,9 @@ class Dataset:
         looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
         arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
         arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
-        arrays["y"].read(start, stop, rows.labels, looks["y"])
-        if rows.weights is not None:
-            arrays["weight"].read(start, stop, rows.weights, looks["weight"])
+        arrays["y"].read(start, stop, rows.classes, looks["y"])
+        if rows.importance is not None:
+            arrays["weight"].read(start, stop, rows.importance, looks["weight"])
         if not known:
             self._content.check_rows(start, indptr, rows.features, seen)
             self._checked.add((start, stop))
@@ -344,20 +344,20 @@ class Dataset:
         """
         n, step = min(n_rows, self.n_rows), self.facts.block_rows
         features = np.zeros(self.n_features, np.int64)
-        labels = np.zeros(self.n_classes, np.int64)
+        classes = np.zeros(self.n_classes, np.int64)
         pairs = PairSketch()
         for start in range(0, n, step):
             block = self.rows(start, min(start + step, n))
             features += np.bincount(block.features, minlength=self.n_features)
-            labels += np.bincount(block.labels, minlength=self.n_classes)
-            pairs.add(block.indptr, block.features, block.labels)
+            classes += np.bincount(block.classes, minlength=self.n_classes)
+            pairs.add(block.indptr, block.features, block.classes)
         nnz = int(features.sum())
         digest = sha256([f"{self.digest} {n}".encode()])
         root = msgspec.structs.replace(
             self.root, rows=n, nnz=nnz, pairs=min(pairs.estimate(), nnz), manifest=digest
         )
         view = Dataset(self.path, root, self._arrays)
-        view.feature_counts, view.label_counts = features, labels
+        view.feature_counts, view.label_counts = features, classes
         return view
 
     def verify(self, *, deep: bool = True) -> list[str]:
@@ -374,7 +374,7 @@ class Dataset:
 
     def _wrong_content(self) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded."""
-        features, labels = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
+        features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
         most, step = 0, min(self.facts.block_rows, self.n_rows)
         numbers = Numbers(self.root.source_rows, self.n_rows) if self.numbered else None
         try:
@@ -384,14 +384,14 @@ class Dataset:
             for start in range(0, self.n_rows, step):
                 block = self.rows(start, min(start + step, self.n_rows))
                 features += np.bincount(block.features, minlength=self.n_features)
-                labels += np.bincount(block.labels, minlength=self.n_classes)
+                classes += np.bincount(block.classes, minlength=self.n_classes)
                 most = max(most, block.nnz)
                 origins, _ = self.origins(start, start + block.n_rows)
                 if numbers is not None:
                     numbers.take(origins)
             if not np.array_equal(features, self.feature_counts):
                 yield f"damaged: {self.path}/features/count does not agree with the rows"
-            if not np.array_equal(labels, self.label_counts):
+            if not np.array_equal(classes, self.label_counts):
                 yield f"damaged: {self.path}/labels/count does not agree with the rows"
         except StoreError as error:
             yield str(error)

@@ -53,7 +53,7 @@ class StoreWriter:
     value_type : dtype
         uint8 or float32.
     weighted : bool
-        Whether rows have weights.
+        Whether rows have an importance.
     tagged : bool
         Whether rows have tags.
     pool : Executor, optional
@@ -122,7 +122,7 @@ class StoreWriter:
         ----------
         rows : RowBlock
             The rows: ids of features rise within each; values fit the store's type; each has its
-            number, and its weight and tag where the store has them.
+            number, and its importance and tag where the store has them.
 
         Raises
         ------
@@ -134,10 +134,10 @@ class StoreWriter:
         arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
         arrays["X/indices"].append(rows.features)
         arrays["X/data"].append(rows.values)
-        arrays["y"].append(rows.labels)
+        arrays["y"].append(rows.classes)
         arrays["row"].append(rows.numbers)
-        if "weight" in arrays and rows.weights is not None:
-            arrays["weight"].append(rows.weights)
+        if "weight" in arrays and rows.importance is not None:
+            arrays["weight"].append(rows.importance)
         if "tag/bytes" in arrays:
             tags = rows.tags or Texts.of([b""] * rows.n_rows)
             arrays["tag/offsets"].append(

@@ -8,19 +8,20 @@ decides hashes, order and held-out rows); what is left out is replaced by what o
 the idea. The test rows only measure.
 """
 
-import contextlib
 import json
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
 import streammach as sm
 from benchmarks import machine_facts
 from streammach.data.store.dataset import Dataset
+from streammach.parts.counts.ensemble import CountSettings
+from streammach.parts.counts.part import Counts
+from streammach.parts.registry import registered
 from streammach.rows.finish import finished
-from streammach.training import blend, finish, trials
+from streammach.spec.training import TrainingOptions
 
 IDEAS = {
     "prior": "epsilon of Adagrad as one typical square",
@@ -44,43 +45,28 @@ def variants():
     yield "all", frozenset(IDEAS)
 
 
-@contextlib.contextmanager
-def without(ideas):
-    """Leave out the ideas that are not named."""
-    with contextlib.ExitStack() as stack:
-
-        def replace(module, name, value):
-            stack.enter_context(mock.patch.object(module, name, value))
-
-        if "prior" not in ideas:
-            replace(trials, "prior", lambda *_: 1e-8)
-        if "last" not in ideas:
-            replace(finish, "LAST_PASSES", 0)
-        if "groups" not in ideas:
-            replace(blend, "groupings", _one_group)
-        if "learnt" not in ideas:
-            replace(blend.Blender, "_learn", lambda self, table, grouped, gains: grouped)
-        if "factor" not in ideas:
-            replace(blend, "FACTORS", (1.0,))
-        yield
-
-
-def _one_group(dataset, table):
-    return {"one": np.zeros(table.n_features, np.int32)}
+def counts(ideas):
+    """Return counts whose weights are fitted with these ideas alone."""
+    settings = CountSettings(
+        grouped="groups" in ideas, pair_weights="learnt" in ideas,
+        **({} if "factor" in ideas else {"factors": (1.0,)}),
+    )  # fmt: skip
+    return Counts(settings)
 
 
 def run_one(given, ideas, seed, rows):
     """Return P@1 and P@5 of a training with these ideas."""
-    with tempfile.TemporaryDirectory() as folder, without(ideas):
+    options = TrainingOptions(
+        seed=seed, transform=given.transform, learning_rate=given.learning_rate,
+        label_smoothing=0.1 if "smoothing" in ideas else 0.0, hold_out_by=given.hold_out_by,
+        epsilon=None if "prior" in ideas else 1e-8, last_passes=2 if "last" in ideas else 0,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, registered(counts(ideas)):
         plan = sm.plan(
             given.train, n_buckets=SHAPE[0], n_repetitions=SHAPE[1], threads=given.threads,
             counts="auto" if "counts" in ideas else "off", seed=seed,
         )  # fmt: skip
-        trainer = sm.Trainer(
-            plan, seed=seed, transform=given.transform, learning_rate=given.learning_rate,
-            label_smoothing=0.1 if "smoothing" in ideas else 0.0,
-        )  # fmt: skip
-        run = trainer.fit(given.train, Path(folder) / "run", hold_out_by=given.hold_out_by)
+        run = sm.Trainer(plan, options).fit(given.train, Path(folder) / "run")
         ranker = run.model.estimator
         if ranker != "blend":
             ranker = "logsum" if "logsum" in ideas else "mean"

@@ -3,7 +3,7 @@
     python -m benchmarks.convert TEXT.vw [--rows N] [--float-rows N] [--turns N] [--json FILE]
 
 Two texts: counts are the first rows of TEXT (VW, plain or gzip, values from 1e-4 to 9999), floats
-are made-up activations of four digits (streammach.data.synthetic). In turns, each in a process of
+are made-up activations of four digits (tools.synthetic.rows). In turns, each in a process of
 its own, on plain files in the page cache, after a small file has loaded what is loaded once:
 
 - streammach: streammach.convert of the VW text, from bytes to a durable store, with all cores;
@@ -44,13 +44,13 @@ from streammach.data.convert import convert
 from streammach.data.reader import Reader
 from streammach.data.store.arrays import CHUNK, INDEX_BYTES, SHARD_CHUNKS
 from streammach.data.store.dataset import Dataset
-from streammach.data.synthetic import SHAPES, SyntheticRows
-from streammach.data.synthetic_files import write_rows
-from streammach.data.synthetic_kernels import COLON, NEWLINE, SPACE, write_integer, write_number
 from streammach.files.folders import remove_folder
 from streammach.jit import kernel
 from streammach.planning.choose import plan
 from streammach.rows.block import RowBlock
+from tools.synthetic.files import write_rows
+from tools.synthetic.kernels import COLON, NEWLINE, SPACE, write_integer, write_number
+from tools.synthetic.rows import SHAPES, SyntheticRows
 
 VALUE_BYTES, LINE_BYTES = 22, 16  # of svmlight text, at most
 PIECE_ROWS = 10_000
@@ -213,9 +213,10 @@ def epoch(data, chosen, number, *, by_feature, anew=False):
     """Read one epoch with a new reader, made beforehand; return the seconds."""
     if anew:
         data._checked.clear()
+    room = chosen.config.batching
     reader = Reader(
-        data, seed=0, batch_size=chosen.batch_size, batch_nnz=chosen.batch_nnz,
-        pool_blocks=chosen.pool_blocks, transform="raw", by_feature=by_feature,
+        data, seed=0, batch_size=room.batch_size, batch_nnz=room.batch_nnz,
+        pool_blocks=room.pool_blocks, transform="raw", by_feature=by_feature,
     )  # fmt: skip
     began = time.perf_counter()
     rows = sum(batch.n_rows for batch in reader.epoch(number))
@@ -267,7 +268,7 @@ def of_store(store, turns):
             os.close(handle)
         return {
             "rows": data.n_rows, "values": data.nnz, "bytes": sum(chunk[2] for chunk in chunks),
-            "batch": chosen.batch_size,
+            "batch": chosen.config.batching.batch_size,
             "rows_per_second": {n: rates(data.n_rows, times) for n, times in clock.items()},
             "blocks_share_of_decode": ratio(clock, "decode", "blocks"),
             "reader_share_of_decode": ratio(clock, "decode", "reader"),

@@ -24,6 +24,7 @@ import scipy.sparse as sp
 import streammach as sm
 from benchmarks.machine_facts import facts, parser, report
 from streammach.data.source_options import SourceOptions
+from streammach.spec.training import TrainingOptions
 
 N_COLUMNS, N_CLASSES, K = 2_000, 200, 5
 PLACES = [str(j) for j in range(N_COLUMNS)]
@@ -50,7 +51,7 @@ def train(folder, named, rows, labels):
     sm.convert(source, folder / "train.zarr", **options)
     plan = sm.plan(folder / "train.zarr", n_buckets=64, n_repetitions=16, counts="on", threads=2)
     how = {"epochs": 2, "learning_rate": 0.5, "transform": "raw"}
-    return sm.Trainer(plan, **how).fit(folder / "train.zarr", folder / "run").model
+    return sm.Trainer(plan, TrainingOptions(**how)).fit(folder / "train.zarr", folder / "run").model
 
 
 def annotated(path, rows, labels, names):

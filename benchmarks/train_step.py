@@ -23,14 +23,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.base import open_backend
 from streammach.backends.cpu import kernels
+from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
 from streammach.planning.choose import plan
 from streammach.rows.batch import Batch, ByFeature
-from streammach.spec import TrainSpec
+from streammach.spec.training import TrainSpec
 
 RATE, SMOOTHING, EPSILON = 0.5, 0.1, 1.0
 
@@ -62,9 +62,18 @@ class Ours:
     """The step of a run, and its floor on the same buffers."""
 
     def __init__(self, chosen, threads):
-        self.backend = open_backend("cpu", chosen.model, dense=False, threads=threads)
-        spec = TrainSpec(1, chosen.batch_size, RATE, "binary", SMOOTHING, "adagrad", EPSILON, 0)
-        self.backend.prepare(spec, chosen.batch_nnz)
+        self.backend = BACKENDS["cpu"].open(chosen.model, chosen.config)
+        spec = TrainSpec(
+            epochs=1,
+            batch_size=chosen.config.batching.batch_size,
+            learning_rate=RATE,
+            transform="binary",
+            label_smoothing=SMOOTHING,
+            optimizer="adagrad",
+            epsilon=EPSILON,
+            seed=0,
+        )
+        self.backend.prepare(spec, chosen.config.batching.batch_nnz)
 
     def step(self, batches):
         for batch in batches:
@@ -132,9 +141,10 @@ def main():
     options = arguments.parse_args()
     with Dataset.open(options.store) as data:
         chosen = plan(data, n_buckets=32, n_repetitions=25, threads=options.threads)
+        room = chosen.config.batching
         reader = Reader(
-            data, seed=0, batch_size=chosen.batch_size, batch_nnz=chosen.batch_nnz,
-            pool_blocks=chosen.pool_blocks, transform="binary", by_feature=True, rows=options.rows,
+            data, seed=0, batch_size=room.batch_size, batch_nnz=room.batch_nnz,
+            pool_blocks=room.pool_blocks, transform="binary", by_feature=True, rows=options.rows,
         )  # fmt: skip
         batches = [copied(batch) for batch in reader.epoch(0)]
     n = sum(batch.n_rows for batch in batches)
@@ -158,7 +168,7 @@ def main():
     row_bytes = 4 * chosen.model.n_columns
     touched = row_bytes * (2 * nnz + 2 * unique)
     figures = {
-        "store": Path(options.store).name, "shape": [32, 25], "batch": chosen.batch_size, "rows": n,
+        "store": Path(options.store).name, "shape": [32, 25], "batch": room.batch_size, "rows": n,
         "values_per_row": nnz / n, "features_per_value": unique / nnz, "threads": options.threads,
         "rows_per_second": {k: n / statistics.median(v) for k, v in seconds.items()},
         "range": {k: [n / max(v), n / min(v)] for k, v in seconds.items()},

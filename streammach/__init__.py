@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.model.model import Model
     from streammach.planning.choose import plan
+    from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predictor import Predictor
-    from streammach.spec import Plan
+    from streammach.spec.plan import Plan
+    from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.pilot import pilot
     from streammach.training.run import Run
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Constraints",
     "Dataset",
     "Model",
     "Plan",
     "Predictor",
     "Run",
     "Trainer",
+    "TrainingOptions",
     "callbacks",
     "convert",
     "evaluate",
@@ -39,11 +43,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
     "Model": "streammach.model.model",
-    "Plan": "streammach.spec",
+    "Plan": "streammach.spec.plan",
     "Predictor": "streammach.prediction.predictor",
     "Run": "streammach.training.run",
+    "TrainingOptions": "streammach.spec.training",
     "Trainer": "streammach.training.trainer",
     "convert": "streammach.data.convert",
     "evaluate": "streammach.prediction.evaluate",

@@ -7,6 +7,7 @@ option) puts it into the message; only :mod:`streammach.cli` turns an exception 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 # Options of the commands, as errors name them; those whose parameter in Python is not their name.
 OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w=-])")
@@ -37,8 +38,8 @@ class StreammachError(Exception):
     ----------
     message : str
         One line for people.
-    path : str, optional
-        The file or folder concerned, as the user typed it.
+    path : str or Path, optional
+        The file or folder concerned, as the user typed it; it is made safe to print.
     line : int, optional
         Line of a text file, counted from 1.
     byte : int, optional
@@ -54,14 +55,14 @@ class StreammachError(Exception):
         self,
         message: str,
         *,
-        path: str | None = None,
+        path: str | Path | None = None,
         line: int | None = None,
         byte: int | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.path = path
+        self.path = clean(path, 300) if isinstance(path, Path) else path and escaped(path)
         self.line = line
         self.byte = byte
         self.hint = hint

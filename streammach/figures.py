@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from streammach.spec import Amount, Count, Coupling, Share, Size, Transform
+from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transform
 
 
 class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class TrialFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     transform: Transform
     whitened: bool
-    loss: Coupling
+    loss: LossKind
     learning_rate: Amount
     rows: Count
     epochs: Count

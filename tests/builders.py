@@ -1,13 +1,20 @@
 """Small data: rows with a structure that can be learnt, as text and as stores."""
 
 import gzip
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
+from streammach.backends.registry import BACKENDS
 from streammach.data.convert import convert
+from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.rows.block import RowBlock
-from streammach.spec import ModelSpec, TrainSpec
+from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.training.trainer import Trainer
 
 
 def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
@@ -38,7 +45,14 @@ def spec_of(n_classes, n_features, n_buckets, n_repetitions, seed=0):
     a, b = hashing.draw(seed, n_classes, n_buckets, n_repetitions)
     if not a:
         n_buckets, n_repetitions = n_classes, 1
-    return ModelSpec(n_classes, n_features, n_buckets, n_repetitions, a, b)
+    return ModelSpec(
+        n_classes=n_classes,
+        n_features=n_features,
+        n_buckets=n_buckets,
+        n_repetitions=n_repetitions,
+        hash_a=a,
+        hash_b=b,
+    )
 
 
 def training(**changes):
@@ -48,6 +62,64 @@ def training(**changes):
         "label_smoothing": 0.0, "optimizer": "adagrad", "epsilon": 1e-8, "seed": 0,
     }  # fmt: skip
     return TrainSpec(**{**values, **changes})
+
+
+def config_of(shape, device="cpu", *, dense=False, optimizer=None, rows=0, nnz=0, threads=1,
+              waves=1, weights="float32", resident=False, basis=False):  # fmt: skip
+    """A RunConfig for tests; without an optimiser its backend predicts."""
+    return RunConfig(
+        shape=shape, dense=dense, optimizer=optimizer,
+        batching=Batching(batch_size=rows, batch_nnz=nnz),
+        placement=Placement(device=device, threads=threads, waves=waves, weights=weights,
+                            resident=resident),
+        parts=(PartPlan(name="whitening", basis=True),) if basis else (),
+    )  # fmt: skip
+
+
+def open_backend(device, spec, *, weights=None, device_bytes=0, facts=None, **config):
+    """A backend for tests, by the fields of :func:`config_of`."""
+    config = config_of(spec.shape, device, **config)
+    return BACKENDS[device].open(
+        spec, config, facts=facts, weights=weights, device_bytes=device_bytes
+    )
+
+
+def fit(data, out, plan, *, resume=False, callbacks=None, checkpoint_minutes=10.0, **options):
+    """Train by a plan with options of the training and of the trainer."""
+    trainer = Trainer(
+        plan, TrainingOptions(**options), callbacks=callbacks,
+        checkpoint_minutes=checkpoint_minutes,
+    )  # fmt: skip
+    return trainer.fit(data, out, resume=resume)
+
+
+def held_out(data, plan, **where):
+    """The rows that a training by a plan holds out."""
+    return hold_out(data, plan.config.batching, TrainingOptions(**where))
+
+
+def session_of(data, plan, held, check=lambda: None):
+    """What a part needs of a session that has no backend."""
+    told = []
+    return SimpleNamespace(dataset=data, plan=plan, held=held, check=check, tell=told.append,
+                           told=told, backend=None)  # fmt: skip
+
+
+def changed(plan, *, sizes=(), limits=(), **changes):
+    """A plan with other fields of its configuration, sizes of parts or limits."""
+    config = plan.config
+    for name, value in changes.items():
+        for place in ("batching", "placement"):
+            record = getattr(config, place)
+            if hasattr(record, name):
+                config = replace(config, **{place: replace(record, **{name: value})})
+                break
+        else:
+            config = replace(config, **{name: value})
+    sizes = dict(sizes)
+    parts = tuple(replace(part, size=sizes.get(part.name, part.size)) for part in config.parts)
+    limits = replace(plan.limits, **dict(limits))
+    return replace(plan, config=replace(config, parts=parts), limits=limits)
 
 
 def dense_block(x, classes=None):

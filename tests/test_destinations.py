@@ -6,9 +6,9 @@ import pytest
 
 from streammach.data.convert import convert, tidy
 from streammach.data.store.dataset import Dataset
-from streammach.data.synthetic_files import destination_of
 from streammach.errors import UsageError
-from streammach.spec import to_json
+from streammach.spec.documents import to_json
+from tools.synthetic.files import destination_of
 
 
 @pytest.mark.parametrize("name", [".", "..", "x/..", "/"])

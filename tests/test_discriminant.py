@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from streammach import discriminant
-from streammach.discriminant import RIDGE, Discriminant, expanded, parts
+from streammach.parts.discriminant import sums as discriminant
+from streammach.parts.discriminant.sums import RIDGE, Discriminant, expanded, parts
 from tests.builders import dense_block
 
 

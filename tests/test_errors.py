@@ -9,6 +9,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.errors import OPTION, BudgetError, StreammachError, UsageError, _parameter
+from streammach.parts.switches import switches
 
 PACKAGE = Path(sm.__file__).parent
 TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
@@ -57,14 +58,17 @@ def test_commands_name_their_own_options(tmp_path, capsys):
 
 
 def parameters():
-    """Every name of a parameter of the package's functions, and of functions."""
+    """Every name of a parameter of the package's functions, of functions, and of fields."""
     functions = [node for tree in TREES.values() for node in ast.walk(tree)
                  if isinstance(node, ast.FunctionDef)]  # fmt: skip
     names = {function.name for function in functions}
     for function in functions:
         given = function.args
         names |= {one.arg for one in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
-    return names
+    for tree in TREES.values():
+        fields = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
+        names |= {field.target.id for field in fields if isinstance(field.target, ast.Name)}
+    return names | {switch.option for switch in switches()}
 
 
 def test_all_settings_that_lower_floors_name_are_parameters():

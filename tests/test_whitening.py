@@ -5,10 +5,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from streammach import whitening
+from streammach.parts.whitening import spread as whitening
+from streammach.parts.whitening.spread import Spread
 from streammach.rows import dense
 from streammach.rows.dense import Basis
-from streammach.whitening import Spread
 from tests.builders import dense_block
 
 

@@ -6,105 +6,10 @@ python tools/make_synthetic.py odp train.vw.gz --test test.vw.gz --scale 0.01
 import sys
 from pathlib import Path
 
-import click
-
 from streammach.cli.main import run
-from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import Progress, say, say_json
-from streammach.data.synthetic import PARTS, SHAPES, SyntheticRows
-from streammach.data.synthetic_files import (
-    FORMS,
-    LAYOUTS,
-    Written,
-    destination_of,
-    write_rows,
-)
-from streammach.errors import UsageError, clean
-from streammach.machine import size_text
-
-path_type = click.Path(path_type=Path)
-
-
-@click.command(epilog=epilog("python tools/make_synthetic.py odp train.vw.gz --scale 0.01"))
-@click.argument("shape_name", metavar="SHAPE", type=click.Choice(list(SHAPES)))
-@click.argument("out", metavar="OUT", type=path_type)
-@click.option("--test", metavar="FILE", type=path_type, help="Also write the test rows, here.")
-@click.option("--part", type=click.Choice(PARTS), default="train", show_default=True,
-              help="Which rows OUT gets.")  # fmt: skip
-@click.option("--scale", type=float, default=1.0, show_default=True,
-              help="Factor of rows, classes and, for odp, features.")  # fmt: skip
-@click.option("--rows", type=int, help="Training rows.  [default: the data's, scaled]")
-@click.option("--test-rows", type=int, help="Test rows.  [default: the data's, scaled]")
-@click.option("--classes", type=int, help="Classes.  [default: the data's, scaled]")
-@click.option("--features", type=int, help="Features.  [default: the data's]")
-@click.option("--format", "form", type=click.Choice(FORMS),
-              help="Format.  [default: by the name's end]")  # fmt: skip
-@click.option("--layout", type=click.Choice(LAYOUTS), default="auto", show_default=True,
-              help="Of HDF5; auto is dense for imagenet.")  # fmt: skip
-@click.option("--like", metavar="TRAIN.zarr", type=path_type,
-              help="For --part test: use this store's labels and features.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
-@click.option("--force", is_flag=True, help="Replace an existing store.")
-@progress_option
-@json_option
-@debug_option
-def make(
-    shape_name: str,
-    out: Path,
-    test: Path | None,
-    part: str,
-    scale: float,
-    rows: int | None,
-    test_rows: int | None,
-    classes: int | None,
-    features: int | None,
-    form: str | None,
-    layout: str,
-    like: Path | None,
-    seed: int,
-    force: bool,
-    progress: str,
-    as_json: bool,
-) -> None:
-    """Write made-up rows of a SHAPE to OUT: VW text (.vw, .vw.gz), HDF5 (.h5) or a .zarr store.
-
-    odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of
-    them above 0. A class has its own distribution over features. The same seed gives the same
-    rows; training and test rows share classes. Labels count from 1, features from 0. A store is
-    made from a temporary text beside it.
-    """
-    if test is not None and part == "test":
-        raise UsageError(f"OUT gets the test rows already: {clean(test)}: --test")
-    shape = SHAPES[shape_name].scaled(scale).changed(
-        n_rows=rows, n_test_rows=test_rows, n_classes=classes, n_features=features
-    )  # fmt: skip
-    jobs = [(part, out, like)]
-    if test is not None:
-        jobs.append(("test", test, out if test.suffix == ".zarr" else None))
-    for number, (_, path, known) in enumerate(jobs):  # all of them, before the first is begun
-        others = [one[1] for one in jobs[:number] if one[1] != known]
-        destination_of(path, form=form, layout=layout, like=known, force=force, others=others)
-    done = []
-    for name, path, known in jobs:
-        made = SyntheticRows(shape, part=name, seed=seed)
-        with Progress(progress, "rows") as shown:
-            done.append(
-                write_rows(made, path, form=form, layout=layout, like=known, force=force,
-                           progress=shown)
-            )  # fmt: skip
-    if as_json:
-        say_json([vars(written) for written in done])
-        return
-    for written in done:
-        say(_line(written))
-
-
-def _line(written: Written) -> str:
-    return (
-        f"{clean(written.path, 60)}: {written.n_rows:,} rows, "
-        f"{written.nnz / written.n_rows:,.1f} values a row, {size_text(written.n_bytes)} as rows"
-    )
-
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tools.synthetic.command import make
+
     sys.exit(run(make, "make_synthetic.py", sys.argv[1:]))

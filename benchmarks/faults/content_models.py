@@ -15,7 +15,7 @@ from benchmarks.faults.content_values import (
 )
 from streammach.model.coding import Coded, decode, encode
 from streammach.model.tensors import DTYPES, NAMES
-from streammach.spec import from_json
+from streammach.spec.documents import from_json
 
 LENGTH_BYTES = 8
 

@@ -17,8 +17,7 @@ from dataclasses import replace
 from benchmarks.gpu import stages
 from benchmarks.gpu.shapes import IMAGENET, ODP, TINY, TINY_DENSE
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.base import choose_device, footprint
-from streammach.backends.workload import Workload
+from streammach.backends.registry import BACKENDS, choose_device
 
 REAL = {
     "sparse": ODP, "dense": IMAGENET, "copy_bytes": 4 << 30, "cached_bytes": 16 << 20,
@@ -41,8 +40,8 @@ def largest(shape, limit, most_models, weights="float32"):
     for step in (256, 64, 16, 4, 1):
         while best.n_repetitions + step <= most_models:
             more = replace(best, n_repetitions=best.n_repetitions + step)
-            work = Workload("adagrad", more.dense, more.batch_size, more.batch_nnz, 1, 1, weights)
-            if sum(footprint("cuda", more.model, work)[1].values()) > limit:
+            config = more.config(weights=weights)
+            if sum(BACKENDS["cuda"].footprint(config, None)[1].values()) > limit:
                 break
             best = more
     return best

@@ -1,13 +1,16 @@
 """The shapes of data that are measured, and rows drawn like theirs."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 from streammach import hashing
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec import ModelSpec, TrainSpec
+from streammach.spec.config import Batching, Placement, RunConfig
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainSpec
 
 ZIPF_SHIFT = 2.7  # Zipf-Mandelbrot, exponent 1: fits the features of linux_callee
 
@@ -30,14 +33,42 @@ class Shape:
     def model(self):
         """The model with drawn hashes."""
         a, b = hashing.draw(0, self.n_classes, self.n_buckets, self.n_repetitions)
-        return ModelSpec(self.n_classes, self.n_features, self.n_buckets, self.n_repetitions, a, b)
+        return ModelSpec(
+            n_classes=self.n_classes,
+            n_features=self.n_features,
+            n_buckets=self.n_buckets,
+            n_repetitions=self.n_repetitions,
+            hash_a=a,
+            hash_b=b,
+        )
+
+    def config(self, *, device="cuda", **placement):
+        """How it is trained."""
+        return RunConfig(
+            shape=self.model.shape, dense=self.dense, optimizer=self.training.optimizer,
+            batching=Batching(batch_size=self.batch_size, batch_nnz=self.batch_nnz),
+            placement=Placement(device=device, threads=1, **placement),
+        )  # fmt: skip
+
+    def kept(self, n_batches):
+        """What is known of a store of so many batches, which a device keeps."""
+        return SimpleNamespace(n_rows=n_batches * self.batch_size, nnz=n_batches * self.batch_nnz)
 
     @property
     def training(self):
         """How it is trained."""
         optimizer = "adam" if self.dense else "adagrad"
         rate = 1e-3 if self.dense else 0.5
-        return TrainSpec(1, self.batch_size, rate, "raw", 0.1, optimizer, 1.0, 0)
+        return TrainSpec(
+            epochs=1,
+            batch_size=self.batch_size,
+            learning_rate=rate,
+            transform="raw",
+            label_smoothing=0.1,
+            optimizer=optimizer,
+            epsilon=1.0,
+            seed=0,
+        )
 
     @property
     def batch_nnz(self):

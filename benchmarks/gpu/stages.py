@@ -15,12 +15,12 @@ import numpy as np
 
 from benchmarks.gpu.floors import Card, decode_floor, presence, step_floors
 from benchmarks.gpu.shapes import Rows, random_shapes
-from streammach.backends.base import device_limit, footprint, open_backend
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
 from streammach.backends.estimators import KINDS
-from streammach.backends.workload import Workload
+from streammach.backends.registry import BACKENDS
 from streammach.rows.batch import Chosen
+from streammach.spec.training import TrainingOptions
 
 GB = 1e9
 
@@ -41,10 +41,8 @@ def seconds(backend, work, repeats, warm=2):
 
 def opened(shape, *, limit=0, waves=1, weights="float32", keep=0):
     """A backend that is ready to train, with room for so many batches that stay there."""
-    backend = open_backend(
-        "cuda", shape.model, dense=shape.dense, threads=1, device_bytes=limit, waves=waves,
-        weights_are=weights, keep=(keep * shape.batch_size, keep * shape.batch_nnz),
-    )  # fmt: skip
+    config = shape.config(waves=waves, weights=weights, resident=keep > 0)
+    backend = BACKENDS["cuda"].open(shape.model, config, facts=shape.kept(keep), device_bytes=limit)
     backend.prepare(shape.training, shape.batch_nnz)
     return backend
 
@@ -85,7 +83,7 @@ def facts(options):
 
     attributes = memory._device.attributes if hasattr(memory, "_device") else {}
     found = {
-        "free_bytes": device_limit("cuda"),
+        "free_bytes": BACKENDS["cuda"].memory(),
         "capability": list(memory.capability),
         "multiprocessors": memory.multiprocessors,
         "l2_bytes": attributes.get("L2CacheSize", 1 << 20),
@@ -121,7 +119,7 @@ def correctness(options):
     for shape in random_shapes(rng, options.shapes, largest=options.most_classes):
         rows = Rows(shape, 1)
         ours = opened(shape)
-        cpu = open_backend("cpu", shape.model, dense=shape.dense, threads=1)
+        cpu = BACKENDS["cpu"].open(shape.model, shape.config(device="cpu"))
         cpu.prepare(shape.training, shape.batch_nnz)
         for _ in range(options.steps):
             slot = BatchSlot(shape.batch_size, shape.batch_nnz, shape.n_features, by_feature=True)
@@ -240,11 +238,8 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
     run(2)
     took, waiting = (run(measured, waiting=wait) * in_all / measured for wait in (False, True))
     taken, allowed = backend.device_bytes()
-    work = Workload(
-        shape.training.optimizer, shape.dense, shape.batch_size, shape.batch_nnz, 1, waves,
-        weights, keep * shape.batch_size, keep * shape.batch_nnz,
-    )  # fmt: skip
-    lines = footprint("cuda", shape.model, work)[1]
+    config = shape.config(waves=waves, weights=weights, resident=keep > 0)
+    lines = BACKENDS["cuda"].footprint(config, shape.kept(keep))[1]
     backend.close()
     return {
         "shape": vars(shape), "waves": waves, "weights": weights, "resident": resident,
@@ -302,16 +297,18 @@ def whole_run(options):
             options.store, device=device, counts="off", batch_size=options.batch_size, **shape
         )
         if name == "cuda streamed":
-            plan = replace(plan, resident=False)
+            placement = replace(plan.config.placement, resident=False)
+            plan = replace(plan, config=replace(plan.config, placement=placement))
         trainer = sm.Trainer(
-            plan, epochs=options.epochs, learning_rate=options.rate, transform="binary"
+            plan,
+            TrainingOptions(epochs=options.epochs, learning_rate=options.rate, transform="binary"),
         )
         with tempfile.TemporaryDirectory() as folder:
             run = trainer.fit(options.store, Path(folder) / "run")
             entry = {
                 "seconds": run.result.seconds,
                 "rows_per_second": run.result.history[-1].rows_per_second,
-                "resident": plan.resident,
+                "resident": plan.config.placement.resident,
                 "held_out": msgspec.to_builtins(run.result.validation),
                 "device_peak_bytes": run.result.device_peak_bytes,
                 "device_projected_bytes": run.result.device_projected_bytes,

@@ -15,6 +15,7 @@ import streammach as sm
 from benchmarks.paper.estimators import compare
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import parse_size, size_text
+from streammach.spec.training import TrainingOptions
 
 REPETITIONS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -62,7 +63,13 @@ def train(store, folder, options, **shape):
         If the training would need more than ``memory``.
     """
     plan = sm.plan(
-        store, counts="off", closed_form=False, whitening=False, threads=options.threads, **shape
+        store,
+        counts="off",
+        closed_form="off",
+        whitening="off",
+        loss="apart",
+        threads=options.threads,
+        **shape,
     )
     if plan.projected_bytes > parse_size(options.memory):
         raise BudgetError(
@@ -70,14 +77,14 @@ def train(store, folder, options, **shape):
             path="--memory",
             hint=f"Ask for fewer repetitions, or allow more than {options.memory}.",
         )
-    trainer = sm.Trainer(plan, epochs=options.epochs, loss="apart", checkpoint_minutes=5)
+    trainer = sm.Trainer(plan, TrainingOptions(epochs=options.epochs), checkpoint_minutes=5)
     return trainer.fit(store, folder, resume=True)
 
 
 def facts(run):
     """Return what a run's training was and took, JSON-ready."""
     plan, chosen, result = run.plan, run.settings.training, run.result
-    rows = plan.facts.n_rows - plan.validation_rows
+    rows = plan.facts.n_rows - plan.config.batching.held_out_rows
     epochs = [entry.rows_per_second for entry in result.history]
     return {
         "buckets": plan.n_buckets,

@@ -9,6 +9,7 @@ import scipy.sparse
 
 from benchmarks.peers.task import tree_features, unit_rows
 from streammach.data.store.dataset import Dataset
+from streammach.spec.training import TrainingOptions
 from streammach.training import blend
 
 WHAT = (
@@ -44,7 +45,7 @@ def _scales(task):
     """Return each feature's weight (d,), the largest of them 1, of a run on the store."""
     import streammach as sm
 
-    if sm.plan(task.train_store, memory=MEMORY).max_pairs == 0:
+    if sm.plan(task.train_store, memory=MEMORY).config.size_of("counts") == 0:
         raise SystemExit("dense rows have no counts, and so no group weights to scale by")
     group, match = _group_weights(task, sm)
     weight = np.maximum(match, LEAST * match.max())[group]
@@ -64,7 +65,7 @@ def _group_weights(task, sm):
 
     blend.fit_groups = watched
     plan = sm.plan(task.train_store, threads=task.threads, **SHAPE)
-    trainer = sm.Trainer(plan, epochs=1, learning_rate=0.5, transform="binary")
+    trainer = sm.Trainer(plan, TrainingOptions(epochs=1, learning_rate=0.5, transform="binary"))
     held_out_by = os.environ.get("PEERS_HOLD_OUT_BY") or None
     try:
         with Dataset.open(task.train_store) as data:

@@ -22,7 +22,7 @@ from streammach.training.sweep import Sweep, open_sweep
 
 def comparable(plan):
     """Whether a plan is of the kind that is compared."""
-    return plan.dense or plan.max_pairs > 0
+    return plan.config.dense or plan.config.size_of("counts") > 0
 
 
 def put(file, name, folder):

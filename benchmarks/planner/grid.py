@@ -16,7 +16,8 @@ from benchmarks.machine_facts import facts, parser
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.planning.choose import plan
-from streammach.training.asked import Training
+from streammach.planning.constraints import Constraints
+from streammach.spec.training import TrainingOptions
 from streammach.training.sweep import sweep
 
 RULE = 32  # buckets
@@ -29,7 +30,8 @@ def fits(data, memory, n_buckets, n_repetitions):
         found = plan(data, memory=memory, n_buckets=n_buckets, n_repetitions=n_repetitions)
     except BudgetError:
         return False
-    return found.dense or found.max_pairs == plan(data, counts="on").max_pairs
+    pairs = plan(data, counts="on").config.size_of("counts") if not found.config.dense else 0
+    return found.config.size_of("counts") == pairs
 
 
 def ruled(data, memory):
@@ -58,7 +60,7 @@ def main():
     arguments.add_argument("--learning-rate", type=float)
     arguments.add_argument("--threads", type=int)
     given = arguments.parse_args()
-    training = Training(
+    training = TrainingOptions(
         learning_rate=given.learning_rate, transform=given.transform, hold_out_by=given.hold_out_by
     )
     lines = []
@@ -71,7 +73,8 @@ def main():
             for b, r in shapes.values():
                 found = sweep(
                     given.store, given.sweep, memory=given.memory, buckets=[b], repetitions=[r],
-                    test=given.on, training=training, threads=given.threads,
+                    test=given.on, training=training,
+                    constraints=Constraints(threads=given.threads),
                 )  # fmt: skip
             reached = {
                 (p.buckets, p.repetitions): (p.test.p_at_1, p.test.p_at_5, p.seconds)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser
 from streammach.data.store.dataset import Dataset
-from streammach.data.synthetic import SHAPES, SyntheticRows
-from streammach.data.synthetic_files import write_rows
 from streammach.errors import BudgetError
 from streammach.machine import parse_size
 from streammach.planning.choose import plan
+from tools.synthetic.files import write_rows
+from tools.synthetic.rows import SHAPES, SyntheticRows
 
 STORES = {
     # name: (kind, rows, classes, features)

@@ -7,12 +7,10 @@ time, the best of three turns; and what `--latency` reckons with.
 """
 
 import time
-from dataclasses import replace
 
 from benchmarks.machine_facts import facts, parser, report
 from streammach.data.store.dataset import Dataset
 from streammach.planning.cost import query
-from streammach.planning.ledger import sizes_of
 from streammach.planning.speed import speed
 from streammach.prediction.predictor import Predictor
 from streammach.training.run import Run
@@ -22,9 +20,9 @@ ROWS, TURNS = 4000, 3
 
 def expected(run, *, counts):
     """Seconds of a query by the planner."""
-    plan, sizes = run.plan, sizes_of(run.plan)
-    sizes = sizes if counts else replace(sizes, max_pairs=0)
-    return query(plan.facts, plan.model, sizes, speed())
+    plan = run.plan
+    config = plan.config if counts else plan.config.without("counts")
+    return query(plan.facts, config, speed())
 
 
 def measured(model, rows, ranker):

@@ -1,4 +1,4 @@
-"""What the training and prediction code asks of a device, and how a device is opened."""
+"""What the training and prediction code asks of a device."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.loss import Loss
-from streammach.backends.workload import Workload
-from streammach.errors import BudgetError, DeviceError, clean
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
-from streammach.spec import Estimator, ModelSpec, TrainSpec, Weights
-
-DEVICES = ("cpu", "cuda")
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Estimator
 
 
 class Keeper(Protocol):
@@ -118,174 +116,3 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back threads and memory."""
         ...
-
-
-def choose_device(wanted: str) -> tuple[str, str]:
-    """Return the device to use and why.
-
-    Parameters
-    ----------
-    wanted : str
-        ``auto`` (a GPU that can be used, else the CPU) or a device.
-
-    Raises
-    ------
-    DeviceError
-        If the device cannot be used.
-    """
-    from streammach.backends.cuda.probe import find_card, simulated
-
-    if wanted == "cpu":
-        return "cpu", "asked for"
-    if wanted == "cuda":
-        return "cuda", find_card().name
-    if wanted != "auto":
-        raise DeviceError(f"'{clean(wanted)}' is no device; known are auto, {', '.join(DEVICES)}")
-    if simulated():
-        return "cpu", "CUDA is simulated"
-    try:
-        return "cuda", find_card().name
-    except DeviceError as error:
-        return "cpu", error.message
-
-
-def device_limit(device: str) -> int:
-    """Return the bytes of a device's own memory that are free; 0 for the CPU.
-
-    Raises
-    ------
-    DeviceError
-        If the device cannot be used.
-    """
-    from streammach.backends.cuda.probe import find_card
-
-    return find_card().free_bytes if device == "cuda" else 0
-
-
-def open_backend(
-    device: str,
-    spec: ModelSpec,
-    *,
-    dense: bool,
-    threads: int,
-    weights: dict[str, NDArray[Any]] | None = None,
-    device_bytes: int = 0,
-    waves: int = 0,
-    weights_are: Weights = "float32",
-    keep: tuple[int, int] = (0, 0),
-) -> Backend:
-    """Return a backend for a model.
-
-    Parameters
-    ----------
-    device : str
-        ``cpu`` or ``cuda``.
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    threads : int
-        Threads that compute on the CPU.
-    weights : dict, optional
-        ``weights`` and ``bias`` of a trained model, which are used as they are; zeros otherwise.
-        Weights may be int8 where `scale` float32 (d,) says what each row is multiplied with; such a
-        model only predicts.
-    device_bytes : int
-        Most bytes of a device's own memory; 0 for what is free.
-    waves : int
-        Groups that the repetitions are trained in; 0 for the fewest that fit for predicting.
-    weights_are : str
-        Type of the weights while they are trained: bfloat16 on a GPU alone.
-    keep : tuple of int
-        Rows of a store, and their values, that a GPU keeps; zeros where they are streamed.
-
-    Raises
-    ------
-    DeviceError
-        If there is no such device, or it has no such weights.
-    BudgetError
-        If the model does not fit its memory.
-    """
-    if device == "cpu":
-        from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
-
-        if weights_are != "float32":
-            raise DeviceError(f"the CPU trains float32 weights, not {weights_are}")
-        assert not any(keep), "the CPU has no memory of its own"
-        return CpuBackend(spec, dense=dense, threads=threads, weights=weights)
-    if device == "cuda":
-        free = device_limit(device)  # before Numba's CUDA target is imported
-        from streammach.backends.cuda.backend import CudaBackend
-
-        return CudaBackend(
-            spec, dense=dense, weights=weights, device_bytes=device_bytes or free, waves=waves,
-            weights_are=weights_are, keep=keep,
-        )  # fmt: skip
-    raise DeviceError(f"'{clean(device)}' is no device; known are {', '.join(DEVICES)}")
-
-
-def open_to_predict(
-    wanted: str,
-    spec: ModelSpec,
-    *,
-    dense: bool,
-    threads: int,
-    weights: dict[str, NDArray[Any]],
-) -> tuple[str, Backend]:
-    """Return the device for a trained model, and a backend there.
-
-    Parameters
-    ----------
-    wanted : str
-        A device, or ``auto``: a GPU if there is one that holds the model, else the CPU.
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    threads : int
-        Threads that compute on the CPU.
-    weights : dict
-        ``weights``, ``bias`` and perhaps ``scale``; see :func:`open_backend`.
-
-    Raises
-    ------
-    DeviceError, BudgetError
-        If the device that was asked for cannot be used for this model.
-    """
-    device = choose_device(wanted)[0]
-    try:
-        opened = open_backend(device, spec, dense=dense, threads=threads, weights=weights)
-    except (DeviceError, BudgetError):
-        if wanted != "auto":
-            raise
-        device = "cpu"
-        opened = open_backend(device, spec, dense=dense, threads=threads, weights=weights)
-    return device, opened
-
-
-def footprint(
-    device: str, spec: ModelSpec, work: Workload
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the bytes of every buffer of a device's backend by name: on the host, on the device.
-
-    Parameters
-    ----------
-    device : str
-        ``cpu`` or ``cuda``.
-    spec : ModelSpec
-        The model.
-    work : Workload
-        The rest.
-
-    Raises
-    ------
-    DeviceError
-        If the model's shape cannot be launched on the device.
-    """
-    if device == "cpu":
-        from streammach.backends.cpu.backend import CpuBackend  # compiled code loads on demand
-
-        return CpuBackend.footprint(spec, work), {}
-    from streammach.backends.cuda.backend import CudaBackend
-
-    return CudaBackend.footprint(spec, work), CudaBackend.device_footprint(spec, work)

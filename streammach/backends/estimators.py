@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.spec import Estimator, ModelSpec
+from streammach.spec.model import ModelSpec
+from streammach.spec.types import Estimator
 
 SUM, MINIMUM, MEDIAN = range(3)  # what is ranked by
 KINDS: dict[Estimator, int] = {"mean": SUM, "logsum": SUM, "min": MINIMUM, "median": MEDIAN}

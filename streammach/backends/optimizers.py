@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from streammach.spec import ModelSpec, Optimizer, TrainSpec
+from streammach.spec.model import ModelShape
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Optimizer
 
 ADAM_DECAYS = (0.9, 0.99)
 
 
-def state_shapes(spec: ModelSpec, optimizer: Optimizer) -> dict[str, tuple[int, ...]]:
+def state_shapes(spec: ModelShape, optimizer: Optimizer) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an optimiser's float32 arrays, by their names in a checkpoint.
 
     Parameters

@@ -45,14 +45,23 @@ class _Story:
 
     def write(self, text: str) -> int:
         """Write some text, if anybody reads it."""
-        with contextlib.suppress(OSError, ValueError):
+        with self._abandoned():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Flush what was written."""
-        with contextlib.suppress(OSError, ValueError):
+        with self._abandoned():
             self._stream.flush()
+
+    @contextlib.contextmanager
+    def _abandoned(self) -> Iterator[None]:
+        """Where nobody reads, let what is said and what Python still holds of it go nowhere."""
+        try:
+            yield
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

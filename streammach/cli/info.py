@@ -15,7 +15,7 @@ from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
     from streammach.model.model import Model
-    from streammach.spec import Plan
+    from streammach.spec.plan import Plan
     from streammach.training.run import Result
 
 
@@ -88,7 +88,7 @@ def _run_document(path: Path) -> dict[str, Any]:
     run = Run.open(path)
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
     ratio = result.peak_bytes / result.projected_bytes
-    best = result.best
+    best, placement = result.best, plan.config.placement
     validation = (
         "no held-out rows"
         if best is None
@@ -98,7 +98,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{plan.weights}, {training.optimizer}, loss {training.loss}, rate "
+        ("training", f"{placement.weights}, {training.optimizer}, loss {training.loss}, rate "
                      f"{training.learning_rate:.3g}, {training.transform} values"
                      f"{', whitened' if training.whitened else ''}, smoothing "
                      f"{training.label_smoothing:g}, batch {training.batch_size:,}"),
@@ -118,7 +118,7 @@ def _run_document(path: Path) -> dict[str, Any]:
         "estimator": model.estimator, "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,
-        "weights": plan.weights, "resident": plan.resident,
+        "weights": placement.weights, "resident": placement.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": msgspec.to_builtins(result.history), "best_epoch": result.best_epoch + 1,
         "validation": msgspec.to_builtins(result.validation), "held_out": run.settings.held_out,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from streammach.parts.switches import switches
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,8 +37,9 @@ debug_option = click.option(
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["vw", "svmlight", "xmc", "hdf5", "npz", "npy", "anndata"]),
-    help="Format of the files.  [default: guessed from their content]",
+    metavar="FORMAT",
+    help="Format of the files: vw, svmlight, xmc, hdf5, npz, npy or anndata.  "
+    "[default: guessed from their content]",
 )
 
 
@@ -69,6 +72,23 @@ def source_options(command: F) -> F:
     return _with(command, options)
 
 
+def part_options(command: F) -> F:
+    """Add the options that say which optional parts a training may have."""
+    options = [
+        click.option(
+            switch.flag, type=click.Choice(switch.words), default=switch.words[0],
+            show_default=True, help=switch.help,
+        )
+        for switch in switches()
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def parts_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return what was said of optional parts."""
+    return {switch.option: options[switch.option] for switch in switches()}
+
+
 def shape_options(command: F) -> F:
     """Add the options that decide the model's shape."""
     options = [
@@ -84,19 +104,7 @@ def shape_options(command: F) -> F:
             show_default=True,
             help="auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
         ),
-        click.option(
-            "--counts",
-            type=click.Choice(["auto", "on", "off"]),
-            default="auto",
-            show_default=True,
-            help="Counts of (feature, class) pairs beside the hashed models.",
-        ),
-        click.option(
-            "--no-closed-form",
-            is_flag=True,
-            help="Leave exact weights of dense rows as they were trained.",
-        ),
-        click.option("--no-whitening", is_flag=True, help="Train on dense rows as they are."),
+        part_options,
         click.option(
             "--time",
             metavar="TIME",
@@ -146,9 +154,6 @@ def training_options(command: F) -> F:
                      help="Rate at the start.  [default: searched]"),
         click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
                      default="auto", show_default=True, help="What is done to a row's values."),
-        click.option("--loss", type=click.Choice(["auto", "apart", "joint"]), default="auto",
-                     show_default=True, help="What repetitions learn: buckets apart, or the class "
-                                             "together."),
         click.option("--validation", metavar="STORE", help="Store of held-out rows."),
         click.option("--hold-out-by", metavar="NAMESPACE",
                      help="Hold out rows that share a feature of this namespace."),
@@ -163,6 +168,8 @@ def run_options(command: F) -> F:
         training_options,
         click.option("--label-smoothing", type=float, metavar="X",
                      help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
+        click.option("--checkpoint-minutes", type=click.FloatRange(min=0), default=10.0,
+                     show_default=True, metavar="X", help="Time between checkpoints."),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),
     ]  # fmt: skip
     return _with(command, options)

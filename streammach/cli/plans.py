@@ -4,72 +4,85 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from streammach.cli.conduct import conducted
-from streammach.cli.options import debug_option, epilog, json_option, shape_options
+from streammach.cli.options import debug_option, epilog, json_option, parts_of, shape_options
 from streammach.cli.output import say, say_json, tell
 from streammach.errors import clean
 from streammach.machine import parse_size, size_text, time_text
 from streammach.processes import run
 
 if TYPE_CHECKING:
-    from streammach.spec import Budget, DataFacts, Option, Pilot, Plan
+    from streammach.planning.constraints import Constraints
+    from streammach.spec.config import PartPlan
+    from streammach.spec.model import ModelShape
+    from streammach.spec.plan import Budget, Option, Pilot, Plan
+    from streammach.spec.training import TrainingOptions
 
 MAX_COLUMNS = 100
 PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
-HEADING = "      B    R  beside        batch   memory    model  lost        query    training"
+HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
 
 
-def made_plan(store: Path, options: dict[str, Any], folder: Path | None = None) -> Plan:
+def made_plan(store: Path, options: Mapping[str, Any], folder: Path | None = None) -> Plan:
     """Return the plan for a store that the options of :func:`shape_options` ask for.
 
     With ``--pilot``, trainings on samples come first, in a process of their own, and in a folder
     where one is given.
     """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
+    from streammach.planning.constraints import Constraints
 
     memory = options["memory"]
-    asked = {
-        "memory": parse_size(memory) if memory is not None else None,
-        "n_buckets": options["buckets"],
-        "n_repetitions": options["repetitions"],
-        "closed_form": not options["no_closed_form"],
-        "whitening": not options["no_whitening"],
-    }
-    same = ("exact", "batch_size", "optimizer", "counts", "time", "latency", "objective", "device")
-    asked |= {name: options[name] for name in (*same, "weights", "threads", "seed")}
+    same = ("exact", "batch_size", "optimizer", "time", "latency", "objective", "device")
+    constraints = Constraints(
+        memory=parse_size(memory) if memory is not None else None, n_buckets=options["buckets"],
+        n_repetitions=options["repetitions"], parts=parts_of(options),
+        **{name: options[name] for name in (*same, "weights", "threads", "seed")},
+    )  # fmt: skip
     if options["pilot"] is None:
-        return choose(store, **asked)
-    made: Plan = run("streammach.cli.plans:pilot_here", store, options, asked, folder,
-                     patience=PATIENCE_SECONDS)  # fmt: skip
+        return choose(store, constraints)
+    made: Plan = run(
+        "streammach.cli.plans:pilot_here", store, options["pilot"], constraints,
+        training_options(options), folder, patience=PATIENCE_SECONDS,
+    )  # fmt: skip
     return made
 
 
+def training_options(options: Mapping[str, Any]) -> TrainingOptions:
+    """Return what is fixed of a training by the options of a command that has some of them."""
+    from streammach.spec.training import TrainingOptions  # compiled code loads on demand
+
+    fields = [field.name for field in dataclasses.fields(TrainingOptions)]
+    return TrainingOptions(**{name: options[name] for name in fields if name in options})
+
+
 def pilot_here(
-    store: Path, options: dict[str, Any], asked: dict[str, Any], folder: Path | None
+    store: Path,
+    within: str,
+    constraints: Constraints,
+    training: TrainingOptions,
+    folder: Path | None,
 ) -> Plan:
     """Train on samples, in a process of its own."""
-    from streammach.training.asked import Training  # compiled code loads on demand
-    from streammach.training.pilot import pilot
+    from streammach.training.pilot import pilot  # compiled code loads on demand
 
-    fields = [field.name for field in dataclasses.fields(Training)]
-    training = Training(**{name: options[name] for name in fields if name in options})
     with conducted():
         return pilot(
-            store, options["pilot"], training=training, folder=folder,
-            told=lambda one: tell(_pilot_line(one)), **asked,
+            store, within, constraints=constraints, training=training, folder=folder,
+            told=lambda one: tell(_pilot_line(one)),
         )  # fmt: skip
 
 
 def shape_text(plan: Plan) -> str:
     """Return the model's shape for people."""
-    if plan.model.exact:
-        return f"exact ({plan.n_buckets:,} classes)"
-    return f"{plan.n_buckets} x {plan.n_repetitions}"
+    shape = plan.config.shape
+    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
 
 
 def plan_lines(plan: Plan, following: str | None) -> list[str]:
@@ -95,12 +108,13 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
         *(_pilot_line(one) for one in plan.pilots),
-        f"chosen   {shape_text(plan)} {plan.weights}, {plan.optimizer}, batch {plan.batch_size:,}",
+        f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
+        f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
     ]
     if plan.budgets:
-        rows += _wrapped("budgets", "; ".join(_budget_text(b, facts) for b in plan.budgets))
+        rows += _wrapped("budgets", "; ".join(_budget_text(b) for b in plan.budgets))
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -116,59 +130,56 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 def budgets(plan: Plan) -> list[tuple[str, int, str]]:
     """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
-    found = [("", plan.allowed_bytes, plan.limit_source)]
-    if plan.device_allowed_bytes:
-        found.append(("of GPU memory ", plan.device_allowed_bytes, plan.device_limit_source))
+    limits = plan.limits
+    found = [("", limits.host, limits.host_source)]
+    if limits.device:
+        found.append(("of GPU memory ", limits.device, limits.device_source))
     return found
 
 
 def _option_line(option: Option, plan: Plan) -> str:
-    mark = ">" if option.chosen else " "
-    shape = f"{option.n_buckets:>6}{option.n_repetitions:>5}"
-    if option.n_buckets == plan.facts.n_classes:
-        shape = f"{'exact':>6}{'':>5}"
+    from streammach.backends.registry import BACKENDS  # compiled code loads on demand
+    from streammach.parts.registry import parts_text
+
+    mark, shape = ">" if option.chosen else " ", option.shape
+    text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
+    if shape.exact:
+        text = f"{'exact':>6}{'':>5}"
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
     time = query = "not known"
-    if plan.device == "cpu":
+    if BACKENDS[plan.config.placement.device].timed:
         time, query = time_text(option.seconds), time_text(option.query_seconds)
     if not option.fits:
         time = "does not fit"
     return (
-        f"{mark}{shape}  {_beside(option):<11} {option.batch_size:>7,}"
+        f"{mark}{text}  {parts_text(option.config.parts):<11} "
+        f"{option.config.batching.batch_size:>7,}"
         f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
         f"{loss:<10}  {query:<7}  {time}"
     )
 
 
 def _pilot_line(one: Pilot) -> str:
-    shape = "exact" if one.n_repetitions == 1 else f"{one.n_buckets} x {one.n_repetitions}"
+    from streammach.parts.registry import parts_text  # compiled code loads on demand
+
     return (
-        f"pilot    {shape:<9} {_beside(one):<11} {one.rows:>11,} rows  held-out P@1 "
+        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out P@1 "
         f"{one.p_at_1:.3f}  P@5 {one.p_at_5:.3f}  {time_text(one.seconds)}"
     )
 
 
-def _beside(option: Option | Pilot) -> str:
-    if option.closed_form:
-        return "closed form"
-    n = option.max_pairs
-    if not n:
-        return "-"
-    return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
-
-
-def _budget_text(budget: Budget, facts: DataFacts) -> str:
+def _budget_text(budget: Budget) -> str:
     size = size_text(budget.allowed_bytes)
     if budget.best is None:
         return f"{size}: nothing fits"
-    return f"{size}: {facts.shape_of(budget.best)}, {budget.best.loss:.1f} lost"
+    return f"{size}: {budget.best.shape}, {budget.best.loss:.1f} lost"
 
 
 def _ledger_lines(plan: Plan) -> list[str]:
     """Return the ledger of memory, of the device's own, and of disk."""
-    rows = _memory_lines(plan, "memory", "host", plan.allowed_bytes)
-    if plan.device_allowed_bytes:
-        rows += _memory_lines(plan, "GPU", "device", plan.device_allowed_bytes)
+    rows = _memory_lines(plan, "memory", "host", plan.limits.host)
+    if plan.limits.device:
+        rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
     return [*rows, f"disk     {size_text(plan.disk_bytes)} at most ({disk})"]
 
@@ -185,43 +196,85 @@ def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
     return rows
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+class PlanDocument(TypedDict):
+    """A plan as one JSON object."""
+
+    store: dict[str, Any]
+    device: dict[str, str | int | bool]
+    allowed_bytes: int
+    projected_bytes: int
+    disk_bytes: int
+    objective: str
+    chosen: dict[str, Any]
+    expected: dict[str, Any] | None
+    options: list[dict[str, Any]]
+    budgets: list[dict[str, Any]]
+    pilots: list[dict[str, Any]]
+    ledger: list[dict[str, Any]]
+    reasons: list[str]
+
+
+def plan_document(plan: Plan) -> PlanDocument:
     """Return a plan as one JSON-ready object."""
+    shape, placement = plan.config.shape, plan.config.placement
     return {
         "store": dataclasses.asdict(plan.facts),
         "device": {
-            "name": plan.device,
+            "name": placement.device,
             "why": plan.device_reason,
-            "threads": plan.threads,
-            "limit_source": plan.limit_source,
-            "waves": plan.waves,
-            "resident": plan.resident,
-            "allowed_bytes": plan.device_allowed_bytes,
+            "threads": placement.threads,
+            "limit_source": plan.limits.host_source,
+            "waves": placement.waves,
+            "resident": placement.resident,
+            "allowed_bytes": plan.limits.device,
             "projected_bytes": plan.device_projected_bytes,
         },
-        "allowed_bytes": plan.allowed_bytes,
+        "allowed_bytes": plan.limits.host,
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
         "objective": plan.objective,
         "chosen": {
-            "buckets": plan.n_buckets,
-            "repetitions": plan.n_repetitions,
-            "exact": plan.model.exact,
-            "batch_size": plan.batch_size,
-            "optimizer": plan.optimizer,
-            "weights": plan.weights,
-            "dense": plan.dense,
-            "max_pairs": plan.max_pairs,
-            "closed_form": plan.closed_form,
-            "whitened": plan.whitened,
+            "buckets": shape.n_buckets,
+            "repetitions": shape.n_repetitions,
+            "exact": shape.exact,
+            "batch_size": plan.config.batching.batch_size,
+            "optimizer": plan.config.optimizer,
+            "weights": placement.weights,
+            "dense": plan.config.dense,
+            "parts": {part.name: part.size for part in plan.config.parts},
         },
-        "expected": None if plan.expected is None else dataclasses.asdict(plan.expected),
-        "options": [dataclasses.asdict(option) for option in plan.options],
-        "budgets": [dataclasses.asdict(budget) for budget in plan.budgets],
-        "pilots": [dataclasses.asdict(one) for one in plan.pilots],
+        "expected": None if plan.expected is None else _option_document(plan.expected),
+        "options": [_option_document(option) for option in plan.options],
+        "budgets": [
+            {
+                "allowed_bytes": one.allowed_bytes,
+                "best": None if one.best is None else _option_document(one.best),
+            }
+            for one in plan.budgets
+        ],
+        "pilots": [
+            _shape_document(one.shape, one.parts)
+            | {name: value for name, value in vars(one).items() if name not in ("shape", "parts")}
+            for one in plan.pilots
+        ],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
     }
+
+
+def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> dict[str, Any]:
+    return {
+        "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
+        "parts": {part.name: part.size for part in parts},
+    }  # fmt: skip
+
+
+def _option_document(option: Option) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(option).items() if name != "config"}
+    return {
+        **_shape_document(option.shape, option.config.parts),
+        "batch_size": option.config.batching.batch_size, **facts,
+    }  # fmt: skip
 
 
 @click.command(epilog=epilog("streammach plan train.zarr --memory 12GB"))

@@ -13,19 +13,24 @@ from streammach.cli.options import (
     debug_option,
     epilog,
     json_option,
+    part_options,
+    parts_of,
     progress_option,
     threads_option,
-    training_options,
+)
+from streammach.cli.options import (
+    training_options as with_training_options,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, table, tell
+from streammach.cli.plans import training_options
 from streammach.cli.training import Watcher
 from streammach.errors import UsageError
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
     from streammach.figures import Reached
-    from streammach.spec import Plan
-    from streammach.training.sweep import Point, Refused, Sweep
+    from streammach.spec.plan import Plan
+    from streammach.training.sweep import Infeasible, Point, Sweep
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -49,10 +54,8 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @click.option("--on", "test", metavar="TEST", type=click.Path(path_type=Path),
               help="Measure and compare the points on these rows.  "
                    "[default: held-out rows]")  # fmt: skip
-@training_options
-@click.option("--counts", type=click.Choice(["auto", "on", "off"]), default="auto",
-              show_default=True,
-              help="Counts of (feature, class) pairs beside the hashed models.")  # fmt: skip
+@with_training_options
+@part_options
 @threads_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
 @progress_option
@@ -66,7 +69,6 @@ def sweep(
     repetitions: tuple[int, ...],
     test: Path | None,
     threads: int | None,
-    counts: str,
     seed: int,
     progress: str,
     as_json: bool,
@@ -77,7 +79,7 @@ def sweep(
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
     where it was interrupted: finished points are not trained again.
     """
-    from streammach.training.asked import Training
+    from streammach.planning.constraints import Constraints
     from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
     from streammach.training.sweep import sweep as run
 
@@ -92,8 +94,8 @@ def sweep(
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=Training(**options), counts=counts, seed=seed, threads=threads,
-            callbacks=callbacks, told=_tell,
+            training=training_options(options), callbacks=callbacks, told=_tell,
+            constraints=Constraints(seed=seed, threads=threads, parts=parts_of(options)),
         )  # fmt: skip
     page = _draw(found, out)
     if as_json:
@@ -108,7 +110,7 @@ def sweep(
         f"more {rows} P@1")  # fmt: skip
 
 
-def _tell(found: Point | Refused) -> None:
+def _tell(found: Point | Infeasible) -> None:
     what = "done" if hasattr(found, "run") else "does not fit"
     tell(f"{found.buckets} x {found.repetitions} {what}")
 

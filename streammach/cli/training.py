@@ -17,14 +17,20 @@ from streammach.cli.options import (
     run_options,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, tell
-from streammach.cli.plans import budgets, made_plan, plan_document, shape_text
+from streammach.cli.plans import (
+    budgets,
+    made_plan,
+    plan_document,
+    shape_text,
+    training_options,
+)
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
-    from streammach.spec import Plan
+    from streammach.spec.plan import Plan
     from streammach.training.callbacks import State
     from streammach.training.run import Run
-    from streammach.training.trials import Trial
+    from streammach.training.search import Trial
 
 
 class Watcher:
@@ -44,10 +50,10 @@ class Watcher:
             f"P@5 {trial.measured.p_at_5:.3f}"
         )
 
-    def on_beside(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Tell what counting and fitting found."""
         self._progress.close()
-        tell(f"beside   {text}")
+        tell(f"part     {text}")
 
     def on_progress(self, state: State) -> None:
         """Show where the epoch is."""
@@ -103,7 +109,7 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     chosen = _planned(store, out, options)
     tell(
         f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
-        f"{chosen.weights}, {chosen.device_text}"
+        f"{chosen.config.placement.weights}, {chosen.device_text}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
@@ -113,15 +119,12 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
         )
     with Progress(progress, "rows") as shown:
         trainer = Trainer(
-            chosen, epochs=options["epochs"], learning_rate=options["learning_rate"],
-            transform=options["transform"], label_smoothing=options["label_smoothing"],
-            loss=options["loss"], seed=options["seed"],
+            chosen,
+            training_options(options),
             callbacks=[Watcher(shown), EarlyStopping()],
-        )  # fmt: skip
-        return trainer.fit(
-            store, out, validation=options["validation"], hold_out_by=options["hold_out_by"],
-            resume=options["resume"],
-        )  # fmt: skip
+            checkpoint_minutes=options["checkpoint_minutes"],
+        )
+        return trainer.fit(store, out, resume=options["resume"])
 
 
 def _planned(store: Path, out: Path, options: dict[str, Any]) -> Plan:

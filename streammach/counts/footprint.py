@@ -5,7 +5,7 @@ from __future__ import annotations
 from streammach.counts.learning import CANDIDATES as LEARN_CANDIDATES
 from streammach.counts.learning import LEARN_ROWS
 from streammach.counts.scores import CountScorer
-from streammach.spec import DataFacts
+from streammach.spec.facts import DataFacts
 
 TABLE_BYTES = 8  # a pair: class and count
 WEIGHT_BYTES = 12  # a pair: gain 2, spread gains 1, weight 4, sum of squares 4; before: marks
@@ -28,7 +28,7 @@ def evidence_bytes(n_groups: int) -> int:
 
 
 def footprint(
-    facts: DataFacts, *, n_columns: int, max_pairs: int, validation_rows: int, threads: int
+    facts: DataFacts, *, n_columns: int, max_pairs: int, held_out_rows: int, threads: int
 ) -> dict[str, int]:
     """Return the bytes of every buffer of counting, fitting and learning, by name.
 
@@ -40,7 +40,7 @@ def footprint(
         Columns of the hashed models.
     max_pairs : int
         Pairs that there is room for; without any there are no lines.
-    validation_rows : int
+    held_out_rows : int
         Most held-out rows.
     threads : int
         Threads that compute.
@@ -48,7 +48,7 @@ def footprint(
     if not max_pairs:
         return {}
     d, k = facts.n_features, facts.n_classes
-    fit = min(FIT_BYTES, validation_rows * evidence_bytes(MAX_GROUPS))
+    fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
     lessons = LEARN_CANDIDATES * (2 * LEARN_ROWS * 8 + facts.max_row_nnz * 8)
     return {
         "count table": TABLE_BYTES * max_pairs + 16 * d + 24 * k,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streammach.counts import kernels
 from streammach.counts.tile import MAX_CLASSES, best_of_tile
 from streammach.rows.block import RowBlock
-from streammach.rows.lanes import WIDE_LANES
+from streammach.simd import WIDE_LANES
 from streammach.threads import Workers
 
 SEEDS, TILE_SEEDS = 64, 16  # classes whose whole score gives the first bound

@@ -10,8 +10,7 @@ import numpy as np
 
 from streammach.counts.kernels import best_of, hashed_sum, insert
 from streammach.jit import Array, Number, kernel
-from streammach.rows.lanes import WIDE_LANES, lanes_reaching
-from streammach.rows.words import trailing_zeros
+from streammach.simd import WIDE_LANES, lanes_reaching, trailing_zeros
 
 MAX_CLASSES = 1 << 15  # totals of sixteen rows stay in the cache; of more, most are left out
 

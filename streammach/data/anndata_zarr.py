@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
 from streammach.data.label_arrays import Labels, column_names
-from streammach.data.matrix import Dense, MatrixSource, Opened, Sparse, check_held, check_numbers
+from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
+from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.data.zarr_arrays import ZarrArray
@@ -59,21 +60,22 @@ class AnnDataSource(MatrixSource):
     """
 
     form = "anndata"
+    is_folder = True
+    has_paths = True
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path)
-        self._options = options
+        super().__init__(path, options)
         root = read_node(path)
         if root is None:
             raise DataError(
                 "the folder is neither AnnData nor a matrix of Zarr",
-                path=clean(path, 300),
+                path=path,
                 hint="It has no zarr.json, .zgroup or .zarray; several files are named one by one.",
             )
         if "streammach" in root.attributes:
             raise DataError(
                 "it is a store already",
-                path=clean(path, 300),
+                path=path,
                 hint="Use it as it is: streammach info, plan and train take it.",
             )
         self._is_anndata = root.encoding == "anndata"
@@ -102,7 +104,7 @@ class AnnDataSource(MatrixSource):
     def _node(self, name: str) -> Node:
         node = self._maybe(name)
         if node is None:
-            raise DataError(f"it has no '{clean(name, 60)}'", path=clean(self.path, 300))
+            raise DataError(f"it has no '{clean(name, 60)}'", path=self.path)
         return node
 
     def _maybe(self, name: str) -> Node | None:
@@ -111,7 +113,7 @@ class AnnDataSource(MatrixSource):
     def _array(self, name: str) -> ZarrArray:
         node = self._node(name)
         if not node.is_array:
-            raise DataError(f"{clean(name, 60)} is no array", path=clean(self.path, 300))
+            raise DataError(f"{clean(name, 60)} is no array", path=self.path)
         return ZarrArray(node.facts())
 
     def _whole(self, name: str) -> NDArray[Any]:
@@ -120,7 +122,7 @@ class AnnDataSource(MatrixSource):
         if len(array.shape) != 1:
             raise DataError(
                 f"{clean(name, 60)} has the shape {array.shape}, one axis is expected",
-                path=clean(self.path, 300),
+                path=self.path,
             )
         size = OBJECT_BYTES if array.dtype.hasobject else array.dtype.itemsize
         check_held(array.shape[0] * size, self.path, name)
@@ -135,7 +137,7 @@ class AnnDataSource(MatrixSource):
                 listed = ", ".join(clean(f"obs/{name}", 40) for name in self._columns()[:8])
                 raise UsageError(
                     f"it has no '{clean(self._options.y_path, 60)}': --y-path",
-                    path=clean(self.path, 300),
+                    path=self.path,
                     hint=f"It has: {listed or 'no columns of obs'}.",
                 )
             return wanted
@@ -145,6 +147,7 @@ class AnnDataSource(MatrixSource):
         """Return the columns of obs that can be read as labels, in their order."""
         obs = self._maybe("obs") if self._is_anndata else None
         listed = [] if obs is None else obs.attributes.get("column-order", [])
+        listed = listed if isinstance(listed, list) else []
         found = [c for c in listed if isinstance(c, str) and c not in ("", ".", "..")]
         return [c for c in found if self._kind(c) != "other"]
 
@@ -169,9 +172,7 @@ class AnnDataSource(MatrixSource):
         fitting = groups or columns
         if len(fitting) > 1:
             listed = ", ".join(clean(f"obs/{name}", 40) for name in fitting[:8])
-            raise UsageError(
-                f"the labels may be {listed}", path=clean(self.path, 300), hint=COLUMN_HINT
-            )
+            raise UsageError(f"the labels may be {listed}", path=self.path, hint=COLUMN_HINT)
         return f"obs/{fitting[0]}" if fitting else None
 
     def _names_path(self) -> str | None:
@@ -183,7 +184,7 @@ class AnnDataSource(MatrixSource):
         node = self._maybe(var)
         index = "_index" if node is None else node.attributes.get("_index", "_index")
         if not isinstance(index, str) or "/" in index:
-            raise DataError("the index of var has no usable name", path=clean(self.path, 300))
+            raise DataError("the index of var has no usable name", path=self.path)
         return f"{var}/{index}" if self._maybe(f"{var}/{index}") is not None else None
 
     @contextmanager
@@ -191,9 +192,7 @@ class AnnDataSource(MatrixSource):
         """Open the matrix for as long as a block runs."""
         node = self._maybe(self._x)
         if node is None:
-            raise UsageError(
-                f"it has no matrix '{clean(self._x, 60)}': --x-path", path=clean(self.path, 300)
-            )
+            raise UsageError(f"it has no matrix '{clean(self._x, 60)}': --x-path", path=self.path)
         matrix = self._dense(node) if node.is_array else self._sparse(node)
         if self._options.labels is not None:
             labels: Labels | None = load_labels(self._options.labels)
@@ -209,8 +208,7 @@ class AnnDataSource(MatrixSource):
         array = ZarrArray(node.facts())
         if len(array.shape) != 2:
             raise DataError(
-                f"the shape is {array.shape}, rows x columns is expected",
-                path=clean(node.folder, 300),
+                f"the shape is {array.shape}, rows x columns is expected", path=node.folder
             )
         check_numbers(array.dtype, self.path, self._x or "the array")
         check_held(array.shape[1] * ROW_BYTES, self.path, "a row")
@@ -222,11 +220,11 @@ class AnnDataSource(MatrixSource):
             form = f"is a {clean(node.encoding, 40)}" if node.encoding else "is no matrix"
             raise DataError(
                 f"{clean(self._x, 60) or 'the group'} {form}, rows are read from csr_matrix",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Write it again from X.tocsr(), or name another matrix with --x-path.",
             )
         if not isinstance(shape, list) or [type(n) for n in shape] != [int, int]:
-            raise DataError("its shape is not rows and columns", path=clean(node.folder, 300))
+            raise DataError("its shape is not rows and columns", path=node.folder)
         inside = f"{self._x}/" if self._x else ""
         data, indices, indptr = (self._array(f"{inside}{part}") for part in SPARSE_PARTS)
         for name, array in zip(SPARSE_PARTS, (data, indices, indptr), strict=True):
@@ -244,14 +242,14 @@ class AnnDataSource(MatrixSource):
         if node.encoding.startswith("nullable-"):
             values, missing = self._whole(f"{name}/values"), self._whole(f"{name}/mask")
             if missing.shape != values.shape or missing.dtype.kind != "b":
-                raise DataError(f"{clean(name, 60)}/mask does not fit", path=clean(self.path, 300))
+                raise DataError(f"{clean(name, 60)}/mask does not fit", path=self.path)
             labels = Labels.of(values, self.path, name)
             return labels.taken(np.where(missing, -1, labels.codes))
         if "categories" in node.attributes or not node.is_array:
             raise DataError(
                 f"{clean(name, 60)} is stored as {clean(node.encoding, 40) or 'an old anndata did'}"
                 ", labels are categorical, strings or integers",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
             )
         return Labels.of(self._whole(name), self.path, name)

@@ -121,7 +121,7 @@ class BadRows:
                 raise DataError(
                     f"{self.total:,} bad rows are more than --max-bad {self._most:,}, the last: "
                     f"{what}",
-                    path=clean(path, 300),
+                    path=path,
                     line=None if row.byte is None else where,
                     byte=row.byte,
                 )
@@ -179,5 +179,5 @@ class BadRows:
 def _refused(what: str, path: Path, where: int, byte: int | None) -> DataError:
     if byte is None:
         what = f"row {where:,} (counted from 0): {what}"
-        return DataError(what, path=clean(path, 300), hint=STRICT_HINT)
-    return DataError(what, path=clean(path, 300), line=where, byte=byte, hint=STRICT_HINT)
+        return DataError(what, path=path, hint=STRICT_HINT)
+    return DataError(what, path=path, line=where, byte=byte, hint=STRICT_HINT)

@@ -267,9 +267,7 @@ def difference_from(
     return difference(root, opened, decided(options, on_bad_row, digest), seed)
 
 
-def _paths(
-    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-) -> list[Path]:
+def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
     return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 

@@ -16,21 +16,18 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.matrix import MatrixSource
+from streammach.data.estimates import names_bytes, packed_bytes
+from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
-from streammach.data.store.arrays import CHUNK, codec_of
 from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.block import RowBlock
-from streammach.rows.finish import finished
-from streammach.rows.names import Names
-from streammach.rows.vocabulary import Vocabulary, by_frequency
+from streammach.rows.vocabulary import Vocabulary
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
 SAMPLE_VALUES = 1 << 20
@@ -44,7 +41,7 @@ FIXED_SECONDS = 1.0  # to start and to load compiled code
 FINISH_SECONDS_PER_VALUE = 60e-9  # shuffle, sort, pack; the time to read is measured on the spot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceFacts:
     """One source.
 
@@ -74,7 +71,7 @@ class SourceFacts:
     sample_rows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exploration:
     """What sources hold, and what converting them will take.
 
@@ -223,15 +220,11 @@ def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
     samples = {i: _sampled(sources[i], vocabulary, bad_rows) for i in chosen.astype(int).tolist()}
     if not any(sample.rows for sample in samples.values()):
         reason = "".join(f" ({clean(reason)})" for reason, _ in bad_rows.reasons.most_common(1))
-        raise DataError(
-            f"no row of the sample could be read{reason}", path=clean(sources[0].path, 300)
-        )
+        raise DataError(f"no row of the sample could be read{reason}", path=sources[0].path)
     facts = {i: _facts(sources[i], sample) for i, sample in samples.items()}
     dense = sum(f.rows for f in facts.values()) / sum(f.n_bytes for f in facts.values())
     others = {
-        i: SourceFacts(
-            str(s.path), s.form, s.note, s.n_bytes, 0, round(s.n_bytes * dense), False, 0
-        )
+        i: _facts_of(s, rows=round(s.n_bytes * dense))
         for i, s in enumerate(sources)
         if i not in facts
     }
@@ -298,9 +291,21 @@ def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
         text = text_size(source.path)
         if not sample.ended:
             rows = max(read, round(read * text / max(1, sample.text_bytes)))
+    return _facts_of(source, rows=rows, text_bytes=text, exact=exact, sample_rows=read)
+
+
+def _facts_of(
+    source: Source[Any],
+    *,
+    rows: int,
+    text_bytes: int = 0,
+    exact: bool = False,
+    sample_rows: int = 0,
+) -> SourceFacts:
     return SourceFacts(
-        str(source.path), source.form, source.note, source.n_bytes, text, rows, exact, read
-    )
+        path=str(source.path), form=source.form, note=source.note, n_bytes=source.n_bytes,
+        text_bytes=text_bytes, rows=rows, exact=exact, sample_rows=sample_rows,
+    )  # fmt: skip
 
 
 def text_size(path: Path) -> int:
@@ -356,67 +361,31 @@ def _estimated(
     nnz = round(more * sum(k * s.nnz for k, (_, s) in zip(scales, sampled, strict=True)))
     reading = more * sum(s.seconds(f.rows) for f, s in sampled)
     whole = bool(np.all((block.values >= 0) & (block.values <= 255) & (block.values % 1 == 0)))
-    per_value, per_row = _packed(block, vocabulary, np.dtype(np.uint8 if whole else np.float32))
+    per_value, per_row = packed_bytes(
+        block, vocabulary, np.dtype(np.uint8 if whole else np.float32)
+    )
     ended = len(samples) == len(facts) and all(sample.ended for sample in samples.values())
     names = sum(
-        _names_bytes(names, ids, rows / max(1, block.n_rows))
+        names_bytes(names, ids, rows / max(1, block.n_rows))
         for names, ids in (
             (vocabulary.feature_names(), block.features),
             (vocabulary.label_names(), block.classes),
         )
     )
     return Exploration(
-        facts,
-        block.n_rows,
-        block.nnz,
-        vocabulary.n_labels,
-        vocabulary.n_features,
-        int(np.diff(block.indptr).max(initial=0)),
-        dict(sorted(reasons.items())),
-        vocabulary.label_names().kind,
-        "uint8" if whole else "float32",
-        ended,
-        rows,
-        nnz,
-        round(FIXED_BYTES + per_value * nnz + per_row * rows + names),
-        nnz * SCRATCH_BYTES_PER_VALUE + rows * SCRATCH_BYTES_PER_ROW,
-        FIXED_SECONDS + reading + FINISH_SECONDS_PER_VALUE * nnz,
+        sources=facts,
+        sample_rows=block.n_rows,
+        sample_nnz=block.nnz,
+        sample_classes=vocabulary.n_labels,
+        sample_features=vocabulary.n_features,
+        max_row_nnz=int(np.diff(block.indptr).max(initial=0)),
+        skipped=dict(sorted(reasons.items())),
+        label_kind=vocabulary.label_names().kind,
+        value_kind="uint8" if whole else "float32",
+        exact=ended,
+        rows=rows,
+        nnz=nnz,
+        store_bytes=round(FIXED_BYTES + per_value * nnz + per_row * rows + names),
+        scratch_bytes=nnz * SCRATCH_BYTES_PER_VALUE + rows * SCRATCH_BYTES_PER_ROW,
+        seconds=FIXED_SECONDS + reading + FINISH_SECONDS_PER_VALUE * nnz,
     )
-
-
-def _packed(
-    block: RowBlock, vocabulary: Vocabulary, value_type: np.dtype[Any]
-) -> tuple[float, float]:
-    """Return the bytes that a value and a row of the sample take in a store."""
-    counts = np.bincount(block.features, minlength=vocabulary.n_features)
-    rank = np.empty(len(counts), np.int32)
-    rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
-    done = finished(block, rank)
-    values = _encoded(done.features) + _encoded(done.values.astype(value_type))
-    rows = _encoded(done.indptr) + _encoded(done.classes)
-    return values / max(1, block.nnz), rows / max(1, block.n_rows)
-
-
-def _encoded(values: NDArray[Any]) -> int:
-    codec = codec_of(values.dtype)
-    return sum(len(codec.encode(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
-
-
-def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
-    """Return the bytes of the names that so many times the rows will have.
-
-    Each doubling of the rows multiplies the names by a factor that falls as it fell between the
-    quarter, the half and the whole of the sample.
-    """
-    quarter, half = (len(np.unique(ids[: len(ids) // part])) for part in (4, 2))
-    if not quarter or scale <= 1:
-        growth = 1.0
-    else:
-        now, before = np.log2(len(names) / half), np.log2(half / quarter)
-        falls = max(0.02, before - now)
-        doublings = np.log2(scale)
-        steps = min(doublings, now / falls)  # until nothing is new
-        growth = 2 ** (steps * now - falls * steps * (steps + 1) / 2) if steps > 0 else 1.0
-    counts = np.bincount(ids, minlength=len(names)).astype(np.int64)
-    packed = sum(_encoded(part) for part in (names.offsets, names.data, counts))
-    return packed * max(1.0, float(growth))

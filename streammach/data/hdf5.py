@@ -16,12 +16,12 @@ from streammach.data.matrix import (
     ANY_WIDTH,
     MAX_PIECE_BYTES,
     Dense,
-    MatrixSource,
     Opened,
     Sparse,
     check_held,
     check_numbers,
 )
+from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import COPY_HINT, load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
@@ -62,9 +62,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
 
 def _damaged(error: Exception, path: Path) -> DataError:
-    return DataError(
-        f"it is damaged or cut short ({clean(error, 100)})", path=clean(path, 300), hint=COPY_HINT
-    )
+    return DataError(f"it is damaged or cut short ({clean(error, 100)})", path=path, hint=COPY_HINT)
 
 
 def datasets_of(file: Any) -> dict[str, Any]:
@@ -110,7 +108,7 @@ def check_dataset(dataset: Any, name: str, path: Path) -> None:
         wrong = f"has chunks of {chunk:,} bytes, at most {MAX_PIECE_BYTES:,} are read"
     if wrong:
         hint = "Write it again as a plain dataset: gzip or no compression, smaller chunks."
-        raise DataError(f"{clean(name)} {wrong}", path=clean(path, 300), hint=hint)
+        raise DataError(f"{clean(name)} {wrong}", path=path, hint=hint)
 
 
 class Hdf5Source(MatrixSource):
@@ -126,10 +124,11 @@ class Hdf5Source(MatrixSource):
     """
 
     form = "hdf5"
+    magic = HDF5_MAGIC
+    has_paths = True
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path)
-        self._options = options
+        super().__init__(path, options)
         with open_hdf5(path) as file:
             found = datasets_of(file)
             self._x = self._rows_path(found)
@@ -150,7 +149,7 @@ class Hdf5Source(MatrixSource):
                 return wanted.strip("/")
             raise UsageError(
                 f"it has no matrix '{clean(wanted)}': --x-path",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint=f"It has: {_listed(dense | sparse)}.",
             )
         wide = {name for name in dense if found[name].shape[1] > 1} | sparse
@@ -164,9 +163,7 @@ class Hdf5Source(MatrixSource):
         if wanted is not None:
             if wanted.strip("/") in found.keys() | groups:
                 return wanted.strip("/")
-            raise UsageError(
-                f"it has no dataset '{clean(wanted)}': --y-path", path=clean(self.path, 300)
-            )
+            raise UsageError(f"it has no dataset '{clean(wanted)}': --y-path", path=self.path)
         parts = {_inside(self._x, part) for part in SPARSE_PARTS}
         fitting = {
             name
@@ -196,13 +193,9 @@ class Hdf5Source(MatrixSource):
         if len(names) == 1 or len(preferred) == 1:
             return preferred[0] if preferred else next(iter(names))
         if not names:
-            raise DataError(
-                f"it has no dataset that can hold the {what}", path=clean(self.path, 300)
-            )
+            raise DataError(f"it has no dataset that can hold the {what}", path=self.path)
         raise UsageError(
-            f"the {what} may be {_listed(names)}",
-            path=clean(self.path, 300),
-            hint=f"Name one with {option}.",
+            f"the {what} may be {_listed(names)}", path=self.path, hint=f"Name one with {option}."
         )
 
     def _n_rows(self, found: dict[str, Any]) -> int:
@@ -238,8 +231,7 @@ class Hdf5Source(MatrixSource):
             check_numbers(dataset.dtype, self.path, name, "biuf" if name == "data" else "iu")
             if dataset.ndim != 1:
                 raise DataError(
-                    f"{name} has the shape {dataset.shape}, one axis is expected",
-                    path=clean(self.path, 300),
+                    f"{name} has the shape {dataset.shape}, one axis is expected", path=self.path
                 )
         group = file[self._x] if self._x else file
         form = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr"))
@@ -248,7 +240,7 @@ class Hdf5Source(MatrixSource):
         if form.startswith("csc") or (shape and shape[0] != parts["indptr"].size - 1):
             raise DataError(
                 f"{clean(self._x) or 'the matrix'} is not in compressed sparse rows (CSR)",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Write it again from matrix.tocsr(), with a row for each label.",
             )
         indptr, indices, data = parts["indptr"], parts["indices"], parts["data"]

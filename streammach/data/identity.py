@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.errors import DataError, clean
+from streammach.errors import DataError
 from streammach.files.reading import crc32c, disk_error, file_pieces
 
 
@@ -72,7 +72,7 @@ def check_unchanged(before: Sequence[FileState], files: Iterable[Path]) -> None:
             sizes = f" ({was.n_bytes:,} bytes before, {now.n_bytes:,} now)"
             raise DataError(
                 "it was changed while it was read" + (sizes if now.n_bytes != was.n_bytes else ""),
-                path=clean(path, 300),
+                path=path,
                 hint="Nothing was made of it. Read a copy, or wait until it is written.",
             )
 

@@ -60,7 +60,7 @@ class Labels:
         if values.ndim != 1:
             raise DataError(
                 f"{clean(what)} has the shape {values.shape}, one label a row is expected",
-                path=clean(path, 300),
+                path=path,
                 hint="Give class numbers or names; for one-hot rows: numpy.argmax(y, axis=1).",
             )
         if values.dtype.kind in TEXT_KINDS:
@@ -69,7 +69,7 @@ class Labels:
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"{clean(what)} has the type {values.dtype}, labels are integers or strings",
-                path=clean(path, 300),
+                path=path,
             )
         distinct, codes = np.unique(values, return_inverse=True)
         refused = {}
@@ -109,7 +109,7 @@ class Labels:
             raise DataError(
                 f"{clean(what)}/codes holds {low if low < -1 else high} ({codes.dtype}), there are "
                 f"{len(kinds.codes):,} categories",
-                path=clean(path, 300),
+                path=path,
             )
         return kinds.taken(np.append(kinds.codes, -1)[codes.astype(np.int64)])  # the last: missing
 
@@ -153,7 +153,7 @@ def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) ->
         if not wrong and not 0 < len(raw) <= MAX_NAME:
             wrong = f"name {place} (counted from 0) has {len(raw):,} bytes"
     if wrong:
-        raise DataError(f"{clean(what)}: {wrong}", path=clean(path, 300))
+        raise DataError(f"{clean(what)}: {wrong}", path=path)
     return Names.of(raws)
 
 
@@ -174,7 +174,7 @@ def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], ND
             raise DataError(
                 f"{clean(what)} holds '{clean(name, 40)}' at row {i} (counted from 0), "
                 "labels are integers or strings",
-                path=clean(path, 300),
+                path=path,
             )
         codes[i] = places.setdefault(name, len(places))
     return list(places), codes

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from streammach.jit import Array, Number, kernel
-from streammach.rows.words import HIGH, ONES, load8, trailing_zeros
+from streammach.simd import HIGH, ONES, load8, trailing_zeros
 
-OK, NO_NUMBER, NOT_FINITE = 0, 8, 9  # among the reasons of streammach.data.text_kernels
+OK, NO_NUMBER, NOT_FINITE = 0, 8, 9  # among the reasons of streammach.data.formats.parsed
 SPACE, PLUS, MINUS, DOT, ZERO, NINE, LETTER_E, LETTER_I, LETTER_N = (
     32,
     43,

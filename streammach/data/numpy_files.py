@@ -16,14 +16,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, text_labels
-from streammach.data.matrix import (
-    Dense,
-    MatrixSource,
-    Opened,
-    Sparse,
-    check_held,
-    check_numbers,
-)
+from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
+from streammach.data.matrix_source import MatrixSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -58,7 +52,7 @@ def damage_said(path: Path) -> Iterator[None]:
     except DAMAGED as error:
         raise DataError(
             f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})",
-            path=clean(path, 300),
+            path=path,
             hint=COPY_HINT,
         ) from None
 
@@ -77,11 +71,11 @@ def read_header(file: IO[bytes], path: Path, what: str) -> tuple[tuple[int, ...]
     elif version == (2, 0):
         shape, fortran, dtype = npy.read_array_header_2_0(file)
     else:
-        raise DataError(f"version {version} of .npy is not read", path=clean(path, 300))
+        raise DataError(f"version {version} of .npy is not read", path=path)
     if dtype.hasobject:
         raise DataError(
             f"{clean(what)} holds Python objects, which are pickles and are never read",
-            path=clean(path, 300),
+            path=path,
             hint="Write it as numbers or fixed strings: y.astype(str).",
         )
     return shape, fortran, dtype
@@ -100,11 +94,7 @@ def load_npy(path: Path) -> NDArray[Any]:
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         have = path.stat().st_size - file.tell()
         if have < size:
-            raise DataError(
-                f"{have:,} bytes of data, {size:,} expected",
-                path=clean(path, 300),
-                hint=COPY_HINT,
-            )
+            raise DataError(f"{have:,} bytes of data, {size:,} expected", path=path, hint=COPY_HINT)
         check_held(size, path, "the array")
         file.seek(0)
         out: NDArray[Any] = np.load(file, allow_pickle=False)
@@ -122,7 +112,7 @@ def load_labels(path: Path) -> Labels:
         If they cannot be read.
     """
     if not path.is_file():
-        raise UsageError("there is no such file of labels", path=clean(path, 300))
+        raise UsageError("there is no such file of labels", path=path)
     with damage_said(path), open(path, "rb") as file:
         is_npy = file.read(len(NPY_MAGIC)) == NPY_MAGIC
     return Labels.of(load_npy(path) if is_npy else text_labels(path), path, "the labels")
@@ -140,9 +130,7 @@ class _Member:
         rest = info.file_size - self._file.tell()
         if size != rest or info.file_size > MOST_PACKED * info.compress_size + 1000:
             raise DataError(
-                f"{clean(name)} holds {rest:,} bytes, {size:,} expected",
-                path=clean(path, 300),
-                hint=COPY_HINT,
+                f"{clean(name)} holds {rest:,} bytes, {size:,} expected", path=path, hint=COPY_HINT
             )
         self.fortran = fortran and len(self.shape) > 1
 
@@ -156,9 +144,7 @@ class _Member:
         with damage_said(self._path):
             data = self._file.read(wanted)
         if len(data) != wanted:
-            raise DataError(
-                f"{clean(self._name)} ends early", path=clean(self._path, 300), hint=COPY_HINT
-            )
+            raise DataError(f"{clean(self._name)} ends early", path=self._path, hint=COPY_HINT)
         return np.frombuffer(data, self.dtype)
 
     def whole(self) -> NDArray[Any]:
@@ -180,10 +166,10 @@ class NpzSource(MatrixSource):
     """
 
     form = "npz"
+    magic = b"PK\x03\x04"
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path)
-        self._options = options
+        super().__init__(path, options)
         with damage_said(path), zipfile.ZipFile(path) as archive:
             found = archive.namelist()
         self._members = {name.removesuffix(".npy") for name in found}
@@ -191,7 +177,7 @@ class NpzSource(MatrixSource):
         if missing:
             raise DataError(
                 f"no matrix in compressed sparse rows, {', '.join(sorted(missing))} is missing",
-                path=clean(path, 300),
+                path=path,
                 hint="Write it with scipy.sparse.save_npz.",
             )
         self._y = self._label_member()
@@ -204,15 +190,14 @@ class NpzSource(MatrixSource):
         if self._options.y_path is not None:
             if self._options.y_path not in self._members:
                 raise UsageError(
-                    f"it has no member '{clean(self._options.y_path)}': --y-path",
-                    path=clean(self.path, 300),
+                    f"it has no member '{clean(self._options.y_path)}': --y-path", path=self.path
                 )
             return self._options.y_path
         found = [name for name in LABEL_MEMBERS if name in self._members]
         if len(found) > 1:
             raise UsageError(
                 f"the labels may be {' or '.join(found)}",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Name one with --y-path.",
             )
         return found[0] if found else None
@@ -252,7 +237,7 @@ class NpzSource(MatrixSource):
 
     def _shape(self, shape: NDArray[Any]) -> tuple[int, int]:
         if shape.size != 2 or (shape < 0).any():
-            raise DataError("shape is not rows and columns", path=clean(self.path, 300))
+            raise DataError("shape is not rows and columns", path=self.path)
         rows, columns = shape.ravel().tolist()
         return rows, columns
 
@@ -261,7 +246,7 @@ class NpzSource(MatrixSource):
         if text not in (b"csr", "csr"):
             raise DataError(
                 f"the matrix has the format '{clean(text)}', rows are read from csr",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
             )
 
@@ -294,7 +279,7 @@ def guessed_labels(path: Path) -> Path | None:
     if len(found) > 1:
         raise UsageError(
             f"the labels may be {' or '.join(clean(f.name) for f in found)}",
-            path=clean(path, 300),
+            path=path,
             hint="Name one with --labels.",
         )
     return found[0] if found else None
@@ -312,9 +297,10 @@ class NpySource(MatrixSource):
     """
 
     form = "npy"
+    magic = NPY_MAGIC
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path)
+        super().__init__(path, options)
         self._y = options.labels
         if self._y is None:
             self._y = guessed_labels(path)
@@ -331,7 +317,7 @@ class NpySource(MatrixSource):
         if have != shape[0] * shape[1] * self._dtype.itemsize:
             raise DataError(
                 f"{have:,} bytes of data for {shape[0]:,} x {shape[1]:,} values of {self._dtype}",
-                path=clean(path, 300),
+                path=path,
                 hint=COPY_HINT,
             )
 

@@ -55,9 +55,7 @@ def source_in(published: Published, folder: Path, name: str) -> Path:
         if found.is_file():
             return found
     raise UsageError(
-        "there is no such file",
-        path=clean(folder / name, 300),
-        hint=f"Get it from {published.address}{name}.",
+        "there is no such file", path=folder / name, hint=f"Get it from {published.address}{name}."
     )
 
 
@@ -114,7 +112,7 @@ def convert_published(
     if found:
         hint = "The stores are kept." + ("" if sample else " --sample accepts smaller files.")
         raise DataError(f"not {published.name} as published: {', '.join(found)}",
-                        path=clean(out, 300), hint=hint)  # fmt: skip
+                        path=out, hint=hint)  # fmt: skip
     return train, test
 
 

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, n_blocks
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError, clean
+from streammach.errors import StoreError
 from streammach.rows.batch import Batch, BatchSlot
 from streammach.rows.block import RowBlock
-from streammach.spec import DataFacts, Transform
+from streammach.spec.facts import DataFacts
+from streammach.spec.types import Transform
 
 N_SLOTS = 3
 PATIENCE_SECONDS = 1.0
@@ -48,8 +49,7 @@ class _Pool:
             rows, values = slice(n, n + stop - start), slice(nnz, nnz + int(indptr[-1] - indptr[0]))
             if values.stop > len(arrays["features"]):
                 raise StoreError(
-                    "damaged: a block has more values than the root says",
-                    path=clean(dataset.path, 300),
+                    "damaged: a block has more values than the root says", path=dataset.path
                 )
             dataset.read_into(start, indptr, RowBlock(
                 indptr, arrays["features"][values], arrays["values"][values],

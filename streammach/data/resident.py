@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, pool_rows
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError, clean
+from streammach.errors import StoreError
 from streammach.rows.batch import Batch, BatchSlot, Chosen
-from streammach.spec import DataFacts, Transform
+from streammach.spec.facts import DataFacts
+from streammach.spec.types import Transform
 
 
 def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int) -> Iterator[Batch]:
@@ -46,7 +47,7 @@ def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int)
         added = slot.add(block, np.arange(block.n_rows), transform)
         if added < block.n_rows:
             what = "damaged: a block has more values than the root says"
-            raise StoreError(what, path=clean(dataset.path, 300))
+            raise StoreError(what, path=dataset.path)
         yield slot.batch()
 
 

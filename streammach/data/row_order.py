@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.rows.order import permutation
-from streammach.spec import DataFacts
+from streammach.spec.facts import DataFacts
 
 BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
 # A row of a pool: its number, its key, its place and copies while it is put into order, and the

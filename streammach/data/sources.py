@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from streammach.data.anndata_zarr import AnnDataSource
-from streammach.data.hdf5 import HDF5_MAGIC, Hdf5Source
-from streammach.data.numpy_files import NPY_MAGIC, NpySource, NpzSource
+from streammach.data.formats.registry import TEXT_FORMATS, guess_format
+from streammach.data.hdf5 import Hdf5Source
+from streammach.data.matrix_source import MatrixSource
+from streammach.data.numpy_files import NpySource, NpzSource
 from streammach.data.source import Source
-from streammach.data.source_options import SourceOptions
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import (
     BYTE_ORDER_MARK,
     GZIP_ERRORS,
@@ -19,14 +21,13 @@ from streammach.data.text import (
     TextSource,
     gzip_error,
     is_piped,
-    xmc_header,
 )
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 
-TEXT_FORMATS = ("vw", "svmlight", "xmc")
-FORMATS = (*TEXT_FORMATS, "hdf5", "npz", "npy", "anndata")
-MAGIC = {b"PK\x03\x04": "npz", NPY_MAGIC: "npy", HDF5_MAGIC: "hdf5"}
+MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
+    known.form: known for known in (Hdf5Source, NpzSource, NpySource, AnnDataSource)
+}
 SAMPLE_BYTES = 1 << 16
 
 
@@ -49,74 +50,70 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     DiskError
         If it cannot be read.
     """
-    options = options or SourceOptions()
+    options = options or GUESSED
     form = options.form
-    if form is not None and form not in FORMATS:
-        raise UsageError(f"'{clean(form)}' is not a format; known are {', '.join(FORMATS)}")
+    if form is not None and form not in {**TEXT_FORMATS, **MATRIX_SOURCES}:
+        known = ", ".join((*TEXT_FORMATS, *MATRIX_SOURCES))
+        raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     if is_piped(path):
-        return _text_source(path, form, options)
-    if path.is_dir() and form in (None, "anndata"):
-        return AnnDataSource(path, options)
-    if not path.is_file():
-        what = f"it is a folder: --format {form}" if path.is_dir() else "there is no such file"
-        raise UsageError(what, path=clean(path, 300))
-    if form == "anndata":
-        raise UsageError("it is no folder: --format anndata", path=clean(path, 300))
-    form = form or _by_magic(path)
-    if form != "hdf5" and options.x_path is not None:
-        raise UsageError("it has no paths inside: --x-path", path=clean(path, 300))
-    if form == "hdf5":
-        return Hdf5Source(path, options)
-    if form == "npz":
-        return NpzSource(path, options)
-    if form == "npy":
-        return NpySource(path, options)
-    return _text_source(path, form, options)
+        return _text_source(path, options)
+    found = _matrix_source(path, form)
+    if options.x_path is not None and not (found and found.has_paths):
+        raise UsageError("it has no paths inside: --x-path", path=path)
+    return _text_source(path, options) if found is None else found(path, options)
 
 
-def _by_magic(path: Path) -> str | None:
-    """Return the format that the first bytes of a file stand for, or None."""
+def _matrix_source(path: Path, form: str | None) -> type[MatrixSource] | None:
+    """Return what reads a file or folder as a matrix, None for text."""
+    found = None if form is None else MATRIX_SOURCES.get(form)
+    wrong = ""
+    if path.is_dir():
+        if form is None:
+            return next(known for known in MATRIX_SOURCES.values() if known.is_folder)
+        wrong = "" if found and found.is_folder else f"it is a folder: --format {form}"
+    elif not path.is_file():
+        wrong = "there is no such file"
+    elif found is not None and found.is_folder:
+        wrong = f"it is no folder: --format {form}"
+    if wrong:
+        raise UsageError(wrong, path=path)
+    return _by_magic(path) if form is None else found
+
+
+def _by_magic(path: Path) -> type[MatrixSource] | None:
+    """Return what reads a file with such first bytes, or None."""
     try:
         with open(path, "rb") as file:
             head = file.read(16)
     except OSError as error:
         raise disk_error(error, path) from error
-    return next((form for magic, form in MAGIC.items() if head.startswith(magic)), None)
+    known = (known for known in MATRIX_SOURCES.values() if known.magic)
+    return next((source for source in known if head.startswith(source.magic)), None)
 
 
-def _text_source(path: Path, form: str | None, options: SourceOptions) -> TextSource:
+def _text_source(path: Path, options: SourceOptions) -> TextSource:
+    if options.form is not None and options.form not in TEXT_FORMATS:
+        raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
     for name in ("labels", "y_path"):
         if getattr(options, name) is not None:
             raise UsageError(
-                f"rows of text hold their labels: --{name.replace('_', '-')}", path=clean(path, 300)
+                f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
             )
     raw = _opened(path)
     line, following = _first_lines(raw, path)
     piped = is_piped(path)
     if not piped:
         raw.close()
-    form = form or guess_format(line, following)
+    form = options.form or guess_format(line, following)
     if form is None:
         raise DataError(
             f"the format cannot be guessed from '{clean(line, 60)}'",
-            path=clean(path, 300),
+            path=path,
             hint="Name it with --format.",
         )
-    if options.first_label and form == "vw":
-        raise UsageError("a row of VW text has one label: --first-label", path=clean(path, 300))
+    if options.first_label and not TEXT_FORMATS[form].several_labels:
+        raise UsageError(f"a row of {form} text has one label: --first-label", path=path)
     return TextSource(path, form, first_label=options.first_label, raw=raw if piped else None)
-
-
-def guess_format(line: bytes, following: bytes = b"") -> str | None:
-    """Return the format that the first two lines look like, or None."""
-    if b"|" in line:
-        return "vw"
-    if xmc_header(line) and b":" in following and b"|" not in following:
-        return "xmc"
-    fields = line.split(b"#")[0].split()
-    if len(fields) > 1 and all(b":" in field for field in fields[1:]) and b":" not in fields[0]:
-        return "svmlight"
-    return None
 
 
 def _opened(path: Path) -> RawFile:
@@ -149,5 +146,5 @@ def _first_lines(raw: RawFile, path: Path) -> tuple[bytes, bytes]:
     lines = (line for line in sample.split(b"\n") if line.strip() and line.lstrip()[:1] != b"#")
     line = next(lines, None)
     if line is None:
-        raise DataError("it holds no rows", path=clean(path, 300))
+        raise DataError("it holds no rows", path=path)
     return line, next(lines, b"")

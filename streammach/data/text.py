@@ -1,4 +1,4 @@
-"""VW, svmlight and XMC text, plain or gzip, in pieces of whole lines."""
+"""Text of any format, plain or gzip, in pieces of whole lines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ import numpy as np
 from isal import igzip, igzip_lib
 from numpy.typing import NDArray
 
+from streammach.data.formats.parsed import NEWLINE, Promised
+from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, name_of
 from streammach.data.source import START, Place, Source
-from streammach.data.text_rows import NEWLINE, ReadAs, Slot, TextPiece, TextReader
+from streammach.data.text_rows import ReadAs, Slot, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
-from streammach.rows.words import PADDING
+from streammach.simd import PADDING
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE = 64 << 20
@@ -44,21 +46,12 @@ def is_piped(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
-def xmc_header(line: bytes) -> tuple[int, int, int] | None:
-    """Return the numbers of rows, columns and labels that a first line holds, or None."""
-    fields = line.split()
-    if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
-        return None
-    rows, columns, labels = (int(f) for f in fields)
-    return (rows, columns, labels) if rows and columns and labels else None
-
-
 def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
     """Return what is wrong with a gzip stream of which so many bytes of text could be read."""
     what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
     return DataError(
         f"the gzip stream {what}, after {n_bytes:,} bytes of text",
-        path=clean(path, 300),
+        path=path,
         hint="Copy the file again.",
     )
 
@@ -121,7 +114,7 @@ class TextSource(Source[TextPiece]):
     path : Path
         The file, plain or gzip; standard input and pipes can be read once.
     form : str
-        ``vw``, ``svmlight`` or ``xmc``.
+        Its format, one of :data:`streammach.data.formats.registry.TEXT_FORMATS`.
     first_label : bool
         Whether a row with several labels counts under the first one; such rows are bad otherwise.
     raw : RawFile, optional
@@ -133,9 +126,9 @@ class TextSource(Source[TextPiece]):
     ) -> None:
         self.path = path
         self.form = form
-        self._read_as = ReadAs(form != "vw", first_label)
+        self._read_as = ReadAs(TEXT_FORMATS[form], first_label)
         self._raw = raw
-        self._header: tuple[int, int, int] | None = None
+        self._header: Promised | None = None
         self._free: deque[Slot] = deque()
 
     def files(self) -> list[Path]:
@@ -186,7 +179,7 @@ class TextSource(Source[TextPiece]):
 
     def _check_before(self, begin: Place, crc: int) -> None:
         if crc != begin.crc:
-            raise ChangedError("what was read before is not there", path=clean(self.path, 300))
+            raise ChangedError("what was read before is not there", path=self.path)
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
         """Return something that reads pieces."""
@@ -197,31 +190,32 @@ class TextSource(Source[TextPiece]):
         self._free.append(piece.slot)
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Refuse XMC text with another number of rows than its header names."""
+        """Refuse text with another number of rows than its header names."""
         if self._header is None:
             return
-        promised, found = self._header[0], n_rows + n_bad
+        promised, found = self._header.rows, n_rows + n_bad
         if promised not in (found, n_lines - 1):  # a line may be empty
             raise DataError(
                 f"{found:,} rows, the header names {promised:,}",
-                path=clean(self.path, 300),
+                path=self.path,
                 hint="Copy the file again, or correct its first line.",
             )
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
-        """Return where the rows start, and the lines before them: the first one of XMC text."""
+        """Return where the rows start, and the lines before them: a header, if there is one."""
         start = 3 if text[:3].tobytes() == BYTE_ORDER_MARK else 0
-        if self.form != "xmc":
+        header = self._read_as.form.header
+        if header is None:
             return start, 0
         stop = start + int(np.argmax(text[start:size] == NEWLINE))
-        self._header = xmc_header(text[start:stop].tobytes())
+        self._header = header(text[start:stop].tobytes())
         if self._header is None:
             raise DataError(
                 f"'{clean(text[start:stop].tobytes(), 60)}' is not the numbers of rows, columns "
                 "and labels",
-                path=clean(self.path, 300),
+                path=self.path,
                 line=1,
-                hint="XMC text starts with them; without them it is --format svmlight.",
+                hint=f"Text of --format {self.form} starts with them.",
             )
         _, self._read_as.most_columns, self._read_as.most_labels = self._header
         return stop + 1, 1
@@ -253,9 +247,7 @@ class TextSource(Source[TextPiece]):
                 yield slot, cut, base
                 slot, have, base = following, have - cut, base + cut
             elif have >= MAX_LINE:
-                raise DataError(
-                    f"a line is longer than {MAX_LINE >> 20} MiB", path=clean(self.path, 300)
-                )
+                raise DataError(f"a line is longer than {MAX_LINE >> 20} MiB", path=self.path)
 
     def _slot(self) -> Slot:
         return self._free.popleft() if self._free else Slot(BLOCK_BYTES)

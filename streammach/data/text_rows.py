@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
-from streammach.data.source import Part, Place
-from streammach.data.text_kernels import (
+from streammach.data.formats.parsed import (
     BAD,
     FIRST,
     FROM,
@@ -19,6 +18,7 @@ from streammach.data.text_kernels import (
     MOST_COLUMNS,
     MOST_LABELS,
     N_STATE,
+    NEWLINE,
     REASON,
     REASONS,
     ROWS,
@@ -26,15 +26,15 @@ from streammach.data.text_kernels import (
     UNKNOWN,
     VALUES,
     Parsed,
-    parse,
 )
+from streammach.data.formats.registry import TextFormat
+from streammach.data.source import Part, Place
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
-from streammach.rows.words import PADDING
+from streammach.simd import PADDING
 
-NEWLINE = 10
 DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
 
@@ -85,15 +85,15 @@ class ReadAs:
 
     Attributes
     ----------
-    svmlight : bool
-        Whether as svmlight, else as VW.
+    form : TextFormat
+        Their format.
     first_label : bool
         Whether the first of several labels counts.
     most_columns, most_labels : int
-        What an XMC header promises; 0 where there is none.
+        What a header promises; 0 where there is none.
     """
 
-    svmlight: bool
+    form: TextFormat
     first_label: bool
     most_columns: int = 0
     most_labels: int = 0
@@ -147,10 +147,9 @@ class TextReader:
         bad: list[BadRow] = []
         words, text, position = self._vocabulary, piece.slot.text, piece.start
         while position < piece.stop:
-            code, position = parse(
-                text, position, piece.stop, self._read_as.svmlight, self._label_needed,
-                words.add_labels, words.add_features, out, words.labels, words.spaces,
-                words.features,
+            code, position = self._read_as.form.parse(
+                text, position, piece.stop, self._label_needed, words.add_labels,
+                words.add_features, out, words.labels, words.spaces, words.features,
             )  # fmt: skip
             if code == GROW:
                 words.grow()

@@ -235,8 +235,8 @@ class ZarrArray:
 
 
 def _damaged(path: Path, what: str) -> DataError:
-    return DataError(f"a chunk is damaged ({what})", path=clean(path, 300), hint=COPY_HINT)
+    return DataError(f"a chunk is damaged ({what})", path=path, hint=COPY_HINT)
 
 
 def _missing(path: Path, what: str) -> DataError:
-    return DataError(f"{what} is missing", path=clean(path, 300), hint=ZEROS_HINT)
+    return DataError(f"{what} is missing", path=path, hint=ZEROS_HINT)

@@ -14,7 +14,7 @@ import numpy as np
 
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error, read_small
-from streammach.spec import from_json
+from streammach.spec.documents import from_json
 
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
 MAX_CHUNK_BYTES = 256 << 20
@@ -172,11 +172,11 @@ def _exists(path: Path) -> bool:
 
 def _damaged(folder: Path, error: Exception) -> DataError:
     what = f"{clean(error, 60)} is missing" if isinstance(error, KeyError) else clean(error, 100)
-    return DataError(f"its metadata are damaged ({what})", path=clean(folder, 300))
+    return DataError(f"its metadata are damaged ({what})", path=folder)
 
 
 def _refused(folder: Path, what: str) -> DataError:
-    return DataError(f"{what}, which is not read", path=clean(folder, 300), hint=WRITE_HINT)
+    return DataError(f"{what}, which is not read", path=folder, hint=WRITE_HINT)
 
 
 def place_in(top: Path, name: str) -> Path:
@@ -197,7 +197,7 @@ def place_in(top: Path, name: str) -> Path:
     place = top
     for part in name.split("/") if name else ():
         if part in ("", ".", ".."):
-            raise DataError(f"'{clean(name, 60)}' is no path inside it", path=clean(top, 300))
+            raise DataError(f"'{clean(name, 60)}' is no path inside it", path=top)
         place = place / part
         if os.path.lexists(place):
             _check_kind(place, top)
@@ -236,7 +236,7 @@ def _check_kind(path: Path, top: Path) -> int:
         what = "a link" if stat.S_ISLNK(found.st_mode) else "neither a file nor a folder"
         raise DataError(
             f"{clean(path.relative_to(top), 100)} is {what}",
-            path=clean(top, 300),
+            path=top,
             hint="Copy the folder with its files in it.",
         )
     return found.st_size
@@ -358,7 +358,7 @@ def _checked(facts: ArrayFacts) -> ArrayFacts:
         raise DataError(
             f"it has chunks of {math.prod(facts.chunks) * size:,} bytes, at most "
             f"{MAX_CHUNK_BYTES:,} are read",
-            path=clean(facts.folder, 300),
+            path=facts.folder,
             hint="Write it again with smaller chunks.",
         )
     return facts

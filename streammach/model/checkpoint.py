@@ -15,7 +15,8 @@ from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.model.model import check_finite
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec import Amount, Count, from_json, to_json
+from streammach.spec.documents import from_json, to_json
+from streammach.spec.types import Amount, Count
 
 DOCUMENT, TENSORS = "state.json", "state.safetensors"
 MAX_DOCUMENT = 16 << 20
@@ -91,7 +92,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._identity = identity
 
     def save(self, progress: Progress, arrays: dict[str, NDArray[Any]]) -> None:
@@ -107,20 +108,20 @@ class Checkpoints:
             If it cannot be written; older ones are kept.
         """
         check_finite(arrays)
-        make_folder(self._folder)
-        partial = self._folder / ".partial"
+        make_folder(self.folder)
+        partial = self.folder / ".partial"
         remove_folder(partial)
         make_folder(partial)
         try:
             tensors = write_tensors(partial / TENSORS, arrays)
             document = Document(progress, self._identity, tensors)
             write_atomic(partial / DOCUMENT, to_json(document))
-            commit_folder(partial, self._folder / f"step-{progress.step}")
+            commit_folder(partial, self.folder / f"step-{progress.step}")
         finally:
             remove_folder(partial)
         for step in self._steps():
             if step not in (progress.step, progress.best_step):
-                remove_folder(self._folder / f"step-{step}")
+                remove_folder(self.folder / f"step-{step}")
 
     def newest(self, arrays: dict[str, NDArray[Any]]) -> Progress | None:
         """Read the newest checkpoint that is whole; None without any.
@@ -159,7 +160,7 @@ class Checkpoints:
         ModelError
             If it is damaged.
         """
-        folder = self._folder / f"step-{step}"
+        folder = self.folder / f"step-{step}"
         try:
             document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
         except (ValueError, DiskError) as error:
@@ -177,10 +178,10 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all checkpoints."""
-        remove_folder(self._folder)
+        remove_folder(self.folder)
 
     def _steps(self) -> list[int]:
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return []
-        names = [f.name.removeprefix("step-") for f in self._folder.iterdir()]
+        names = [f.name.removeprefix("step-") for f in self.folder.iterdir()]
         return sorted(int(name) for name in names if name.isdigit())

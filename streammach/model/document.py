@@ -16,7 +16,10 @@ from streammach.formats import MODEL_FORMATS
 from streammach.model.coding import Coded, How
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.tensors import COPY_AGAIN, TensorFile
-from streammach.spec import Amount, Count, ModelSpec, Ranker, TrainSpec, from_json
+from streammach.spec.documents import from_json
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Amount, Count, Ranker
 
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
 # matrix, whose columns are remembered.

@@ -14,7 +14,7 @@ from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
 from streammach.model.tensors import read_header
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of a coded array's words while they are coded or decoded
 PAIR_BYTES = 60  # of a counted pair while a model is made smaller

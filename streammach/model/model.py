@@ -34,7 +34,10 @@ from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
-from streammach.spec import ModelSpec, Ranker, TrainSpec, to_json
+from streammach.spec.documents import to_json
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Ranker
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from streammach.errors import DiskError
 from streammach.files.destinations import Product, not_folder
 from streammach.files.reading import read_small
-from streammach.spec import from_json
+from streammach.spec.documents import from_json
 
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20

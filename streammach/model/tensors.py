@@ -23,7 +23,8 @@ from streammach.errors import ModelError, clean
 from streammach.files.reading import PIECE, disk_error, in_pieces
 from streammach.files.writing import Writer
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
-from streammach.spec import Count, from_json
+from streammach.spec.documents import from_json
+from streammach.spec.types import Count
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {

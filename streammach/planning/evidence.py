@@ -14,13 +14,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from streammach.planning.accuracy import Loss
-from streammach.planning.options import Candidate
-from streammach.spec import Option, Pilot
+from streammach.parts.base import AccuracyDrop
+from streammach.parts.registry import weighed_parts
+from streammach.planning.candidates import Candidate
+from streammach.spec.config import PartPlan
+from streammach.spec.plan import Option, Pilot
 
 LEAST_ERROR = 0.1  # points; no expectation is surer
-Kind = tuple[int, int, bool]  # buckets, room for pairs, closed form: what one correction is for
-Shape = tuple[int, int, bool, int]  # the same and repetitions
+PilotKey = tuple[int, tuple[PartPlan, ...]]  # buckets and parts: what one correction is for
+ModelKey = tuple[PilotKey, int]  # the same and repetitions
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,15 @@ class Score:
     error: float
 
 
-def kind(option: Option | Pilot) -> Kind:
+def pilot_key(option: Option | Pilot) -> PilotKey:
     """Return what a pilot's finding holds for: all repetitions of its buckets."""
-    return option.n_buckets, option.max_pairs, option.closed_form
+    parts = option.parts if isinstance(option, Pilot) else weighed_parts(option.config)
+    return option.shape.n_buckets, parts
 
 
-def shape(option: Option | Pilot) -> Shape:
+def model_key(option: Option | Pilot) -> ModelKey:
     """Return what a pilot stands for."""
-    return (*kind(option), option.n_repetitions)
+    return pilot_key(option), option.shape.n_repetitions
 
 
 def score(pilot: Pilot) -> Score:
@@ -73,20 +76,22 @@ def weighed_again(
     n_rows : int
         Rows of the training.
     """
-    by_shape: dict[Shape, list[Pilot]] = {}
+    by_shape: dict[ModelKey, list[Pilot]] = {}
     for pilot in pilots:
-        by_shape.setdefault(shape(pilot), []).append(pilot)
+        by_shape.setdefault(model_key(pilot), []).append(pilot)
     scores: list[tuple[Option, Score]] = []
     for candidate in weighed:
         option = candidate.option
-        runs = by_shape.get(shape(option))
+        runs = by_shape.get(model_key(option))
         if runs:
             scores.append((option, extrapolated(runs, n_rows)))
-    changes = {kind(option): loss for option, loss in _corrections(scores)}
-    return [_corrected(candidate, changes.get(kind(candidate.option))) for candidate in weighed]
+    changes = {pilot_key(option): loss for option, loss in _corrections(scores)}
+    return [
+        _corrected(candidate, changes.get(pilot_key(candidate.option))) for candidate in weighed
+    ]
 
 
-def _corrections(scores: Sequence[tuple[Option, Score]]) -> list[tuple[Option, Loss]]:
+def _corrections(scores: Sequence[tuple[Option, Score]]) -> list[tuple[Option, AccuracyDrop]]:
     """Return by how many points each loss changes, and its error then."""
     if not scores:
         return []
@@ -99,12 +104,12 @@ def _corrections(scores: Sequence[tuple[Option, Score]]) -> list[tuple[Option, L
     for error, (option, s) in zip(errors, scores, strict=True):
         sure, seen = error**-2, max(s.error, LEAST_ERROR) ** -2
         change = seen * (best - s.points - option.loss) / (sure + seen)
-        found.append((option, Loss(change, (sure + seen) ** -0.5)))
+        found.append((option, AccuracyDrop(change, (sure + seen) ** -0.5)))
     below = min(0.0, *(option.loss + loss.points for option, loss in found))
-    return [(option, Loss(loss.points - below, loss.error)) for option, loss in found]
+    return [(option, AccuracyDrop(loss.points - below, loss.error)) for option, loss in found]
 
 
-def _corrected(candidate: Candidate, change: Loss | None) -> Candidate:
+def _corrected(candidate: Candidate, change: AccuracyDrop | None) -> Candidate:
     if change is None:
         return candidate
     option = candidate.option

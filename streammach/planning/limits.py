@@ -2,49 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
-
-from streammach.backends.base import device_limit
+from streammach.backends.registry import BACKENDS
 from streammach.machine import DEFAULT_MEMORY, MemoryLimit, memory_limit, parse_size, within
-from streammach.planning.ledger import bytes_in
-from streammach.spec import Line
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Most bytes of host memory and of the device's own, 0 for the CPU, and who says so."""
-
-    host: int
-    host_source: str
-    device: int
-    device_source: str
-
-    @property
-    def where(self) -> Literal["host", "device"]:
-        """The memory that a budget is about: that in which the model is trained."""
-        return "device" if self.device else "host"
-
-    @property
-    def budget(self) -> int:
-        """The budget's bytes."""
-        return self.device or self.host
-
-    def excess(self, lines: tuple[Line, ...]) -> int:
-        """Return by how many bytes a ledger is too large; 0 where it fits."""
-        host = max(bytes_in(lines, "host") - self.host, 0)
-        return host + max(bytes_in(lines, "device") - self.device, 0)
-
-    def times(self, factor: float) -> Limits:
-        """Return these limits with another budget."""
-        n_bytes = int(self.budget * factor)
-        return replace(self, device=n_bytes) if self.device else replace(self, host=n_bytes)
-
-    def broken(self, lines: tuple[Line, ...]) -> tuple[str, int, str]:
-        """Return which limit a ledger is above: where, its bytes, and who set it."""
-        if bytes_in(lines, "host") > self.host:
-            return "host", self.host, self.host_source
-        return "device", self.device, self.device_source
+from streammach.spec.ledger import Limits
 
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
@@ -65,12 +25,15 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
     UsageError, BudgetError
         If that is no size, or more than there is.
     """
-    host, own = memory_limit(), device_limit(device)
+    host, own = memory_limit(), BACKENDS[device].memory()
     if own:
         free = _allowed(MemoryLimit(own, "free on the GPU"), memory, shaped=shaped)
-        return Limits(host.n_bytes, host.source, free.n_bytes, free.source)
+        return Limits(
+            host=host.n_bytes, host_source=host.source,
+            device=free.n_bytes, device_source=free.source,
+        )  # fmt: skip
     host = _allowed(host, memory, shaped=shaped)
-    return Limits(host.n_bytes, host.source, 0, "")
+    return Limits(host=host.n_bytes, host_source=host.source)
 
 
 def _allowed(limit: MemoryLimit, memory: str | int | None, *, shaped: bool) -> MemoryLimit:

@@ -20,7 +20,7 @@ from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
-from streammach.spec import Ranker
+from streammach.spec.types import Ranker
 
 BINS = 15  # of stated probability, equally wide
 GROUPS = 10  # of classes by frequency, equally many classes each

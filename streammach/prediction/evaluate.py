@@ -20,7 +20,7 @@ from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, Ranker, Transform
+from streammach.spec.types import Estimator, Ranker, Transform
 
 CANDIDATES = 32
 PLACES = (1, 3, 5)

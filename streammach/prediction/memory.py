@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streammach.backends.base import choose_device, footprint
-from streammach.backends.workload import Workload
+from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
 from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -17,15 +16,15 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.text import is_piped
 from streammach.errors import BudgetError, UsageError, clean
-from streammach.jit import compiler_bytes
+from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import Budget, advised, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
-from streammach.planning.ledger import CODE_BYTES, bytes_in
 from streammach.prediction.inputs import is_store
 from streammach.prediction.room import Room
 from streammach.rows.names import table_bytes
-from streammach.spec import Line
+from streammach.spec.config import RunConfig
+from streammach.spec.ledger import Line, bytes_in
 
 Task = Literal["evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
@@ -228,7 +227,8 @@ def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
 def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
     """Return what is taken however the input is cut."""
     spec = held.spec
-    backend, _ = footprint(device, spec, Workload(None, held.dense, 0, 0, threads, 1))
+    config = RunConfig.predicting(spec.shape, device=device, dense=held.dense, threads=threads)
+    backend, _ = BACKENDS[device].footprint(config, None)
     found = {
         "code": CODE_BYTES,
         "model": held.n_bytes,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import open_to_predict
+from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer, CountWeights
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
@@ -24,7 +24,7 @@ from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, Ranker
+from streammach.spec.types import Estimator, Ranker
 
 ESTIMATORS: tuple[Estimator, ...] = ("logsum", "mean", "median", "min")
 RANKERS: tuple[Ranker, ...] = ("blend", *ESTIMATORS)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.rows.batch import transformed
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, Transform
+from streammach.rows.transforms import transformed
+from streammach.spec.types import Estimator, Transform
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import keep_compiled
-from streammach.planning.ledger import bytes_in
 from streammach.rows.block import RowBlock
-from streammach.spec import Line
+from streammach.spec.ledger import Line, bytes_in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,18 +110,18 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     return (
         f"{_shape(run)}{counts}{reached} in a model of {size_text(model.n_bytes)}, trained in "
         f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
-        f"{size_text(run.plan.allowed_bytes)} allowed."
+        f"{size_text(run.plan.limits.host)} allowed."
     )
 
 
 def _device_rows(run: Run) -> list[tuple[str, str]]:
     plan, result = run.plan, run.result
-    if not plan.device_allowed_bytes:
+    if not plan.limits.device:
         return []
     return [
         ("GPU memory", f"{size_text(plan.device_projected_bytes)} projected of "
-                       f"{size_text(plan.device_allowed_bytes)} allowed "
-                       f"({plan.device_limit_source}); buffers "
+                       f"{size_text(plan.limits.device)} allowed "
+                       f"({plan.limits.device_source}); buffers "
                        f"{size_text(result.device_projected_bytes)} projected, "
                        f"{size_text(result.device_peak_bytes)} measured"),
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
         ("device", plan.device_text),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "
                    f"{size_text(run.result.peak_bytes)} measured, "
-                   f"{size_text(plan.allowed_bytes)} allowed ({plan.limit_source})"),
+                   f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
         *_device_rows(run),
         ("time", time_text(run.result.seconds)),
         *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(reasons)),

@@ -23,8 +23,8 @@ from streammach.report.drawing import (
     thousands,
     whole_ticks,
 )
-from streammach.spec import Plan
-from streammach.training.record import Beat
+from streammach.spec.plan import Plan
+from streammach.training.record import Speed
 
 GB = 1e9
 MOST_POINTS = 500  # of a curve over time
@@ -101,7 +101,7 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     measured = [held.get(line.name) for line in lines] + [peak]
     finding = (
         f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
-        f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.allowed_bytes)} allowed"
+        f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed"
     )
     largest = lines[-1]
     alt = (
@@ -119,14 +119,14 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
         known = [(n, y) for n, y in zip(measured, places, strict=True) if n]
         axes.plot([n / GB for n, _ in known], [y for _, y in known], linestyle="none", marker="x",
                   color=VERMILION, markeredgewidth=1.6, label="measured")  # fmt: skip
-        axes.axvline(plan.allowed_bytes / GB, color=DARK, linestyle="--", linewidth=1.2,
+        axes.axvline(plan.limits.host / GB, color=DARK, linestyle="--", linewidth=1.2,
                      label="allowed")  # fmt: skip
         axes.set_xscale("log")
         axes.set_yticks(list(places), names)
         axes.set_ylim(-0.7, len(names) - 0.3)
         axes.set_xlabel("memory (GB)")
         found = [n for n in (*projected, *measured) if n]
-        plain_log(axes.xaxis, min(found) / GB, plan.allowed_bytes / GB)
+        plain_log(axes.xaxis, min(found) / GB, plan.limits.host / GB)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
 
     rows = tuple(
@@ -148,12 +148,12 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     )
 
 
-def speed_plot(beats: Sequence[Beat]) -> Plot | None:
+def speed_plot(beats: Sequence[Speed]) -> Plot | None:
     """Return rows per second and the share of time waiting, over time; None without notes.
 
     Parameters
     ----------
-    beats : sequence of Beat
+    beats : sequence of Speed
         What the run noted of its speed.
     """
     if not beats:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import log1p, sqrt
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
-from streammach.spec import Transform
+from streammach.rows.transforms import TRANSFORMS
+from streammach.spec.types import Transform
 
-RAW, BINARY, LOG1P, L2 = range(4)
-TRANSFORMS: dict[Transform, int] = {"raw": RAW, "binary": BINARY, "log1p": LOG1P, "l2": L2}
 RADIX_BITS = 11
 
 
@@ -152,7 +150,6 @@ class BatchSlot:
             block.classes,
             importance,
             chosen[:room],
-            TRANSFORMS[transform],
             self.n_rows,
             rows["indptr"],
             rows["features"],
@@ -160,6 +157,8 @@ class BatchSlot:
             rows["classes"],
             rows["importance"],
         )
+        indptr = rows["indptr"][self.n_rows : self.n_rows + added + 1]
+        TRANSFORMS[transform](indptr, rows["values"])
         self.n_rows += added
         return int(added)
 
@@ -220,44 +219,6 @@ def _feature_arrays(nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
     }
 
 
-def transformed(block: RowBlock, transform: Transform) -> RowBlock:
-    """Return the same rows with float32 values after the transform."""
-    values = np.empty(block.nnz, np.float32)
-    transform_rows(block.indptr, block.values, TRANSFORMS[transform], values)
-    return replace(block, values=values)
-
-
-@kernel(inline=True)
-def transform_row(
-    values: Array, start: int, stop: int, transform: int, out: Array, at: int
-) -> None:
-    """Write the transformed values ``start:stop`` to ``out`` float32 from `at` on.
-
-    ``raw`` leaves them, ``binary`` makes each 1, ``log1p`` is sign(x) ln(1 + abs x), ``l2`` scales
-    the row to length 1 (a row of zeros stays).
-    """
-    scale = np.float32(1)
-    if transform == L2:
-        total = 0.0
-        for p in range(start, stop):
-            total += np.float64(values[p]) * np.float64(values[p])
-        scale = np.float32(1 / sqrt(total)) if total > 0 else np.float32(1)
-    for p in range(start, stop):
-        x = np.float32(values[p])
-        if transform == BINARY:
-            x = np.float32(1)
-        elif transform == LOG1P:
-            x = np.float32(log1p(x)) if x >= 0 else -np.float32(log1p(-x))
-        out[at + p - start] = x * scale
-
-
-@kernel()
-def transform_rows(indptr: Array, values: Array, transform: int, out: Array) -> None:
-    """Write the transformed values of all rows: `indptr` int64 (n + 1,), `out` float32 (nnz,)."""
-    for i in range(indptr.shape[0] - 1):
-        transform_row(values, indptr[i], indptr[i + 1], transform, out, indptr[i])
-
-
 @kernel()
 def gather_rows(
     indptr: Array,
@@ -266,7 +227,6 @@ def gather_rows(
     classes: Array,
     importance: Array,
     chosen: Array,
-    transform: int,
     first: int,
     out_indptr: Array,
     out_features: Array,
@@ -284,8 +244,6 @@ def gather_rows(
         Importance; one for all when there is one.
     chosen : int64 (m,)
         Rows to copy.
-    transform : int
-        Number of the transform.
     first : int
         Rows that the output holds.
     out_indptr, out_features, out_values, out_classes, out_importance : arrays
@@ -299,7 +257,7 @@ def gather_rows(
             return k
         for p in range(start, stop):
             out_features[q + p - start] = features[p]
-        transform_row(values, start, stop, transform, out_values, q)
+            out_values[q + p - start] = values[p]
         q += stop - start
         out_indptr[first + k + 1] = q
         out_classes[first + k] = classes[row]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
+Places = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,9 @@ class RowBlock:
     def part(self, start: int, stop: int) -> RowBlock:
         """Return rows ``start:stop`` as views, with their own row pointers."""
         a, b = int(self.indptr[start]), int(self.indptr[stop])
-        return RowBlock(
-            self.indptr[start : stop + 1] - a,
-            self.features[a:b],
-            self.values[a:b],
-            self.classes[start:stop],
-            None if self.importance is None else self.importance[start:stop],
-            None if self.places is None else self.places[start:stop],
-            None if self.numbers is None else self.numbers[start:stop],
-            None if self.tags is None else self.tags.part(start, stop),
-        )
+        tags = None if self.tags is None else self.tags.part(start, stop)
+        indptr = self.indptr[start : stop + 1] - a
+        return self._rows(indptr, slice(a, b), slice(start, stop), tags)
 
     def numbered(self, before: int) -> RowBlock:
         """Return the rows with numbers that are so much larger."""
@@ -82,16 +76,19 @@ class RowBlock:
         lengths = np.diff(self.indptr)[chosen]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         values = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
+        tags = None if self.tags is None else self.tags.take(chosen)
+        return self._rows(indptr, values, chosen, tags)
+
+    def _rows(
+        self, indptr: NDArray[np.int64], values: Places, rows: Places, tags: Texts | None
+    ) -> RowBlock:
+        def of(array: Any) -> Any:
+            return None if array is None else array[rows]
+
         return RowBlock(
-            indptr,
-            self.features[values],
-            self.values[values],
-            self.classes[chosen],
-            None if self.importance is None else self.importance[chosen],
-            None if self.places is None else self.places[chosen],
-            None if self.numbers is None else self.numbers[chosen],
-            None if self.tags is None else self.tags.take(chosen),
-        )
+            indptr, self.features[values], self.values[values], self.classes[rows],
+            of(self.importance), of(self.places), of(self.numbers), tags,
+        )  # fmt: skip
 
     @classmethod
     def concat(cls, parts: Sequence[RowBlock]) -> RowBlock:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.words import trailing_zeros
+from streammach.simd import trailing_zeros
 
 BITS = 14
 REGISTERS = 1 << BITS
@@ -49,10 +49,7 @@ class PairSketch:
         self.registers = np.zeros(REGISTERS, np.uint8)
 
     def add(
-        self,
-        indptr: NDArray[np.int64],
-        features: NDArray[np.int32],
-        classes: NDArray[np.int32],
+        self, indptr: NDArray[np.int64], features: NDArray[np.int32], classes: NDArray[np.int32]
     ) -> None:
         """Add rows.
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
-from streammach.rows.words import prefetch
+from streammach.simd import prefetch
 
-SHORT_ROW = 32  # values; longer rows are sorted, not inserted
 COUNTED_ROW = 256  # up to so many values, counting the smaller ids of each is faster than sorting
 AHEAD, LINE_VALUES = 6, 16  # rows whose memory is asked for early; ids in a line of the cache
 LOW32 = 0xFFFFFFFF
@@ -38,67 +37,16 @@ def finished(
     old = block.features
     new = old if features is None else features[old]
     keep = new >= 0
-    indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr]
+    before = np.concatenate([[0], np.cumsum(keep)])[block.indptr]
     ids, values = new[keep], block.values[keep].astype(np.float32)
-    longest = int(np.diff(indptr).max(initial=0))
-    lengths = np.empty(block.n_rows, np.int64)
-    order, spare = np.empty(longest, np.int64), np.empty(longest, np.float32)
-    finish_rows(indptr, ids, values, order, spare, lengths)
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    if ends[-1] < len(ids):  # some rows have shrunk
-        whole = np.arange(len(ids)) - np.repeat(indptr[:-1], np.diff(indptr))
-        kept = whole < np.repeat(lengths, np.diff(indptr))
-        ids, values = ids[kept], values[kept]
+    indptr = np.empty_like(before)
+    merge_repeats(before, ids, values, indptr, np.zeros(2, np.int64))
+    sort_rows(indptr, ids, values, 0)
     own = block.classes
     if classes is not None:
         own = np.where(own >= 0, classes[np.maximum(own, 0)], -1).astype(np.int32)
-    return replace(block, indptr=ends, features=ids, values=values, classes=own)
-
-
-@kernel()
-def finish_rows(
-    indptr: Array, features: Array, values: Array, order: Array, spare: Array, lengths: Array
-) -> None:
-    """Sort each row by its ids and add up values of the same feature, in place.
-
-    Parameters
-    ----------
-    indptr : int64 (n + 1,)
-        Row pointers.
-    features : int32 (nnz,)
-        Ids. A row that shrinks leaves a gap behind it.
-    values : float32 (nnz,)
-        Values.
-    order, spare : int64 and float32 (longest row,)
-        Scratch.
-    lengths : int64 (n,)
-        Receives the length of each row.
-    """
-    for i in range(lengths.shape[0]):
-        a, size = indptr[i], indptr[i + 1] - indptr[i]
-        if size <= SHORT_ROW:
-            for p in range(a, a + size):
-                feature, value, q = features[p], values[p], p
-                while q > a and features[q - 1] > feature:
-                    features[q], values[q] = features[q - 1], values[q - 1]
-                    q -= 1
-                features[q], values[q] = feature, value
-        else:
-            for k in range(size):
-                order[k] = (np.int64(features[a + k]) << 32) | k
-                spare[k] = values[a + k]
-            order[:size].sort()
-            for k in range(size):
-                features[a + k] = order[k] >> 32
-                values[a + k] = spare[order[k] & LOW32]
-        kept = 0
-        for p in range(a, a + size):
-            if kept > 0 and features[a + kept - 1] == features[p]:
-                values[a + kept - 1] += values[p]
-            else:
-                features[a + kept], values[a + kept] = features[p], values[p]
-                kept += 1
-        lengths[i] = kept
+    nnz = int(indptr[-1])
+    return replace(block, indptr=indptr, features=ids[:nnz], values=values[:nnz], classes=own)
 
 
 @kernel(fastmath=False)  # fast math may take what is not finite for a number
@@ -179,20 +127,19 @@ def merge_repeats(
 
 
 @kernel()
-def take_rows(
+def copy_rows(
     chosen: Array,
     starts: Array,
     groups: Array,
     features: Array,
     values: Array,
-    ranks: Array,
+    ids: Array,
     bases: Array,
-    d: int,
     indptr: Array,
     out_features: Array,
     out_values: Array,
 ) -> None:
-    """Copy chosen rows in their order, with other ids, each sorted by them.
+    """Copy chosen rows in their order, with other ids.
 
     Parameters
     ----------
@@ -203,24 +150,16 @@ def take_rows(
     groups : int8 (rows,)
         Which ids each row has.
     features, values : int32, and uint8 or float32 (nnz,)
-        The values; no feature twice in a row.
-    ranks : int32
+        The values.
+    ids : int32
         New ids of the features of all groups.
     bases : int64 (groups,)
         Where each group's begin.
-    d : int
-        Number of new ids.
     indptr : int64 (n + 1,)
         Where the copies go.
     out_features, out_values : int32, and the type of `values`
-        Receive them; one place more than there are values.
+        Receive them.
     """
-    dense = np.empty(d, values.dtype)
-    there = np.zeros(d, np.bool_)
-    longest = np.int64(0)
-    for k in range(chosen.shape[0]):
-        longest = max(longest, indptr[k + 1] - indptr[k])
-    order, new_ids = np.empty(longest, np.int64), np.empty(longest, np.int32)
     for k in range(chosen.shape[0]):
         if k + 2 * AHEAD < chosen.shape[0]:
             prefetch(starts, chosen[k + 2 * AHEAD])
@@ -228,29 +167,60 @@ def take_rows(
             prefetch(features, soon)
             prefetch(features, soon + LINE_VALUES)
             prefetch(values, soon)
-        a, first, size = starts[chosen[k]], indptr[k], indptr[k + 1] - indptr[k]
-        base = bases[groups[chosen[k]]]
-        if DENSE_SHARE * size > d:
+        a, q, base = starts[chosen[k]], indptr[k], bases[groups[chosen[k]]]
+        for p in range(indptr[k + 1] - q):
+            out_features[q + p] = ids[base + features[a + p]]
+            out_values[q + p] = values[a + p]
+
+
+@kernel()
+def sort_rows(indptr: Array, features: Array, values: Array, d: int) -> None:
+    """Sort each row by its ids, in place.
+
+    Parameters
+    ----------
+    indptr : int64 (n + 1,)
+        Row pointers.
+    features, values : int32, and uint8 or float32 (nnz,)
+        The values, no feature twice in a row; with `d`, one place more than there are.
+    d : int
+        Number of ids, over which long rows are spread out; 0 where rows are few for that.
+    """
+    dense, there = np.empty(d, values.dtype), np.zeros(d, np.bool_)
+    longest = np.int64(0)
+    for i in range(indptr.shape[0] - 1):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    order, spare_ids = np.empty(longest, np.int64), np.empty(longest, np.int32)
+    spare = np.empty(longest, values.dtype)
+    for i in range(indptr.shape[0] - 1):
+        a, size = indptr[i], indptr[i + 1] - indptr[i]
+        rising = True
+        for p in range(a + 1, a + size):
+            rising = rising & (features[p - 1] < features[p])
+        if rising:
+            continue
+        if DENSE_SHARE * size > d > 0:
             for p in range(a, a + size):
-                new = ranks[base + features[p]]
-                dense[new], there[new] = values[p], True
-            q = first
+                dense[features[p]], there[features[p]] = values[p], True
+            following, its_value = features[a + size], values[a + size]
+            q = a
             for new in range(d):  # without a branch: what is not there is written over
-                out_features[q], out_values[q] = new, dense[new]
+                features[q], values[q] = new, dense[new]
                 q += there[new]
                 there[new] = False
-        elif size <= COUNTED_ROW:
+            features[a + size], values[a + size] = following, its_value
+            continue
+        spare_ids[:size], spare[:size] = features[a : a + size], values[a : a + size]
+        if size <= COUNTED_ROW:
             for p in range(size):
-                new_ids[p] = ranks[base + features[a + p]]
-            for p in range(size):
-                new, smaller = new_ids[p], np.int32(0)
+                new, smaller = spare_ids[p], np.int32(0)
                 for q in range(size):
-                    smaller += np.int32(new_ids[q] < new)
-                out_features[first + smaller], out_values[first + smaller] = new, values[a + p]
+                    smaller += np.int32(spare_ids[q] < new)
+                features[a + smaller], values[a + smaller] = new, spare[p]
         else:
             for p in range(size):
-                order[p] = (np.int64(ranks[base + features[a + p]]) << 32) | p
+                order[p] = (np.int64(spare_ids[p]) << 32) | p
             order[:size].sort()
             for p in range(size):
-                out_features[first + p] = order[p] >> 32
-                out_values[first + p] = values[a + (order[p] & LOW32)]
+                features[a + p] = order[p] >> 32
+                values[a + p] = spare[order[p] & LOW32]

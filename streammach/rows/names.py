@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import StoreError
 from streammach.jit import Array, Number, kernel
-from streammach.rows.words import PADDING, load8, low_bytes
+from streammach.simd import PADDING, load8, low_bytes
 
 Label = int | str | bytes
 MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot

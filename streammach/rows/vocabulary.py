@@ -23,6 +23,7 @@ from streammach.rows.names import (
     new_table,
     padded,
 )
+from streammach.rows.texts import Texts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 
@@ -240,19 +241,5 @@ def _heads(offsets: Array, data: Array, heads: Array) -> None:
 
 def permuted(names: Names, order: NDArray[np.int64]) -> Names:
     """Return the list whose name `new` is ``names[order[new]]``."""
-    offsets = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(np.diff(names.offsets)[order], out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
-    _permute(names.offsets, names.data, order, offsets, data)
-    return Names(offsets, data, names.kind)
-
-
-@kernel()
-def _permute(
-    offsets: Array, data: Array, order: Array, new_offsets: Array, new_data: Array
-) -> None:
-    """Copy the bytes of every name to its new place."""
-    for i in range(order.shape[0]):
-        start = offsets[order[i]]
-        for q in range(new_offsets[i + 1] - new_offsets[i]):
-            new_data[new_offsets[i] + q] = data[start + q]
+    found = Texts(names.offsets, names.data).take(order)
+    return Names(found.offsets, found.data, names.kind)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from streammach.figures import EpochFigures
 
 
-@dataclass
+@dataclass(kw_only=True)
 class State:
     """What callbacks see of a run.
 
@@ -29,8 +30,6 @@ class State:
         Time spent on training, earlier runs included.
     left_seconds : float
         Estimate of what is left.
-    peak_bytes : int
-        The largest resident memory so far.
     waited_share : float
         Share of the time in which training waited for rows.
     history : tuple of EpochFigures
@@ -48,7 +47,6 @@ class State:
     rows_per_second: float
     seconds: float
     left_seconds: float
-    peak_bytes: int
     waited_share: float
     history: tuple[EpochFigures, ...]
     best_epoch: int
@@ -62,8 +60,9 @@ class State:
 class Callback(Protocol):
     """What a callback may have; every method is optional.
 
-    ``on_fit_start``, ``on_search`` (also given what was tried), ``on_progress``, ``on_checkpoint``,
-    ``on_epoch_end``, ``on_fit_end``: each is given the state.
+    ``on_fit_start``, ``on_progress``, ``on_checkpoint``, ``on_epoch_end`` and ``on_fit_end`` are
+    given the :class:`State`, ``on_search`` the :class:`streammach.training.search.Trial` that was
+    done, ``on_message`` what an optional part found, as text.
     """
 
 
@@ -108,7 +107,7 @@ class TimeLimit:
             state.stop(f"the time of {self.seconds:.0f} s is used up")
 
 
-def call(callbacks: tuple[Any, ...], method: str, *args: Any) -> None:
+def call(callbacks: Sequence[object], method: str, *args: object) -> None:
     """Call a method of every callback that has it, in their order."""
     for callback in callbacks:
         function = getattr(callback, method, None)

@@ -2,132 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from streammach.backends.base import Backend
-from streammach.counts.scores import CountScorer, CountWeights
-from streammach.data.store.dataset import Dataset
 from streammach.figures import Reached
 from streammach.model.document import Calibration
 from streammach.model.model import Model
+from streammach.parts.base import Decision, Draft
+from streammach.parts.registry import planned
 from streammach.prediction.evaluate import Measured, choose_estimator, fit_calibration, merits
 from streammach.prediction.predictor import ESTIMATORS
-from streammach.prediction.ranking import by_counts, by_hashes
-from streammach.spec import Plan, Ranker, TrainSpec
-from streammach.training.blend import Blend, Blender
-from streammach.training.closed_form import ClosedForm
-from streammach.training.holdout import HeldOut
+from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Ranker
 from streammach.training.loop import open_reader, train_epoch
-
-LAST_PASSES = 2  # over the held-out rows, when all choices are made
+from streammach.training.session import Session
 
 
 @dataclass(frozen=True)
-class Finish:
-    """What a model is made from, and whom to tell.
+class Decided:
+    """What held-out rows decided after the last epoch.
 
     Attributes
     ----------
-    dataset : Dataset
-        The training store.
-    plan : Plan
-        The plan.
-    backend : Backend
-        Holds the trained weights and the optimiser's state.
-    held : HeldOut
-        The rows that decide.
-    training : TrainSpec
-        How the weights were trained.
-    tell : callable
-        Told what was found.
-    check : callable
-        Called now and then; what it raises ends the work.
+    ranker : str
+        The best estimator of the hashed models.
+    calibration : Calibration
+        How scores become probabilities.
+    parts : tuple of Decision
+        What they say of optional parts.
+    figures : dict of str to Measured
+        What was measured, by way of ranking.
+    reasons : tuple of str
+        Why, in sentences.
     """
 
-    dataset: Dataset
-    plan: Plan
-    backend: Backend
-    held: HeldOut
-    training: TrainSpec
-    tell: Callable[[str], None]
-    check: Callable[[], None]
+    ranker: Ranker
+    calibration: Calibration
+    parts: tuple[Decision, ...]
+    figures: dict[Ranker, Measured]
+    reasons: tuple[str, ...]
 
-    def model(self) -> tuple[Model, tuple[str, ...]]:
-        """Return the finished model, and why it ranks classes as it does.
 
-        When everything is chosen and calibrated on the held-out rows, these are learnt from too.
-        """
-        if not self.held.rows.n_rows:
-            reason = "estimator logsum: no held-out rows to choose on"
-            return self._model(ESTIMATORS[0], Calibration(), None, {}), (reason,)
-        if self.plan.closed_form:
-            return self._with_closed_form()
-        finished = self._ranked()
-        if self.plan.optimizer == "adagrad":
-            self._learn_held_out()
-            self.backend.arrays()  # the model holds these very arrays
-        return finished
+def finish(session: Session, spec: TrainSpec, *, last_passes: int) -> tuple[Model, tuple[str, ...]]:
+    """Return the finished model, and why it ranks classes as it does.
 
-    def _with_closed_form(self) -> tuple[Model, tuple[str, ...]]:
-        closed = ClosedForm(
-            self.dataset, self.backend, self.held, self.training.transform,
-            threads=self.plan.threads, check=self.check,
-        )  # fmt: skip
-        chosen = closed.choose()
-        self.tell(chosen.reason)
-        closed.add(chosen)
-        model, reasons = self._ranked()
-        closed.add_held_out(chosen)
-        return model, (chosen.reason, *reasons)
+    When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
+    model is built last.
 
-    def _learn_held_out(self) -> None:
-        """Train on the rows that were held out, as a training of a few passes of its own."""
-        if self.held.mask is None:
-            return
-        spec = replace(self.training, epochs=LAST_PASSES)
-        held = replace(self.held, mask=~self.held.mask)
-        reader = open_reader(self.dataset, self.plan, self.backend, spec, held)
-        for epoch in range(LAST_PASSES):
-            for _ in train_epoch(self.backend, reader, spec, epoch):
-                self.check()
+    Parameters
+    ----------
+    session : Session
+        The training, its backend with the weights of the best epoch.
+    spec : TrainSpec
+        How they were trained.
+    last_passes : int
+        Passes over the held-out rows.
+    """
+    if not session.held.rows.n_rows:
+        reason = "estimator logsum: no held-out rows to choose on"
+        decided = Decided(ESTIMATORS[0], Calibration(), (), {}, (reason,))
+        return build(session, spec, decided), decided.reasons
+    with ExitStack() as closing:
+        decided = decide(session, spec, closing)
+        learn_held_out(session, replace(spec, epochs=last_passes))
+        for part in decided.parts:
+            part.learn_held_out()
+        return build(session, spec, decided), decided.reasons
 
-    def _ranked(self) -> tuple[Model, tuple[str, ...]]:
-        """Return the model of the present weights with counts, ranking and calibration."""
-        backend, rows, transform = self.backend, self.held.rows, self.training.transform
-        estimator, hashed = choose_estimator(backend, rows, transform)
-        reasons: tuple[str, ...] = (
-            f"estimator {estimator}: held-out P@1 / P@5 {merits(hashed.items())}",
-        )
-        found: dict[Ranker, Measured] = dict(hashed.items())
-        blend = Blend(None, (), {})
-        ranking = by_hashes(backend, "logsum", transform)
-        if self.plan.max_pairs:
-            blend = Blender(
-                self.dataset, self.plan, backend, self.held, transform,
-                tell=self.tell, check=self.check,
-            ).run()  # fmt: skip
-            reasons += blend.reasons
-            found |= blend.validation
-        if blend.weights is not None:
-            ranking = by_counts(backend, CountScorer(blend.weights, self.plan.threads), transform)
-        calibration = fit_calibration(rows, ranking, self.dataset.n_classes)
-        ranker: Ranker = estimator if blend.weights is None else "blend"
-        return self._model(ranker, calibration, blend.whole(), found), reasons
 
-    def _model(
-        self,
-        ranker: Ranker,
-        calibration: Calibration,
-        weights: CountWeights | None,
-        found: dict[Ranker, Measured],
-    ) -> Model:
-        dataset, arrays = self.dataset, self.backend.arrays()
-        return Model(
-            self.plan.model, self.training, self.plan.dense, ranker, calibration, dataset.digest,
-            int(dataset.label_counts.argmax()),
-            {name: Reached(m.p_at_1, m.p_at_5) for name, m in found.items()},
-            dataset.labels, dataset.features, arrays["weights"], arrays["bias"],
-            None if weights is None else weights.arrays(),
-            0.0 if weights is None else weights.hashed, columns=dataset.columns,
-        )  # fmt: skip
+def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
+    """Let held-out rows decide on optional parts, ranking and calibration.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    spec : TrainSpec
+        How the weights were trained.
+    closing : ExitStack
+        Closes what parts hold.
+    """
+    rows, backend = session.held.rows, session.backend
+
+    def chosen(*, change_weights: bool) -> list[Decision]:
+        found = []
+        for part in planned(session.plan.config):
+            if part.changes_weights == change_weights:
+                found.append(part.choose(session, spec))
+                closing.callback(found[-1].close)
+        return found
+
+    within = chosen(change_weights=True)
+    estimator, hashed = choose_estimator(backend, rows, spec.transform)
+    beside = chosen(change_weights=False)
+    ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
+    figures: dict[Ranker, Measured] = dict(hashed.items())
+    for part in (*within, *beside):
+        figures |= part.figures
+        ranking = part.ranking or ranking
+    calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
+    reasons = (
+        *(reason for part in within for reason in part.reasons),
+        f"estimator {estimator}: held-out P@1 / P@5 {merits(hashed.items())}",
+        *(reason for part in beside for reason in part.reasons),
+    )
+    return Decided(estimator, calibration, (*within, *beside), figures, reasons)
+
+
+def learn_held_out(session: Session, spec: TrainSpec) -> None:
+    """Train on the rows that were held out, as a training of a few passes of its own.
+
+    Adagrad's rates have fallen feature by feature, so that a few rows change little; other
+    optimisers would move all weights.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    spec : TrainSpec
+        How the weights were trained, with the passes over these rows as epochs.
+    """
+    if session.held.mask is None or spec.optimizer != "adagrad" or not spec.epochs:
+        return
+    reader = open_reader(session, spec, held=~session.held.mask)
+    for epoch in range(spec.epochs):
+        for _ in train_epoch(session.backend, reader, spec, epoch):
+            session.check()
+
+
+def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:
+    """Return the model of what was trained and decided.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    spec : TrainSpec
+        How the weights were trained.
+    decided : Decided
+        The rest.
+    """
+    draft = Draft(ranker=decided.ranker)
+    for part in decided.parts:
+        part.finish(draft)
+    dataset, arrays, counts = session.dataset, session.backend.arrays(), draft.counts
+    return Model(
+        spec=session.plan.model, training=spec, dense=session.plan.config.dense,
+        estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
+        majority=int(dataset.label_counts.argmax()),
+        validation={name: Reached(m.p_at_1, m.p_at_5) for name, m in decided.figures.items()},
+        labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
+        bias=arrays["bias"], counts=None if counts is None else counts.arrays(),
+        hashed_weight=0.0 if counts is None else counts.hashed, columns=dataset.columns,
+    )  # fmt: skip

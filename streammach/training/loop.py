@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streammach.backends.base import Backend
 from streammach.backends.loss import Loss, joined
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, row_lengths
 from streammach.data.row_order import RowOrder
-from streammach.data.store.dataset import Dataset
 from streammach.errors import DivergedError
-from streammach.spec import Plan, TrainSpec
-from streammach.training.holdout import HeldOut
+from streammach.spec.training import TrainSpec
+from streammach.training.session import Session
 
 Feed = Reader | OrderReader
 
@@ -25,13 +27,11 @@ def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
 
 
 def open_reader(
-    dataset: Dataset,
-    plan: Plan,
-    backend: Backend,
+    session: Session,
     spec: TrainSpec,
-    held: HeldOut,
     *,
     rows: int | None = None,
+    held: NDArray[np.bool_] | None = None,
 ) -> Feed:
     """Return the reader of a training, whose batches have the room that the plan gives them.
 
@@ -39,40 +39,37 @@ def open_reader(
 
     Parameters
     ----------
-    dataset : Dataset
-        The training store.
-    plan : Plan
-        Says how large batches and pools are.
-    backend : Backend
-        Says in which form it wants batches.
+    session : Session
+        The store, how large batches and pools are, in which form the backend wants batches.
     spec : TrainSpec
         The training.
-    held : HeldOut
-        Rows to leave out.
     rows : int, optional
         Use the first rows of the store only.
+    held : bool (n_rows,), optional
+        Rows to leave out; those that are held out otherwise.
 
     Raises
     ------
     StoreError, DiskError
         If the store cannot be read.
     """
-    keeper = backend.keeper
+    dataset, batching = session.dataset, session.plan.config.batching
+    keeper, held = session.backend.keeper, session.held.mask if held is None else held
     if keeper is not None:
         order = RowOrder(
-            dataset.facts, seed=spec.seed, pool_blocks=plan.pool_blocks, held=held.mask, rows=rows
+            dataset.facts, seed=spec.seed, pool_blocks=batching.pool_blocks, held=held, rows=rows
         )
         known = keeper.count(spec.transform)
         for batch in block_batches(dataset, spec.transform, known, order.end):
             keeper.keep(batch, spec.transform)
         return OrderReader(
             order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
-            batch_nnz=plan.batch_nnz,
+            batch_nnz=batching.batch_nnz,
         )  # fmt: skip
     return Reader(
-        dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=plan.batch_nnz,
-        pool_blocks=plan.pool_blocks, transform=spec.transform,
-        by_feature=backend.wants_by_feature, held=held.mask, rows=rows,
+        dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
+        pool_blocks=batching.pool_blocks, transform=spec.transform,
+        by_feature=session.backend.wants_by_feature, held=held, rows=rows,
     )  # fmt: skip
 
 

@@ -15,19 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streammach.counts.footprint import pair_room
+from streammach.backends.registry import BACKENDS
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
 from streammach.files.folders import make_folder, scratch, temporary_folder
 from streammach.machine import parse_seconds, time_text
+from streammach.parts.registry import planned, said_of, weighed_parts
 from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
 from streammach.planning.cost import Cost, cost
-from streammach.planning.evidence import Kind, kind, shape
-from streammach.planning.ledger import sizes_of
-from streammach.planning.options import in_time, unhashed
+from streammach.planning.evidence import PilotKey, model_key, pilot_key
 from streammach.planning.speed import speed
-from streammach.spec import Option, Pilot, Plan
-from streammach.training.asked import AS_USUAL, Training
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.plan import Option, Pilot, Plan
+from streammach.spec.training import TrainingOptions
+from streammach.training.trainer import Trainer
 
 RIVALS = 4  # models compared; more would leave each a smaller sample
 FIRST_SHARE = 0.2  # of the time, for the first sample
@@ -42,7 +45,8 @@ def pilot(
     data: Dataset | str | os.PathLike[str],
     within: str | float,
     *,
-    training: Training = AS_USUAL,
+    constraints: Constraints | None = None,
+    training: TrainingOptions | None = None,
     folder: str | os.PathLike[str] | None = None,
     told: Callable[[Pilot], None] | None = None,
     **options: Any,
@@ -59,14 +63,16 @@ def pilot(
         The store.
     within : str or float
         The time for all of it, such as ``5min``, or seconds.
-    training : Training
+    constraints : Constraints, optional
+        What is fixed of the plan, but B and R; keywords otherwise.
+    training : TrainingOptions, optional
         How they are trained; the training itself should have the same.
     folder : path-like, optional
         Where runs are kept meanwhile; the folder for temporary files otherwise.
     told : callable, optional
         Told each training.
     **options
-        Those of :func:`streammach.planning.choose.plan`, but B and R.
+        Those of :func:`streammach.planning.choose.plan`.
 
     Returns
     -------
@@ -83,20 +89,24 @@ def pilot(
         As for a plan and a training.
     """
     began, allowed = time.monotonic(), parse_seconds(within)
-    if options.get("exact") or options.get("n_buckets") or options.get("n_repetitions"):
+    constraints = Constraints.of(options) if constraints is None else constraints
+    if constraints.shaped:
         raise UsageError(SHAPED, path="--pilot")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     pace = speed()
-    made = plan(dataset, **options)
-    if made.device != "cpu":
+    made = plan(dataset, constraints)
+    if not BACKENDS[made.config.placement.device].timed:
         raise UsageError("how long trainings take on a GPU is not known yet", path="--pilot")
-    rivals = _rivals(made, options)
+    rivals = _rivals(made, constraints)
     if len(rivals) < 2:
         return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))
     found: list[Pilot] = []
     with temporary_folder() if folder is None else scratch(Path(folder) / "pilot") as place:
         make_folder(place)
-        run = _Pilots(dataset, made, training, options, place, pace)
+        run = _Pilots(
+            dataset, made, constraints, training=training or TrainingOptions(), folder=place,
+            pace=pace,
+        )  # fmt: skip
         for one in run.rounds(rivals, began + allowed, allowed):
             found.append(one)
             if told is not None:
@@ -105,18 +115,16 @@ def pilot(
     took = time_text(time.monotonic() - began)
     samples = " and ".join(f"{n:,}" for n in sorted({one.rows for one in kept}))
     reason = f"pilot of {len(rivals)} models on {samples} rows, {took}"
-    chosen = plan(dataset, pilots=kept, **options)
+    chosen = plan(dataset, constraints, pilots=kept)
     return replace(chosen, reasons=(*chosen.reasons, reason))
 
 
-def _rivals(made: Plan, options: dict[str, Any]) -> list[Option]:
+def _rivals(made: Plan, constraints: Constraints) -> list[Option]:
     """Return the planned model and the best of other kinds, those first that could be better."""
-    limits = (options.get(name) for name in ("time", "latency"))
-    most, query = (None if x is None else parse_seconds(x) for x in limits)
-    best: dict[Kind, Option] = {}
+    best: dict[PilotKey, Option] = {}
     for option in sorted(made.options, key=lambda option: (not option.chosen, option.loss)):
-        if option.fits and in_time(option, most, query):
-            best.setdefault(kind(option), option)
+        if constraints.allow(option):
+            best.setdefault(pilot_key(option), option)
     ordered = sorted(best.values(), key=lambda o: (not o.chosen, o.loss - o.loss_error))
     return ordered[:RIVALS]
 
@@ -127,8 +135,8 @@ def _complete(found: Sequence[Pilot]) -> tuple[Pilot, ...]:
     second = [one for one in found if one.rows == last]
     if len(second) == 1:  # nothing to compare it with
         return tuple(one for one in found if one.rows < last)
-    shapes = {shape(one) for one in second}
-    return tuple(one for one in found if shape(one) in shapes)
+    shapes = {model_key(one) for one in second}
+    return tuple(one for one in found if model_key(one) in shapes)
 
 
 class _Pilots:
@@ -138,13 +146,14 @@ class _Pilots:
         self,
         dataset: Dataset,
         made: Plan,
-        training: Training,
-        options: dict[str, Any],
+        constraints: Constraints,
+        *,
+        training: TrainingOptions,
         folder: Path,
         pace: float,
     ) -> None:
         self._dataset, self._made, self._training = dataset, made, training
-        self._options, self._folder, self._pace = options, folder, pace
+        self._constraints, self._folder, self._pace = constraints, folder, pace
         self._known = False  # whether transform and rate are
 
     def rounds(self, rivals: Sequence[Option], end: float, allowed: float) -> Iterator[Pilot]:
@@ -189,7 +198,8 @@ class _Pilots:
 
     def _held_out(self, n_rows: int) -> int:
         """Return the rows held out beside so many: as in the training, or a third of a few."""
-        return min(self._made.validation_rows, MAX_HELD_OUT, max(n_rows // 3, 1))
+        planned = self._made.config.batching.held_out_rows
+        return min(planned, MAX_HELD_OUT, max(n_rows // 3, 1))
 
     def _expected(self, option: Option, n_rows: int) -> float:
         """Return the seconds that a training on so many rows should take, a search apart."""
@@ -197,36 +207,44 @@ class _Pilots:
         return found.seconds - found.search
 
     def _cost(self, option: Option, n_rows: int) -> Cost:
-        made, held_out = self._made, self._held_out(n_rows)
-        facts = made.facts.first(n_rows + held_out)
-        sizes = replace(
-            sizes_of(made), validation_rows=held_out, closed_form=option.closed_form,
-            max_pairs=self._pairs(option, pair_room(facts)),
-        )  # fmt: skip
-        model = unhashed(facts, option.n_buckets, option.n_repetitions)
-        return cost(facts, model, sizes, self._pace)
+        held_out = self._held_out(n_rows)
+        facts = self._made.facts.first(n_rows + held_out)
+        return cost(facts, self._sampled(option.config, facts, held_out), self._pace)
 
-    def _pairs(self, option: Option, room: int) -> int:
-        """Return the room for pairs of a sample: the share that there is for all rows."""
-        return int(option.max_pairs / max(pair_room(self._made.facts), 1) * room)
+    def _sampled(self, config: RunConfig, facts: DataFacts, held_out: int) -> RunConfig:
+        """Return a configuration for a sample: fewer held-out rows, parts of the same share."""
+        whole = self._made.facts
+        parts = []
+        for part in planned(config):
+            for_all = config.part(part.name)
+            assert for_all is not None
+            parts.append(part.sampled(for_all, whole, facts))
+        batching = replace(config.batching, held_out_rows=held_out)
+        return replace(config, batching=batching, parts=tuple(parts))
 
     def _trained(self, option: Option, n_rows: int) -> Pilot:
         held_out = self._held_out(n_rows)
         sample = self._dataset.first(n_rows + held_out)
-        options = self._options | {
-            "n_buckets": option.n_buckets, "n_repetitions": option.n_repetitions,
-            "counts": "on" if option.max_pairs else "off", "closed_form": option.closed_form,
-            "time": None, "latency": None,
-        }  # fmt: skip
-        made = plan(sample, **options)
-        made = replace(
-            made, validation_rows=held_out, validation_nnz=self._made.validation_nnz,
-            max_pairs=min(made.max_pairs, self._pairs(option, pair_room(sample.facts))),
+        shape = option.shape
+        made = plan(sample, replace(
+            self._constraints, n_buckets=shape.n_buckets, n_repetitions=shape.n_repetitions,
+            parts=dict(said_of(option.config)), time=None, latency=None,
+        ))  # fmt: skip
+        wanted = self._sampled(option.config, sample.facts, held_out)
+        parts = tuple(
+            replace(part, size=min(part.size, wanted.size_of(part.name)))
+            for part in made.config.parts
+        )
+        batching = replace(
+            made.config.batching, held_out_rows=held_out,
+            held_out_nnz=self._made.config.batching.held_out_nnz,
         )  # fmt: skip
+        made = replace(made, config=replace(made.config, batching=batching, parts=parts))
         gc.collect()  # weights of the one before
+        options = replace(self._training, seed=self._constraints.seed)
         with scratch(self._folder / "run") as out:
             try:
-                run = self._training.run(made, sample, out, seed=options.get("seed", 0))
+                run = Trainer(made, options).fit(sample, out, resume=True)
             except Interrupted as error:
                 hint = "The training has not begun; the same command starts the pilot anew."
                 raise Interrupted("interrupted in the pilot", hint=hint) from error
@@ -237,6 +255,6 @@ class _Pilots:
         )
         self._known = True
         return Pilot(
-            option.n_buckets, option.n_repetitions, option.max_pairs, option.closed_form,
-            n_rows, held_out, best.p_at_1, best.p_at_5, run.result.seconds,
+            shape=shape, parts=weighed_parts(option.config), rows=n_rows, held_out=held_out,
+            p_at_1=best.p_at_1, p_at_5=best.p_at_5, seconds=run.result.seconds,
         )  # fmt: skip

@@ -15,7 +15,11 @@ from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
 from streammach.model.model import Model
 from streammach.model.ours import MODEL
-from streammach.spec import Amount, Count, Plan, Ranker, TrainSpec, from_json
+from streammach.spec.documents import from_json
+from streammach.spec.older import plan_from
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Amount, Count, Ranker
 
 MAX_DOCUMENT = 16 << 20
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
@@ -141,7 +145,7 @@ class Run:
             hint = "Make one with: streammach train"
             raise UsageError("there is no such run", path=clean(folder, 300), hint=hint)
         try:
-            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
+            plan = plan_from(read_small(folder / PLAN, MAX_DOCUMENT))
             settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
             result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
         except (ValueError, DiskError) as error:
@@ -177,6 +181,26 @@ def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
     return found
 
 
+def known_request(folder: str | os.PathLike[str]) -> str | None:
+    """Return the digest of what a run was begun with, if it was begun.
+
+    Raises
+    ------
+    MismatchError
+        If its document is damaged.
+    """
+    place = Path(folder)
+    known = (workplace(place).facts() or {}).get("request")
+    if (place / SETTINGS).exists():
+        try:
+            return from_json(read_small(place / SETTINGS, MAX_DOCUMENT), Settings).request
+        except ValueError as error:
+            raise MismatchError(
+                f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(place, 300)
+            ) from None
+    return known if isinstance(known, str) else None
+
+
 def check_request(folder: str | os.PathLike[str], request: str) -> None:
     """Refuse a run that was begun with another request; nothing is written.
 
@@ -192,19 +216,10 @@ def check_request(folder: str | os.PathLike[str], request: str) -> None:
     MismatchError
         If it was.
     """
-    place = Path(folder)
-    known = (workplace(place).facts() or {}).get("request")
-    if (place / SETTINGS).exists():
-        try:
-            known = from_json(read_small(place / SETTINGS, MAX_DOCUMENT), Settings).request
-        except ValueError as error:
-            raise MismatchError(
-                f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(place, 300)
-            ) from None
-    if known not in (None, request):
+    if known_request(folder) not in (None, request):
         raise MismatchError(
             "the run was started with another store, plan or options",
-            path=clean(place, 300),
+            path=clean(folder, 300),
             hint="Use the same command as before, or another --out.",
         )
 
@@ -218,7 +233,7 @@ def planned(folder: str | os.PathLike[str]) -> Plan:
         If its file is damaged.
     """
     try:
-        return from_json(read_small(Path(folder) / PLAN, MAX_DOCUMENT), Plan)
+        return plan_from(read_small(Path(folder) / PLAN, MAX_DOCUMENT))
     except (ValueError, DiskError) as error:
         raise MismatchError(
             f"not the folder of a run ({clean(error, 120)})", path=clean(folder, 300)

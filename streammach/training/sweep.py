@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -21,18 +23,22 @@ from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import write_atomic
 from streammach.machine import parse_size, reset_peak
 from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
-from streammach.spec import Amount, Count, Index, Plan, Ranker, Size, from_json, to_json
-from streammach.training.asked import AS_USUAL, Training
+from streammach.spec.documents import from_json, to_json
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.spec.types import Amount, Count, Index, Ranker, Size
 from streammach.training.run import MAX_DOCUMENT, Run
+from streammach.training.trainer import Trainer
 
 SWEEP = "sweep.json"
 BUCKETS = (32, 128)
 REPETITIONS = (4, 8, 16)
 
 
-class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A trained model of a sweep.
 
     Attributes
@@ -70,7 +76,7 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frontier: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Infeasible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the grid that does not fit the budget, and why."""
 
     buckets: Count
@@ -78,7 +84,7 @@ class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sweep found, as in its ``sweep.json``.
 
     Attributes
@@ -95,7 +101,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The test store, if any, and its content.
     points : tuple of Point
         The trained points, by rising bytes of the model.
-    refused : tuple of Refused
+    refused : tuple of Infeasible
         The points that do not fit.
     """
 
@@ -103,11 +109,11 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str
     n_classes: Index
     memory: Count
-    options: dict[str, Any]
+    options: dict[str, str | int | float | None]
     test: str | None
     test_digest: str | None
     points: tuple[Point, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[Infeasible, ...] = ()
 
     @property
     def tested(self) -> bool:
@@ -127,12 +133,10 @@ def sweep(
     buckets: Sequence[int] = BUCKETS,
     repetitions: Sequence[int] = REPETITIONS,
     test: str | os.PathLike[str] | None = None,
-    training: Training = AS_USUAL,
-    counts: str = "auto",
-    seed: int = 0,
-    threads: int | None = None,
-    callbacks: Callable[[Plan], Sequence[Any] | None] | None = None,
-    told: Callable[[Point | Refused], None] | None = None,
+    training: TrainingOptions | None = None,
+    constraints: Constraints | None = None,
+    callbacks: Callable[[Plan], Sequence[object] | None] | None = None,
+    told: Callable[[Point | Infeasible], None] | None = None,
 ) -> Sweep:
     """Train every model of a grid that fits a budget; leave ``sweep.json`` in a folder.
 
@@ -151,14 +155,10 @@ def sweep(
         The grid: every B with every R. With as many buckets as classes the model is the exact one.
     test : path-like, optional
         A store or labelled text on which every point is measured.
-    training : Training
+    training : TrainingOptions, optional
         How the points are trained.
-    counts : str
-        As for :func:`streammach.planning.choose.plan`.
-    seed : int
-        Decides all that is random.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
+    constraints : Constraints, optional
+        What else is fixed of their plans: threads, seed, optional parts.
     callbacks : callable, optional
         Gives the trainer's callbacks for a point's plan.
     told : callable, optional
@@ -181,9 +181,13 @@ def sweep(
     with Dataset.open(store) as data:
         place = Workplace(folder, "sweep", (SWEEP,))
         place.check()
-        asked = _asked(data, store, parse_size(memory), test, training, counts, seed)
-        before = _before(folder, asked)
-        plans, refused = _plans(data, asked, buckets, repetitions, threads)
+        constraints = replace(constraints or Constraints(), memory=parse_size(memory))
+        training = replace(training or TrainingOptions(), seed=constraints.seed)
+        wanted = _wanted(data, store, test, training, constraints)
+        before = _before(folder, wanted)
+        plans, refused = _plans(data, constraints, itertools.product(
+            sorted(set(buckets)), sorted(set(repetitions))
+        ))  # fmt: skip
         for one in refused:
             tell(one)
         if not plans:
@@ -195,9 +199,10 @@ def sweep(
                 point = _known(found, chosen)
                 if point is None:
                     given = None if callbacks is None else callbacks(chosen)
-                    point = _train(data, chosen, folder, training, seed, given)
+                    trainer = Trainer(chosen, training, callbacks=given)
+                    point = _train(trainer, data, folder)
                 if test is not None and point.test is None:
-                    point = _measured(point, folder, test, threads)
+                    point = _measured(point, folder, test, constraints.threads)
                 if point not in found.points:
                     found = _joined(found, (*found.points, point), found.refused)
                     tell(point)
@@ -240,16 +245,14 @@ def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
     ]
 
 
-def _asked(
+def _wanted(
     data: Dataset,
     store: str | os.PathLike[str],
-    memory: int,
     test: str | os.PathLike[str] | None,
-    training: Training,
-    counts: str,
-    seed: int,
+    training: TrainingOptions,
+    constraints: Constraints,
 ) -> Sweep:
-    """Return a sweep without points yet: what was asked for."""
+    """Return a sweep without points yet: what is asked for."""
     test_digest = None
     if test is not None:
         if not Path(test).exists():
@@ -257,49 +260,51 @@ def _asked(
         if Path(test).is_dir():
             with Dataset.open(test) as rows:
                 test_digest = rows.digest
-    options = {**msgspec.to_builtins(training), "counts": counts, "seed": seed}
-    name = None if test is None else name_of(test)
-    return Sweep(name_of(store), data.digest, data.n_classes, memory, options, name, test_digest)
+    options = {**dataclasses.asdict(training), **constraints.parts}
+    return Sweep(
+        store=name_of(store), digest=data.digest, n_classes=data.n_classes,
+        memory=parse_size(constraints.memory or 0), options=options,
+        test=None if test is None else name_of(test), test_digest=test_digest,
+    )  # fmt: skip
 
 
-def _before(folder: Path, asked: Sweep) -> Sweep:
+def _fixed(options: Mapping[str, str | float | None]) -> dict[str, str | float]:
+    """Return the options that were not left open."""
+    return {name: x for name, x in options.items() if x is not None and x != "auto"}
+
+
+def _before(folder: Path, wanted: Sweep) -> Sweep:
     """Return what the folder holds of the same sweep; test figures of other rows are dropped."""
     found = open_sweep(folder)
     if found is None:
-        return asked
-    if (found.digest, found.memory, found.options) != (asked.digest, asked.memory, asked.options):
+        return wanted
+    same = _fixed(found.options) == _fixed(wanted.options)
+    if not same or (found.digest, found.memory) != (wanted.digest, wanted.memory):
         raise MismatchError(
             "the folder holds a sweep of another store, budget or options",
             path=clean(folder, 300),
             hint="Use the same command as before, or another --out.",
         )
-    same = asked.test_digest is not None and asked.test_digest == found.test_digest
+    same = wanted.test_digest is not None and wanted.test_digest == found.test_digest
     points = (p if same else msgspec.structs.replace(p, test=None) for p in found.points)
-    return msgspec.structs.replace(asked, points=tuple(points), refused=found.refused)
+    return msgspec.structs.replace(wanted, points=tuple(points), refused=found.refused)
 
 
 def _plans(
-    data: Dataset,
-    asked: Sweep,
-    buckets: Sequence[int],
-    repetitions: Sequence[int],
-    threads: int | None,
-) -> tuple[list[Plan], list[Refused]]:
+    data: Dataset, constraints: Constraints, grid: Iterable[tuple[int, int]]
+) -> tuple[list[Plan], list[Infeasible]]:
     """Return the plans that fit, small ones first, and the points that do not."""
-    if not buckets or not repetitions:
-        raise UsageError("the grid is empty: --buckets and --repetitions")
     plans: dict[tuple[int, int], Plan] = {}
     refused = []
-    for b, r in itertools.product(sorted(set(buckets)), sorted(set(repetitions))):
+    for b, r in grid:
         try:
-            found = plan(
-                data, memory=asked.memory, n_buckets=b, n_repetitions=r, threads=threads,
-                counts=asked.options["counts"], seed=asked.options["seed"],
-            )  # fmt: skip
+            found = plan(data, replace(constraints, n_buckets=b, n_repetitions=r))
         except BudgetError as error:
-            refused.append(Refused(b, r, error.message))
+            refused.append(Infeasible(b, r, error.message))
         else:
             plans[found.n_buckets, found.n_repetitions] = found
+    if not plans and not refused:
+        raise UsageError("the grid is empty: --buckets and --repetitions")
     return sorted(plans.values(), key=lambda p: p.projected_bytes), refused
 
 
@@ -309,19 +314,12 @@ def _known(found: Sweep, chosen: Plan) -> Point | None:
     return next((p for p in found.points if (p.buckets, p.repetitions) == shape), None)
 
 
-def _train(
-    data: Dataset,
-    chosen: Plan,
-    folder: Path,
-    training: Training,
-    seed: int,
-    callbacks: Sequence[Any] | None,
-) -> Point:
-    name = f"{chosen.n_buckets}x{chosen.n_repetitions}"
+def _train(trainer: Trainer, data: Dataset, folder: Path) -> Point:
+    name = f"{trainer.plan.n_buckets}x{trainer.plan.n_repetitions}"
     gc.collect()  # so that the peak is this point's own
     reset_peak()
     try:
-        run = training.run(chosen, data, folder / name, seed=seed, callbacks=callbacks)
+        run = trainer.fit(data, folder / name, resume=True)
     except Interrupted as error:
         hint = "The same command goes on; finished points are not trained again."
         raise Interrupted(error.message, hint=hint) from None
@@ -332,9 +330,10 @@ def _point(run: Run, name: str) -> Point:
     result, model = run.result, run.model
     reached = result.validation.get(result.estimator)
     return Point(
-        run.plan.n_buckets, run.plan.n_repetitions, name, model.n_bytes, result.projected_bytes,
-        result.peak_bytes, result.seconds, result.estimator,
-        reached, None,
+        buckets=run.plan.n_buckets, repetitions=run.plan.n_repetitions, run=name,
+        model_bytes=model.n_bytes, projected_bytes=result.projected_bytes,
+        peak_bytes=result.peak_bytes, seconds=result.seconds, estimator=result.estimator,
+        held_out=reached, test=None,
     )  # fmt: skip
 
 
@@ -348,7 +347,7 @@ def _measured(
     return msgspec.structs.replace(point, test=Reached(found.p_at_1, found.p_at_5))
 
 
-def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Refused]) -> Sweep:
+def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Infeasible]) -> Sweep:
     """Return the sweep with these points, later ones in place of earlier, the frontier marked."""
     latest = {(p.buckets, p.repetitions): p for p in points}
     ordered = sorted(latest.values(), key=lambda p: (p.model_bytes, p.buckets, p.repetitions))

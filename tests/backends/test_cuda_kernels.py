@@ -9,7 +9,6 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach.backends.base import open_backend
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
@@ -21,7 +20,7 @@ from streammach.backends.cuda.slot import Slot
 from streammach.backends.estimators import KINDS
 from streammach.rows.batch import Chosen
 from tests.backends.device import Device, batch_of
-from tests.builders import block_of, dense_block, spec_of, training
+from tests.builders import block_of, dense_block, open_backend, spec_of, training
 from tests.reference.decoding import topk
 from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach

@@ -1,6 +1,7 @@
 """Copies beside kernels: a device that does them as late as it may must give the same bytes."""
 
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,21 +9,22 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach.backends.base import open_backend
 from streammach.backends.cuda import backend as cuda_backend
 from streammach.backends.cuda.slot import Slot
 from streammach.rows.batch import Chosen
 from tests.backends.device import batch_of
 from tests.backends.late import LateMemory, LateMoment
-from tests.builders import block_of, spec_of, training
+from tests.builders import block_of, open_backend, spec_of, training
 
 N_BATCHES = 19  # more than losses are on their way
 
 
 def trained(spec, how, batches, *, dense, keep):
     """The bytes and the loss of a training on batches, sent or named."""
-    room = (sum(b.n_rows for b in batches), sum(len(b.features) for b in batches))
-    backend = open_backend("cuda", spec, dense=dense, threads=1, keep=room if keep else (0, 0))
+    n_rows, nnz = sum(b.n_rows for b in batches), sum(len(b.features) for b in batches)
+    backend = open_backend(
+        "cuda", spec, dense=dense, resident=keep, facts=SimpleNamespace(n_rows=n_rows, nnz=nnz)
+    )
     backend.prepare(how, 200)
     if keep:
         first = 0

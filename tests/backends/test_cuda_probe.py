@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streammach.backends.base import choose_device, device_limit
 from streammach.backends.cuda import probe
+from streammach.backends.registry import BACKENDS, choose_device
 from streammach.errors import DeviceError
 
 ROOT = Path(__file__).parents[2]
@@ -114,8 +114,8 @@ def test_a_card_that_can_be_used_is_taken_and_named(machine):
     machine(capability=(6, 1))
     assert choose_device("auto") == ("cuda", "Card, compute capability 6.1")
     assert choose_device("cpu") == ("cpu", "asked for")
-    assert device_limit("cuda") == 70 << 30
-    assert device_limit("cpu") == 0
+    assert BACKENDS["cuda"].memory() == 70 << 30
+    assert BACKENDS["cpu"].memory() == 0
 
 
 def compiler_missing(kernel):

@@ -14,11 +14,13 @@ from benchmarks.paper.sample import sampled
 from streammach import hashing
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError
+from streammach.spec.training import TrainingOptions
+from tests.builders import changed
 
 
 def trained(store, plan, folder):
-    trainer = sm.Trainer(plan, epochs=1, learning_rate=0.5, transform="raw", loss="apart")
-    return trainer.fit(store, folder).model
+    options = TrainingOptions(epochs=1, learning_rate=0.5, transform="raw")
+    return sm.Trainer(plan, options).fit(store, folder).model
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -26,14 +28,25 @@ def test_the_first_repetitions_are_a_model_of_their_own(tiny, dense):
     store = tiny.store()
     optimizer = "adam" if dense else "adagrad"
     plan = sm.plan(
-        store, n_buckets=8, n_repetitions=5, counts="off", optimizer=optimizer, threads=1
+        store,
+        n_buckets=8,
+        n_repetitions=5,
+        counts="off",
+        optimizer=optimizer,
+        threads=1,
+        loss="apart",
+        whitening="off",
     )
-    whole = trained(store, replace(plan, dense=dense), tiny.folder / "whole")
+    whole = trained(store, changed(plan, dense=dense), tiny.folder / "whole")
     spec = plan.model
     first = replace(
         spec, n_repetitions=2, hash_a=spec.hash_a[:2], hash_b=spec.hash_b[:2]
     )  # fmt: skip
-    alone = trained(store, replace(plan, model=first, dense=dense), tiny.folder / "alone")
+    alone = trained(
+        store,
+        replace(plan, model=first, config=replace(plan.config, shape=first.shape, dense=dense)),
+        tiny.folder / "alone",
+    )
     columns = slice(0, first.n_columns)
     assert np.abs(alone.weights).max() > 0
     if dense:  # matrix products of another width may add up in another order

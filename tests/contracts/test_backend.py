@@ -9,18 +9,17 @@ import os
 import numpy as np
 import pytest
 
-from streammach.backends.base import DEVICES, footprint, open_backend
-from streammach.backends.workload import Workload
+from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
 from streammach.rows.dense import Basis, expanded
-from tests.builders import block_of, dense_block, spec_of, training
+from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
 from tests.reference.mach import JointMach, ReferenceMach
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=sorted(BACKENDS))
 def device(request):
     if SIMULATED and request.param == "cpu":
         pytest.skip("the CPU's turn is without the simulator")
@@ -294,8 +293,11 @@ def test_the_ledger_states_what_is_allocated(device, rows, optimizer, rng):
     backend, _ = both(device, spec, how, dense=dense)
     basis = Basis(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
     backend.prepare(how, MOST_VALUES, basis)
-    work = Workload(optimizer, dense, 32, MOST_VALUES, 1, 1, whitened=whitened)
-    stated, on_device = footprint(device, spec, work)
+    config = config_of(
+        spec.shape, device, dense=dense, optimizer=optimizer, rows=32, nnz=MOST_VALUES,
+        basis=whitened,
+    )  # fmt: skip
+    stated, on_device = BACKENDS[device].footprint(config, None)
     held = backend.arrays()
     state = [a for name, a in held.items() if name not in ("weights", "bias", "steps")]
     assert stated["weights"] == held["weights"].nbytes + held["bias"].nbytes

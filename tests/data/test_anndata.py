@@ -250,6 +250,9 @@ def test_labels_are_guessed_only_where_one_column_can_be_meant(tmp_path):
     assert "obs/cell" in convert(path, tmp_path / "o", on_bad_row="skip").notes[0]
     with zarr.config.set(PLAIN):
         categorical(root["obs"], "batch", CELLS)
+    root["obs"].attrs["column-order"] = -7  # which names no column
+    with pytest.raises(DataError, match="the rows have no labels"):
+        convert(path, tmp_path / "n")
     root["obs"].attrs["column-order"] = ["share", "total", "cell", "batch"]
     with pytest.raises(UsageError, match=r"labels may be obs/cell, obs/batch.*y_path"):
         convert(path, tmp_path / "p")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streammach.data.convert import convert
-from streammach.data.sources import guess_format
+from streammach.data.formats.registry import guess_format
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
 from streammach.files.locks import locked

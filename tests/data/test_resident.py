@@ -8,7 +8,7 @@ from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, row_lengths
 from streammach.data.row_order import RowOrder
 from streammach.data.store.dataset import Dataset
-from streammach.rows.batch import transformed
+from streammach.rows.transforms import transformed
 
 
 @pytest.fixture

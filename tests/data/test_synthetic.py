@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from streammach.data import synthetic_kernels as k
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.synthetic import SHAPES, Shape, SyntheticRows, vw_pieces
-from streammach.data.synthetic_files import ROWS, write_rows
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.rows.order import splitmix
+from tools.synthetic import kernels as k
+from tools.synthetic.files import ROWS, write_rows
+from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, vw_pieces
 
 COUNTS = Shape("counts", 900, 300, 40, 700)
 ACTIVATIONS = Shape("activations", 500, 200, 20, 64)

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from streammach.data.convert import convert
-from streammach.data.sources import guess_format
+from streammach.data.formats.registry import guess_format
 from streammach.errors import DataError, UsageError
 from tests.data.test_convert import rows_by_name
 

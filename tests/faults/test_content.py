@@ -9,7 +9,8 @@ from benchmarks.faults.content_stores import StoreFiles
 from streammach import hashing
 from streammach.cli.main import main
 from streammach.data.convert import convert
-from streammach.data.store.arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, sealed
+from streammach.data.store.arrays import CRC_BYTES, INDEX_BYTES, sealed
+from streammach.data.store.codecs import BLOSC_HEADER
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, StoreError
 from streammach.model.held import held_in
@@ -89,6 +90,14 @@ def test_an_array_that_is_longer_than_its_files_is_refused_when_opened(files, tm
 def test_a_document_that_is_too_large_is_damage(files, tmp_path):
     files.files["y/zarr.json"] += b" " * 100_000
     with pytest.raises(StoreError, match=r"damaged: y/zarr.json: .* bytes, at most"):
+        refused(files, tmp_path)
+
+
+def test_codecs_that_are_no_list_are_damage(files, tmp_path):
+    document = files.document("features/count/zarr.json")
+    document["codecs"][0]["configuration"]["codecs"] = 10**30
+    files.put("features/count/zarr.json", document)
+    with pytest.raises(StoreError, match="features/count is not stored as this format stores it"):
         refused(files, tmp_path)
 
 

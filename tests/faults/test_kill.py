@@ -21,20 +21,18 @@ TRAIN = [
 # The command with checkpoints after every batch and slow batches, so that it can be hit.
 SLOW = """
 import sys, time
-import streammach.training.trainer as trainer
+import streammach.training.epochs as epochs
 from streammach.cli.main import main
 
-trainer.CHECKPOINT_MINUTES = 0.0
-step = trainer.train_epoch
+step = epochs.train_epoch
 
 def slow(*args):
     for one in step(*args):
         time.sleep(0.01)
         yield one
 
-trainer.train_epoch = slow
-trainer.Trainer.__init__.__kwdefaults__["checkpoint_minutes"] = 0.0
-sys.exit(main(sys.argv[1:]))
+epochs.train_epoch = slow
+sys.exit(main([*sys.argv[1:], "--checkpoint-minutes", "0"]))
 """
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import streammach as sm
+from streammach.spec.training import TrainingOptions
 
 HERE = Path(__file__).parent
 TRAINING = {"epochs": 3, "learning_rate": 0.5, "transform": "log1p"}
@@ -55,7 +56,9 @@ def matrix():
 
 def train(store, out, **options):
     """Train the small model of a store."""
-    return sm.Trainer(sm.plan(store, **{**SHAPE, **options}), **TRAINING).fit(store, out)
+    return sm.Trainer(sm.plan(store, **{**SHAPE, **options}), TrainingOptions(**TRAINING)).fit(
+        store, out
+    )
 
 
 def make(name):
@@ -91,7 +94,9 @@ def interrupt(folder):
         def on_progress(self, state):
             stop[-1].requested = state.epoch == 2
 
-    trainer = sm.Trainer(sm.plan(folder / "store", **SHAPE), callbacks=[Stop()], **TRAINING)
+    trainer = sm.Trainer(
+        sm.plan(folder / "store", **SHAPE), TrainingOptions(**TRAINING), callbacks=[Stop()]
+    )
     with contextlib.suppress(Interrupted):
         trainer.fit(folder / "store", folder / "run")
 
@@ -132,7 +137,7 @@ def resumed(folder, out):
     from streammach.training.run import planned
 
     shutil.copytree(folder / "run", out)
-    trainer = sm.Trainer(planned(out), **TRAINING)
+    trainer = sm.Trainer(planned(out), TrainingOptions(**TRAINING))
     return trainer.fit(folder / "store", out, resume=True).model
 
 

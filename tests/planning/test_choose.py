@@ -7,13 +7,16 @@ import pytest
 
 from streammach.counts.footprint import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
+from streammach.jit import CODE_BYTES
 from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text, time_text
 from streammach.planning import speed
+from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
-from streammach.planning.ledger import CODE_BYTES
-from streammach.planning.limits import Limits
-from streammach.planning.options import Asked, candidates
-from streammach.spec import DataFacts, Plan, from_json, to_json
+from streammach.planning.constraints import Constraints
+from streammach.spec.documents import from_json, to_json
+from streammach.spec.facts import DataFacts
+from streammach.spec.ledger import Limits
+from streammach.spec.plan import Plan
 
 MACHINE = MemoryLimit(16 * 10**9, "test")
 
@@ -47,9 +50,11 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
         found = plan(facts(), memory=memory, counts=counts, objective=objective)
         assert not found.model.exact
         assert found.projected_bytes <= parse_size(memory)
-        asked = Asked(None, None, False, None, None, counts, True, True, "cpu", found.threads)
-        allowed = Limits(parse_size(memory), "test", 0, "")
-        all_of_them = [c.option for c in candidates(facts(), asked, allowed, 1.0)]
+        weighing = Weighing(
+            facts=facts(), constraints=Constraints(parts={"counts": counts}), device="cpu",
+            limits=Limits(host=parse_size(memory), host_source="test"), speed=1.0,
+        )  # fmt: skip
+        all_of_them = [c.option for c in candidates(weighing)]
         fitting = [o for o in all_of_them if o.fits]
         least = min(o.loss for o in fitting)
         good = [o for o in fitting if o.loss <= least + (TIE if objective == "accuracy" else WORTH)]
@@ -86,7 +91,7 @@ def test_a_limit_of_latency_is_kept_or_refused():
     assert quick.query_seconds <= free.query_seconds * 0.8
     assert quick.loss > free.loss
     alone = plan(facts(), memory="2GB", latency="200us").expected
-    assert alone.max_pairs == 0
+    assert alone.config.size_of("counts") == 0
     assert alone.query_seconds <= 200e-6
     with pytest.raises(BudgetError, match=r"no plan answers a query in 1 us or less: .*latency"):
         plan(facts(), memory="2GB", latency="1us")
@@ -129,13 +134,21 @@ def test_options_and_budgets_are_shown():
     assert found.options[0] == found.expected
     assert found.expected.projected_bytes == found.projected_bytes
     assert any(not o.fits and o.projected_bytes > 2 * 10**9 for o in found.options)
-    assert len({(o.n_buckets, o.n_repetitions, o.max_pairs) for o in found.options}) > 4
+    assert (
+        len(
+            {
+                (o.shape.n_buckets, o.shape.n_repetitions, o.config.size_of("counts"))
+                for o in found.options
+            }
+        )
+        > 4
+    )
     sizes = [b.allowed_bytes for b in found.budgets]
     assert sizes == [5 * 10**8, 10**9, 4 * 10**9, 8 * 10**9]
     for budget in found.budgets:
         alone = plan(facts(), memory=budget.allowed_bytes)
-        assert budget.best.n_buckets == alone.n_buckets
-        assert budget.best.n_repetitions == alone.n_repetitions
+        assert budget.best.shape.n_buckets == alone.n_buckets
+        assert budget.best.shape.n_repetitions == alone.n_repetitions
 
 
 def test_a_shape_too_large_comes_with_others_that_fit():
@@ -170,22 +183,22 @@ def test_speed_is_of_this_machine(monkeypatch):
 def test_counts_take_room_where_they_fit():
     found = plan(facts(), memory="2GB")
     lines = {line.name: line.n_bytes for line in found.ledger if line.where == "host"}
-    assert 11_000_000 < found.max_pairs < 12_000_000
-    assert lines["count table"] > 8 * found.max_pairs
-    assert lines["count weights"] > 12 * found.max_pairs
+    assert 11_000_000 < found.config.size_of("counts") < 12_000_000
+    assert lines["count table"] > 8 * found.config.size_of("counts")
+    assert lines["count weights"] > 12 * found.config.size_of("counts")
     assert any("room to count 11,5" in reason for reason in found.reasons)
-    assert found.max_pairs >= pair_room(found.facts)
+    assert found.config.size_of("counts") >= pair_room(found.facts)
 
 
 def test_counts_take_part_of_their_room_where_they_do_not_fit():
     room = pair_room(facts())
     for memory, part in (("565MB", 8), ("615MB", 4), ("715MB", 2), ("1GB", 1)):
         found = plan(facts(), memory=memory)
-        assert found.max_pairs == room // part
+        assert found.config.size_of("counts") == room // part
         assert found.projected_bytes <= parse_size(memory)
         assert part == 1 or any(f"of {room:,} pairs" in reason for reason in found.reasons)
     none = plan(facts(), memory="415MB")
-    assert none.max_pairs == 0
+    assert none.config.size_of("counts") == 0
     assert not any(line.name.startswith("count ") for line in none.ledger)
     assert any("do not fit" in reason for reason in none.reasons)
     with pytest.raises(BudgetError, match=r"no plan fits.*count"):
@@ -194,10 +207,10 @@ def test_counts_take_part_of_their_room_where_they_do_not_fit():
 
 def test_counts_need_sparse_rows_and_can_be_left_out():
     dense = facts(n_features=100, nnz=30_000_000, n_classes=1000)
-    assert plan(dense, memory="2GB").max_pairs == 0
+    assert plan(dense, memory="2GB").config.size_of("counts") == 0
     with pytest.raises(UsageError, match="rows are dense: counts on"):
         plan(dense, memory="2GB", counts="on")
-    assert plan(facts(), memory="2GB", counts="off").max_pairs == 0
+    assert plan(facts(), memory="2GB", counts="off").config.size_of("counts") == 0
     with pytest.raises(UsageError, match="not one of auto, on, off"):
         plan(facts(), memory="2GB", counts="maybe")
 
@@ -230,23 +243,29 @@ def test_what_cannot_fit_is_refused_with_the_largest_terms():
 def test_little_memory_takes_smaller_pools_first():
     roomy = plan(facts(n_features=2000, value_bytes=4), n_buckets=32, n_repetitions=9)
     tight = plan(facts(n_features=2000, value_bytes=4), memory=roomy.projected_bytes - 40_000_000)
-    assert roomy.pool_blocks == 8
+    assert roomy.config.batching.pool_blocks == 8
     assert tight.projected_bytes <= roomy.projected_bytes - 40_000_000
 
 
 def test_options_decide():
     found = plan(facts(), n_buckets=64, n_repetitions=10, batch_size=77, optimizer="sgd", threads=3)
-    assert (found.n_buckets, found.n_repetitions, found.batch_size) == (64, 10, 77)
-    assert (found.optimizer, found.threads, found.device) == ("sgd", 3, "cpu")
+    assert (found.n_buckets, found.n_repetitions, found.config.batching.batch_size) == (64, 10, 77)
+    assert (
+        found.config.optimizer,
+        found.config.placement.threads,
+        found.config.placement.device,
+    ) == ("sgd", 3, "cpu")
     assert plan(facts(n_classes=50), n_buckets=64, n_repetitions=10).model.exact
     assert plan(facts(n_classes=50, n_features=9), exact=True).model.exact
 
 
 def test_dense_rows_take_matrix_products_and_adam():
     dense = plan(facts(n_features=60), memory="4GB")
-    assert (dense.dense, dense.optimizer, dense.batch_size) == (True, "adam", 256)
+    assert (dense.config.dense, dense.config.optimizer) == (True, "adam")
+    assert dense.config.batching.batch_size == 256
     sparse = plan(facts(), memory="2GB")
-    assert (sparse.dense, sparse.optimizer, sparse.batch_size) == (False, "adagrad", 1024)
+    assert (sparse.config.dense, sparse.config.optimizer) == (False, "adagrad")
+    assert sparse.config.batching.batch_size == 1024
 
 
 def test_the_same_seed_gives_the_same_plan():
@@ -259,7 +278,7 @@ def test_a_shape_is_held_against_the_budget():
     needed = plan(facts(), **shape).projected_bytes
     found = plan(facts(), **shape, memory=needed)
     assert (found.n_buckets, found.n_repetitions) == (32, 20)
-    assert found.allowed_bytes == needed
+    assert found.limits.host == needed
     with pytest.raises(BudgetError, match=r"^32 x 20 does not fit: it needs"):
         plan(facts(), **shape, memory="400MB")
 
@@ -298,9 +317,9 @@ def test_small_data_get_small_batches(n):
     small = facts(n_rows=n, n_classes=3, n_features=40, nnz=3 * n, block_rows=n,
                   max_block_nnz=3 * n, max_row_nnz=4)  # fmt: skip
     found = plan(small, memory="500MB")
-    assert 16 <= found.batch_size <= 256
-    assert found.batch_nnz >= small.max_row_nnz
-    assert plan(small, memory="500MB", batch_size=4000).batch_size == n
+    assert 16 <= found.config.batching.batch_size <= 256
+    assert found.config.batching.batch_nnz >= small.max_row_nnz
+    assert plan(small, memory="500MB", batch_size=4000).config.batching.batch_size == n
 
 
 @pytest.mark.parametrize(

@@ -24,15 +24,18 @@ def on_device(found):
 
 def test_the_budget_is_the_gpus(monkeypatch):
     found = plan(facts(), memory="4GB", counts="off")
-    assert (found.device, found.device_reason) == ("cuda", "Card")
-    assert found.device_allowed_bytes == 4 * 10**9
+    assert (found.config.placement.device, found.device_reason) == ("cuda", "Card")
+    assert found.limits.device == 4 * 10**9
     assert found.device_projected_bytes <= 4 * 10**9
-    assert found.allowed_bytes == 10**12
+    assert found.limits.host == 10**12
     lines = on_device(found)
     assert sum(lines.values()) == found.device_projected_bytes
     assert lines["weights"] >= 4 * found.model.n_features * found.model.n_columns
     assert lines["context"] == probe.RESERVED_BYTES
-    assert found.batch_size > plan(facts(), device="cpu", memory="4GB").batch_size
+    assert (
+        found.config.batching.batch_size
+        > plan(facts(), device="cpu", memory="4GB").config.batching.batch_size
+    )
 
 
 def test_a_budget_above_what_is_free_is_refused():
@@ -44,8 +47,8 @@ def test_what_does_not_fit_at_once_is_trained_in_waves():
     shape = {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
     roomy = plan(facts(n_features=400_000), **shape)
     tight = plan(facts(n_features=400_000), memory="1700MB", **shape)
-    assert (roomy.waves, tight.model.n_repetitions) == (1, 64)
-    assert tight.waves > 1
+    assert (roomy.config.placement.waves, tight.model.n_repetitions) == (1, 64)
+    assert tight.config.placement.waves > 1
     assert tight.device_projected_bytes <= 1_700_000_000
     assert tight.model == roomy.model
     assert "waves of repetitions" in tight.device_text
@@ -61,10 +64,10 @@ def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
     with pytest.raises(DeviceError, match="more than a block's"):
         plan(wide, exact=True, device="cuda")
     on_cpu = plan(wide, exact=True)
-    assert (on_cpu.device, on_cpu.n_buckets) == ("cpu", 6000)
+    assert (on_cpu.config.placement.device, on_cpu.n_buckets) == ("cpu", 6000)
     assert "more than a block's" in on_cpu.device_text
     chosen = plan(wide)
-    assert chosen.device == "cuda"
+    assert chosen.config.placement.device == "cuda"
     assert chosen.n_buckets <= 4096
     assert not chosen.model.exact
 
@@ -72,7 +75,12 @@ def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
 def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
     shape = {"n_buckets": 32, "n_repetitions": 25, "counts": "off"}
     roomy, tight = (plan(facts(), memory=memory, **shape) for memory in ("2GB", "1GB"))
-    assert (roomy.resident, tight.resident, roomy.waves, tight.waves) == (True, False, 1, 1)
+    assert (
+        roomy.config.placement.resident,
+        tight.config.placement.resident,
+        roomy.config.placement.waves,
+        tight.config.placement.waves,
+    ) == (True, False, 1, 1)
     kept = on_device(roomy)["rows of the store"]
     assert kept == pytest.approx(8 * roomy.facts.nnz + 16 * roomy.facts.n_rows, rel=1e-4)
     assert "rows of the store" not in on_device(tight)
@@ -80,20 +88,20 @@ def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
         True, True,
     )  # fmt: skip
     assert roomy.projected_bytes < tight.projected_bytes  # no pools of decoded rows
-    assert not plan(facts(), device="cpu", memory="2GB").resident
+    assert not plan(facts(), device="cpu", memory="2GB").config.placement.resident
 
 
 def test_bfloat16_weights_take_half_the_room():
     shape = {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
     wide, narrow = (plan(facts(), weights=name, **shape) for name in ("float32", "bfloat16"))
     assert on_device(wide)["weights"] == 2 * on_device(narrow)["weights"]
-    assert (wide.weights, narrow.weights) == ("float32", "bfloat16")
+    assert [p.config.placement.weights for p in (wide, narrow)] == ["float32", "bfloat16"]
     assert "bfloat16 weights, as asked" in " ".join(narrow.reasons)
     wide, narrow = (
         plan(facts(n_features=400_000), weights=name, memory="1700MB", **shape)
         for name in ("float32", "bfloat16")
     )
-    assert wide.waves > narrow.waves
+    assert wide.config.placement.waves > narrow.config.placement.waves
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,31 @@ import math
 import numpy as np
 import pytest
 
+from streammach.planning.candidates import Candidate
 from streammach.planning.evidence import extrapolated, score, weighed_again
-from streammach.planning.options import Candidate
-from streammach.spec import Option, Pilot
+from streammach.spec.model import ModelShape
+from streammach.spec.plan import Option, Pilot
+from tests.builders import config_of
 
 
 def option(buckets, loss, error=1.0, repetitions=8):
-    return Candidate(
-        Option(buckets, repetitions, 0, False, 64, 1, 1, loss, error, 1.0, 1.0, True, False),
-        None, None, (), "",
+    found = Option(
+        config=config_of(shape_of(buckets, repetitions)), projected_bytes=1, model_bytes=1,
+        loss=loss, loss_error=error, seconds=1.0, query_seconds=1.0, fits=True,
     )  # fmt: skip
+    return Candidate(found, (), ())
+
+
+def shape_of(buckets, repetitions):
+    return ModelShape(n_classes=1000, n_features=9, n_buckets=buckets, n_repetitions=repetitions)
 
 
 def pilot(buckets, p_at_1, *, rows=1000, p_at_5=None, held_out=10**9, repetitions=8):
     five = p_at_1 if p_at_5 is None else p_at_5
-    return Pilot(buckets, repetitions, 0, False, rows, held_out, p_at_1, five, 1.0)
+    return Pilot(
+        shape=shape_of(buckets, repetitions), parts=(), rows=rows, held_out=held_out,
+        p_at_1=p_at_1, p_at_5=five, seconds=1.0,
+    )  # fmt: skip
 
 
 def test_the_error_of_a_score_is_that_of_its_rows(rng):
@@ -27,7 +37,7 @@ def test_the_error_of_a_score_is_that_of_its_rows(rng):
     first = rng.random((20_000, n)) < p
     five = first | (rng.random((20_000, n)) < (q - p) / (1 - p))
     drawn = 50 * (first.mean(axis=1) + five.mean(axis=1))
-    found = score(Pilot(8, 8, 0, False, 1000, n, p, q, 1.0))
+    found = score(pilot(8, p, p_at_5=q, held_out=n))
     assert found.points == pytest.approx(45.0)
     assert found.error == pytest.approx(np.std(drawn), rel=0.02)
 

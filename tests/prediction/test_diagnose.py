@@ -8,6 +8,7 @@ from streammach.errors import UsageError
 from streammach.model.document import Calibration
 from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
 from streammach.prediction.evaluate import evaluate, log_probabilities
+from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData
 
 
@@ -20,7 +21,7 @@ def made(tmp_path_factory):
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
         options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
-        run = sm.Trainer(plan, **options).fit(data, tiny.folder / "run")
+        run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
     return run.model, test
 
 

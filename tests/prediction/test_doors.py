@@ -15,6 +15,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError
+from streammach.spec.training import TrainingOptions
 from tests.data.test_anndata import made as anndata_folder
 
 N_ROWS, N_COLUMNS, N_CLASSES = 600, 300, 12
@@ -37,7 +38,7 @@ def trained(folder, source, **options):
     """Convert a source and train on it."""
     sm.convert(source, folder / "train.zarr", **options)
     plan = sm.plan(folder / "train.zarr", n_buckets=8, n_repetitions=6, counts="on", threads=1)
-    trainer = sm.Trainer(plan, epochs=3, learning_rate=0.5, transform="raw")
+    trainer = sm.Trainer(plan, TrainingOptions(epochs=3, learning_rate=0.5, transform="raw"))
     return trainer.fit(folder / "train.zarr", folder / "run").model
 
 

@@ -18,7 +18,7 @@ from streammach.prediction.evaluate import (
 )
 from streammach.prediction.inputs import Seen
 from streammach.prediction.predictor import Predictor
-from tests.builders import block_of, spec_of, training
+from tests.builders import block_of, open_backend, spec_of, training
 
 
 @pytest.fixture
@@ -29,8 +29,6 @@ def trained(tiny):
     data = tiny.dataset(n_rows=400, n_classes=20)
     spec = spec_of(data.n_classes, data.n_features, 8, 6)
     how = training(batch_size=64, transform="binary", learning_rate=0.7)
-    from streammach.backends.base import open_backend
-
     backend = open_backend("cpu", spec, dense=False, threads=1)
     backend.prepare(how, 1000)
     rows = data.rows(0, data.n_rows)
@@ -235,8 +233,6 @@ def test_a_fitted_map_beats_the_one_before(trained):
 
 def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
     """Ranks planted in a model whose mean is right and whose log-sum one bucket spoils."""
-    from streammach.backends.base import open_backend
-
     spec = spec_of(40, 5, 6, 4)
     backend = open_backend("cpu", spec, dense=False, threads=1)
     backend.prepare(training(), 1000)

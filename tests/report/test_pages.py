@@ -17,9 +17,11 @@ from streammach.report.run_page import run_page
 from streammach.report.size_plot import size_plot
 from streammach.report.sweep_page import sweep_page
 from streammach.report.training_plots import epochs_plot, speed_plot
-from streammach.spec import to_json
-from streammach.training.record import LOG, Beat, read_log
-from streammach.training.sweep import SWEEP, Point, Refused, Sweep, open_sweep
+from streammach.spec.documents import to_json
+from streammach.spec.training import TrainingOptions
+from streammach.training.events import LOG
+from streammach.training.record import Speed, read_log
+from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
 from tests.builders import TinyData
 
 EMPTY = {"meta", "br", "path", "use", "rect", "link"}
@@ -71,7 +73,7 @@ def made(tmp_path_factory):
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
         options = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
-        run = sm.Trainer(plan, **options).fit(data, tiny.folder / "run")
+        run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
     return run, test
 
 
@@ -193,7 +195,7 @@ def test_speed_over_time_is_that_of_the_log(made, tmp_path):
     older = [{"t": 1.0 + i, "event": "validation", **e} for i, e in enumerate(raw_entries(2))]
     (tmp_path / LOG).write_text("\n".join(map(json.dumps, older)))
     assert [row[2] for row in speed_plot(read_log(tmp_path).beats).rows] == ["100", "200"]
-    many = [Beat(float(i), 1, 5.0, 0.1) for i in range(1200)]
+    many = [Speed(float(i), 1, 5.0, 0.1) for i in range(1200)]
     assert len(speed_plot(many).rows) == 400
     assert speed_plot([]) is None
 
@@ -201,12 +203,18 @@ def test_speed_over_time_is_that_of_the_log(made, tmp_path):
 def point(buckets, repetitions, mb, p_at_1, *, test=None, mark=False):
     reached = None if p_at_1 is None else Reached(p_at_1, p_at_1)
     tested = None if test is None else Reached(test, test)
-    return Point(buckets, repetitions, f"{buckets}x{repetitions}", mb * 10**6, 10**9, 10**9, 1.0,
-                 "logsum", reached, tested, mark)  # fmt: skip
+    return Point(
+        buckets=buckets, repetitions=repetitions, run=f"{buckets}x{repetitions}",
+        model_bytes=mb * 10**6, projected_bytes=10**9, peak_bytes=10**9, seconds=1.0,
+        estimator="logsum", held_out=reached, test=tested, frontier=mark,
+    )  # fmt: skip
 
 
 def swept(points, refused=()):
-    return Sweep("s.zarr", "d" * 64, 1000, 10**9, {"seed": 0}, None, None, tuple(points), refused)
+    return Sweep(
+        store="s.zarr", digest="d" * 64, n_classes=1000, memory=10**9, options={"seed": 0},
+        test=None, test_digest=None, points=tuple(points), refused=refused,
+    )  # fmt: skip
 
 
 def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
@@ -216,7 +224,7 @@ def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
         point(16, 4, 20, 0.35),
         point(1000, 1, 40, 0.5, mark=True),
     ]
-    found = swept(points, (Refused(16, 64, "16 x 64 does not fit: <it> needs 9 GB"),))
+    found = swept(points, (Infeasible(16, 64, "16 x 64 does not fit: <it> needs 9 GB"),))
     page = sweep_page(found, tmp_path / "sw")
     read = Reader(page)
     rows = {row[0]: row for row in read.table("B x R")}

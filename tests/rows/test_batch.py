@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from streammach.rows.batch import BatchSlot, transformed
+from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.finish import finished
+from streammach.rows.transforms import transformed
 from tests.builders import block_of
 
 

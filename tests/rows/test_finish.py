@@ -5,7 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streammach.rows.finish import COUNTED_ROW, DENSE_SHARE, merge_repeats, take_rows
+from streammach.rows.finish import (
+    COUNTED_ROW,
+    DENSE_SHARE,
+    copy_rows,
+    merge_repeats,
+    sort_rows,
+)
 
 
 def rows_of(indptr, features, values):
@@ -89,9 +95,15 @@ def test_rows_are_copied_in_order_and_sorted_by_their_new_ids(d, most, dtype, rn
     out = np.concatenate([[0], np.cumsum(sizes)])
     new_features = np.full(out[-1] + 1, -1, np.int32)
     new_values = np.zeros(out[-1] + 1, dtype)
-    take_rows(
+    copy_rows(
         chosen, indptr, groups, features, values, np.concatenate(ranks),
-        np.arange(3, dtype=np.int64) * d, d, out, new_features, new_values,
+        np.arange(3, dtype=np.int64) * d, out, new_features, new_values,
     )  # fmt: skip
-    wanted = [sorted((int(ranks[groups[i]][f]), v) for f, v in rows[i]) for i in chosen]
+    wanted = [[(int(ranks[groups[i]][f]), v) for f, v in rows[i]] for i in chosen]
+    assert rows_of(out, new_features, new_values) == wanted
+    few = new_features[: out[-1]].copy(), new_values[: out[-1]].copy()
+    sort_rows(out, new_features, new_values, d)
+    sort_rows(out, *few, 0)
+    wanted = [sorted(row) for row in wanted]
+    assert rows_of(out, *few) == wanted
     assert rows_of(out, new_features, new_values) == wanted

@@ -15,6 +15,7 @@ from streammach.cli.published import command_of
 from streammach.data.convert import convert
 from streammach.data.published import Published
 from streammach.data.store.dataset import Dataset
+from tools.synthetic.command import make as make_synthetic
 
 TOOLS = Path(__file__).parent.parent.parent / "tools"
 SMALL = Published("Small", "http://example.org/", "train.vw.gz", "test.vw", 60, 20, 7, 47, 1)
@@ -29,7 +30,7 @@ def loaded(name):
 
 
 def make(*arguments):
-    return run(loaded("make_synthetic").make, "make_synthetic.py", [str(a) for a in arguments])
+    return run(make_synthetic, "make_synthetic.py", [str(a) for a in arguments])
 
 
 def published(known, *arguments):
@@ -51,7 +52,7 @@ def test_scripts_only_parse_and_call():
         for node in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            known = {"sys", "pathlib", "click", "streammach"}
+            known = {"sys", "pathlib", "click", "streammach", "tools"}
             assert {name.partition(".")[0] for name in names} <= known, file
 
 

@@ -1,17 +1,17 @@
 """Counts beside the hashed models: kept where they pay, resumed, the same for any threads."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.errors import Interrupted, UsageError
+from streammach.parts.counts import ensemble
+from streammach.parts.counts.ensemble import CountFitter
 from streammach.prediction.evaluate import Measured, evaluate
-from streammach.training import blend, finish
-from streammach.training.blend import Blender
-from streammach.training.holdout import hold_out
+from streammach.spec.training import TrainingOptions
+from streammach.training import finish
 from streammach.training.signals import StopSignals
+from tests.builders import changed, held_out
 
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
 
@@ -39,10 +39,12 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     told = []
 
     class Watch:
-        def on_beside(self, text):
+        def on_message(self, text):
             told.append(text)
 
-    run = sm.Trainer(narrow(data), callbacks=[Watch()], **FIXED).fit(data, tiny.folder / "run")
+    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Watch()]).fit(
+        data, tiny.folder / "run"
+    )
     assert run.model.estimator == "blend"
     both, alone = reached(run, test), reached(run, test, "logsum")
     assert both.estimator == "blend"
@@ -50,7 +52,9 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     assert run.result.validation["blend"].p_at_1 > run.result.validation["logsum"].p_at_1
     assert any("counts kept" in reason for reason in run.result.reasons)
     assert any(text.startswith("counted") for text in told)
-    off = sm.Trainer(narrow(data, counts="off"), **FIXED).fit(data, tiny.folder / "off")
+    off = sm.Trainer(narrow(data, counts="off"), TrainingOptions(**FIXED)).fit(
+        data, tiny.folder / "off"
+    )
     assert off.model.counts is None
     assert np.array_equal(off.model.weights, run.model.weights)
     with pytest.raises(UsageError, match="no counts to blend"):
@@ -59,7 +63,7 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
 
 def test_predictions_are_the_same_one_by_one(stores, tiny):
     data, _ = stores
-    run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
+    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
     rows = data.rows(0, 40)
     with sm.Predictor(run.model) as predictor:
         ids, scores = predictor.topk_ids(rows, 7)
@@ -74,7 +78,7 @@ def test_the_number_of_threads_does_not_change_a_byte(stores, tiny):
     files = []
     for threads in (1, 3):
         folder = tiny.folder / f"run{threads}"
-        sm.Trainer(narrow(data, threads=threads), **FIXED).fit(data, folder)
+        sm.Trainer(narrow(data, threads=threads), TrainingOptions(**FIXED)).fit(data, folder)
         files.append((folder / "model/model.safetensors").read_bytes())
     assert files[0] == files[1]
 
@@ -82,11 +86,11 @@ def test_the_number_of_threads_does_not_change_a_byte(stores, tiny):
 @pytest.mark.parametrize("told", [1, 4])
 def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, told):
     data, _ = stores
-    whole = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "whole")
+    whole = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "whole")
     signals, texts = [], []
 
     class Stop:
-        def on_beside(self, text):
+        def on_message(self, text):
             texts.append(text)
             if len(texts) == told:
                 signals[0].requested = True
@@ -97,7 +101,9 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
 
     monkeypatch.setattr(StopSignals, "__enter__", entered)
     with pytest.raises(Interrupted, match=r"the trained epochs are saved.*resume=True"):
-        sm.Trainer(narrow(data), callbacks=[Stop()], **FIXED).fit(data, tiny.folder / "run")
+        sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Stop()]).fit(
+            data, tiny.folder / "run"
+        )
     monkeypatch.undo()
     steps = []
 
@@ -105,7 +111,7 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
         def on_progress(self, state):
             steps.append(state.step)
 
-    trainer = sm.Trainer(narrow(data), callbacks=[Watch()], **FIXED)
+    trainer = sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Watch()])
     trainer.fit(data, tiny.folder / "run", resume=True)
     assert steps == []
     again = (tiny.folder / "run/model/model.safetensors").read_bytes()
@@ -114,8 +120,8 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
 
 def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
     data, _ = stores
-    monkeypatch.setattr(Blender, "_judge", lambda *_: Measured(0.0, 0.01))
-    run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
+    monkeypatch.setattr(CountFitter, "_judge", lambda *_: Measured(0.0, 0.01))
+    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
     assert run.model.counts is None
     assert run.model.estimator in ("logsum", "mean", "median", "min")
     assert any("counts left out: held-out P@1 / P@5 0.000" in r for r in run.result.reasons)
@@ -123,8 +129,8 @@ def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
 
 def test_too_few_held_out_rows_leave_the_counts_out(tiny):
     with tiny.dataset("small.zarr", n_rows=200, n_classes=10) as data:
-        run = sm.Trainer(narrow(data), **FIXED).fit(data, tiny.folder / "run")
-    assert run.plan.max_pairs > 0
+        run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
+    assert run.plan.config.size_of("counts") > 0
     assert run.model.counts is None
     assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)
 
@@ -132,9 +138,14 @@ def test_too_few_held_out_rows_leave_the_counts_out(tiny):
 def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
     data, test = stores
     whole = narrow(data)
-    half = dataclasses.replace(whole, max_pairs=whole.max_pairs // 2)
-    runs = [sm.Trainer(p, **FIXED).fit(data, tiny.folder / f"{p.max_pairs}") for p in (whole, half)]
-    assert runs[1].model.n_pairs <= half.max_pairs < runs[0].model.n_pairs
+    half = changed(whole, sizes={"counts": whole.config.size_of("counts") // 2})
+    runs = [
+        sm.Trainer(p, TrainingOptions(**FIXED)).fit(
+            data, tiny.folder / f"{p.config.size_of('counts')}"
+        )
+        for p in (whole, half)
+    ]
+    assert runs[1].model.n_pairs <= half.config.size_of("counts") < runs[0].model.n_pairs
     assert reached(runs[1], test).p_at_1 > reached(runs[1], test, "logsum").p_at_1 + 0.05
     log = (runs[1].path / "log.jsonl").read_text()
     assert "to see which to keep" in log
@@ -143,9 +154,9 @@ def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
 
 def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny, monkeypatch):
     data, _ = stores
-    plan = dataclasses.replace(narrow(data), max_pairs=100)
-    monkeypatch.setattr(blend, "pair_room", lambda _: 100)
-    run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
+    plan = changed(narrow(data), sizes={"counts": 100})
+    monkeypatch.setattr(ensemble, "pair_room", lambda _: 100)
+    run = sm.Trainer(plan, TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
     assert run.model.counts is None
     assert any("more pairs than it says" in reason for reason in run.result.reasons)
 
@@ -159,10 +170,9 @@ def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny
         return real(rows, ranking, n_classes)
 
     monkeypatch.setattr(finish, "fit_calibration", watched)
-    monkeypatch.setattr(finish, "LAST_PASSES", 0)
     plan = narrow(data)
-    run = sm.Trainer(plan, **FIXED).fit(data, tiny.folder / "run")
-    held = hold_out(data, plan, validation=None, by=None, seed=0)
+    run = sm.Trainer(plan, TrainingOptions(**FIXED, last_passes=0)).fit(data, tiny.folder / "run")
+    held = held_out(data, plan)
     with sm.Predictor(run.model) as predictor:
         after = predictor.topk_ids(held.rows, 5)[1]
     assert after[:, 0].mean() > seen[0][:, 0].mean() + 0.1

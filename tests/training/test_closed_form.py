@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach import discriminant
 from streammach.errors import Interrupted
+from streammach.parts.discriminant import fit as closed_form
+from streammach.parts.discriminant import sums as discriminant
 from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
-from streammach.training import closed_form
+from streammach.spec.training import TrainingOptions
 from streammach.training.signals import StopSignals
 from tests.builders import dense_block
 
@@ -34,8 +35,8 @@ def stores(tiny):
 
 
 def fit(data, out, **options):
-    plan = sm.plan(data, memory="1GB", threads=1, whitening=False, **options)
-    return sm.Trainer(plan, **SHORT).fit(data, out)
+    plan = sm.plan(data, memory="1GB", threads=1, whitening="off", **options)
+    return sm.Trainer(plan, TrainingOptions(**SHORT)).fit(data, out)
 
 
 def reached(run, test):
@@ -46,7 +47,7 @@ def reached(run, test):
 def test_it_is_added_where_it_helps(stores, tiny):
     data, test = stores
     run = fit(data, tiny.folder / "run")
-    off = fit(data, tiny.folder / "off", closed_form=False)
+    off = fit(data, tiny.folder / "off", closed_form="off")
     assert reached(run, test) > reached(off, test) + 0.1
     assert any(r.startswith("closed form added: share") for r in run.result.reasons)
     assert not any("closed form" in r for r in off.result.reasons)
@@ -85,7 +86,7 @@ def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
 
     monkeypatch.setattr(closed_form.Discriminant, "solve", useless)
     run = fit(data, tiny.folder / "run")
-    off = fit(data, tiny.folder / "off", closed_form=False)
+    off = fit(data, tiny.folder / "off", closed_form="off")
     assert any(r.startswith("closed form left out: share 0") for r in run.result.reasons)
     assert np.array_equal(run.model.weights, off.model.weights)
     assert np.array_equal(run.model.bias, off.model.bias)
@@ -94,10 +95,10 @@ def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
 def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monkeypatch):
     data, _ = stores
     whole = fit(data, tiny.folder / "whole")
-    plan, signals = sm.plan(data, memory="1GB", threads=1, whitening=False), []
+    plan, signals = sm.plan(data, memory="1GB", threads=1, whitening="off"), []
 
     class Stop:
-        def on_beside(self, text):
+        def on_message(self, text):
             signals[0].requested = True
 
     def entered(entering):
@@ -107,16 +108,18 @@ def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monke
     with monkeypatch.context() as patch:
         patch.setattr(StopSignals, "__enter__", entered)
         with pytest.raises(Interrupted, match="trained epochs are saved"):
-            sm.Trainer(plan, callbacks=[Stop()], **SHORT).fit(data, tiny.folder / "run")
-    run = sm.Trainer(plan, **SHORT).fit(data, tiny.folder / "run", resume=True)
+            sm.Trainer(plan, TrainingOptions(**SHORT), callbacks=[Stop()]).fit(
+                data, tiny.folder / "run"
+            )
+    run = sm.Trainer(plan, TrainingOptions(**SHORT)).fit(data, tiny.folder / "run", resume=True)
     name = "model/model.safetensors"
     assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 
 def test_sparse_rows_and_hashed_models_have_none(tiny, stores):
     data, _ = stores
-    assert sm.plan(data, memory="1GB").closed_form
-    assert not sm.plan(data, n_buckets=8, n_repetitions=4).closed_form
-    assert not sm.plan(data, memory="1GB", optimizer="sgd").closed_form
+    assert sm.plan(data, memory="1GB").config.part("closed_form")
+    assert not sm.plan(data, n_buckets=8, n_repetitions=4).config.part("closed_form")
+    assert not sm.plan(data, memory="1GB", optimizer="sgd").config.part("closed_form")
     with tiny.dataset("sparse.zarr", n_rows=300) as sparse:
-        assert not sm.plan(sparse, memory="1GB").closed_form
+        assert not sm.plan(sparse, memory="1GB").config.part("closed_form")

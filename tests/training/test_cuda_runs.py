@@ -7,22 +7,17 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.backends.base import (
-    choose_device,
-    footprint,
-    open_backend,
-    open_to_predict,
-)
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import probe
-from streammach.backends.workload import Workload
+from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from tests.backends.late import LateMemory
-from tests.builders import TinyData, block_of, spec_of
+from tests.builders import TinyData, block_of, changed, config_of, open_backend, spec_of
+from tests.builders import fit as train
 from tests.training.test_training import StopAfter, model_bytes
 
 try:
@@ -51,7 +46,7 @@ def plan(data):
 
 
 def fit(data, out, plan, *, resume=False, **options):
-    return sm.Trainer(plan, **{**FIXED, **options}).fit(data, out, resume=resume)
+    return train(data, out, plan, resume=resume, **{**FIXED, **options})
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,11 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
         assert ours.p_at_1 == pytest.approx(theirs.p_at_1)
-    assert (run.plan.device, run.plan.dense, run.plan.resident) == ("cuda", False, True)
+    assert (
+        run.plan.config.placement.device,
+        run.plan.config.dense,
+        run.plan.config.placement.resident,
+    ) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
 
@@ -82,7 +81,7 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
     transform, data, plan, tmp_path, monkeypatch
 ):
     """Trials of all transforms fill the device again and again; a run may go on the other way."""
-    assert plan.resident
+    assert plan.config.placement.resident
     streamed = replace(plan, resident=False)
     options = {"transform": transform, "epochs": 2}
     found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
@@ -152,7 +151,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     assert np.abs(found - expected).mean() < 0.01 * np.abs(expected).max()
     ours, theirs = (r.result.history[-1] for r in (whole, run))
     assert ours.loss == pytest.approx(theirs.loss, rel=0.01)
-    in_waves = replace(narrow, waves=2)
+    in_waves = changed(narrow, waves=2)
     stop = StopAfter(8, monkeypatch)  # within the second wave
     with pytest.raises(Interrupted):
         fit(data, tmp_path / "run", in_waves, callbacks=[stop])
@@ -165,9 +164,9 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
 def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path, monkeypatch):
     """Waves of dense rows are matrix products of other shapes: the same to rounding."""
     data = store(tmp_path_factory, 10)
-    whole = sm.plan(data, device="cuda", closed_form=False, **MODEL)
-    assert whole.dense
-    plan = replace(whole, waves=2)
+    whole = sm.plan(data, device="cuda", closed_form="off", **MODEL)
+    assert whole.config.dense
+    plan = changed(whole, waves=2)
     undisturbed = fit(data, tmp_path / "whole", plan)
     stop = StopAfter(8, monkeypatch)
     with pytest.raises(Interrupted):
@@ -200,7 +199,8 @@ def test_what_stands_beside_the_weights_is_the_cpus(dense, tmp_path_factory, tmp
     runs = []
     for device in ("cuda", "cpu"):
         plan = sm.plan(data, device=device, **model)
-        assert (plan.closed_form, plan.max_pairs > 0) == (dense, not dense)
+        parts = {part.name for part in plan.config.parts}
+        assert ("closed_form" in parts, "counts" in parts) == (dense, not dense)
         runs.append(fit(data, tmp_path / device, plan, **options))
     found, expected = (run.model.weights for run in runs)
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -215,7 +215,7 @@ def test_a_model_larger_than_the_device_is_applied_in_groups():
         "bias": rng.normal(size=spec.n_columns).astype(np.float32),
     }
     rows, found = block_of(rng, 5, spec.n_features, 30), []
-    room = footprint("cuda", spec, Workload(None, False, 0, 0, 1, 3))[1]
+    room = BACKENDS["cuda"].footprint(config_of(spec.shape, "cuda", waves=3), None)[1]
     for device_bytes in (0, sum(room.values())):
         backend = open_backend(
             "cuda", spec, dense=False, threads=1, weights=weights, device_bytes=device_bytes
@@ -251,7 +251,7 @@ def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeyp
 def test_the_device_must_hold_what_was_planned(data, plan, run, tmp_path):
     short = run.result.device_peak_bytes + probe.RESERVED_BYTES - 100_000
     with pytest.raises(BudgetError, match=r"the device's memory is full: .* held") as refused:
-        fit(data, tmp_path / "run", replace(plan, device_allowed_bytes=short))
+        fit(data, tmp_path / "run", changed(plan, limits={"device": short}))
     assert refused.value.exit_code == 6
     assert "the last checkpoint is kept" in str(refused.value)
 

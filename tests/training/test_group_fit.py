@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streammach.training.group_fit import Evidence, _Problem, fit_groups, start_weights
+from streammach.parts.counts.group_fit import Evidence, _Problem, fit_groups, start_weights
 
 N, M, G = 300, 6, 3
 

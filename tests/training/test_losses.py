@@ -1,14 +1,16 @@
 """What repetitions learn: buckets apart, or the class together; which is tried, chosen and kept."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.errors import MismatchError, UsageError
+from streammach.parts.joint.part import PART
+from streammach.planning.candidates import settled
 from streammach.prediction.evaluate import Measured
-from streammach.training.trials import Search, Trial, couplings
+from streammach.spec.training import TrainingOptions
+from streammach.training.search import Search, Trial
+from tests.builders import changed, fit, session_of
 
 CLASSES, FEATURES = 60, 16
 
@@ -23,17 +25,24 @@ def data(tiny):
         yield opened
 
 
+def planned(data, **options):
+    shape = {"n_buckets": 8, "n_repetitions": 4, "threads": 1, "whitening": "off"}
+    return sm.plan(data, **{**shape, **options})
+
+
 @pytest.fixture
 def plan(data):
-    return sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, whitening=False)
+    return planned(data)
 
 
 def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
-    run = sm.Trainer(plan, transform="raw").fit(data, tiny.folder / "run")
+    run = sm.Trainer(plan, TrainingOptions(transform="raw")).fit(data, tiny.folder / "run")
     assert {trial.loss for trial in run.settings.trials} == {"apart", "joint"}
     assert run.settings.training.loss == "joint"
     assert run.settings.reasons[-1].startswith("loss joint: held-out P@1 / P@5 after")
-    apart = sm.Trainer(plan, transform="raw", loss="apart").fit(data, tiny.folder / "apart")
+    apart = sm.Trainer(planned(data, loss="apart"), TrainingOptions(transform="raw")).fit(
+        data, tiny.folder / "apart"
+    )
     assert {trial.loss for trial in apart.settings.trials} == {"apart"}
     best, other = (r.result.validation["logsum"].p_at_1 for r in (run, apart))
     assert best > other + 0.05
@@ -41,7 +50,7 @@ def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
 
 
 def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
-    run = sm.Trainer(plan, epochs=2, transform="raw", learning_rate=0.03).fit(
+    run = sm.Trainer(plan, TrainingOptions(epochs=2, transform="raw", learning_rate=0.03)).fit(
         data, tiny.folder / "run"
     )
     assert [(t.loss, t.learning_rate) for t in run.settings.trials] == [
@@ -49,13 +58,13 @@ def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
     ]  # fmt: skip
 
 
-def test_a_given_loss_is_the_only_one(data, plan, tiny):
+def test_a_given_loss_is_the_only_one(data, tiny):
     fixed = {"epochs": 1, "transform": "raw", "learning_rate": 0.03}
-    run = sm.Trainer(plan, loss="joint", **fixed).fit(data, tiny.folder / "run")
+    run = fit(data, tiny.folder / "run", planned(data, loss="joint"), **fixed)
     assert run.settings.trials == ()
     assert run.settings.training.loss == "joint"
     with pytest.raises(MismatchError, match="another store, plan or options"):
-        sm.Trainer(plan, loss="apart", **fixed).fit(data, tiny.folder / "run", resume=True)
+        fit(data, tiny.folder / "run", planned(data, loss="apart"), resume=True, **fixed)
 
 
 def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
@@ -63,48 +72,46 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     def tried(self, spec, rows, epochs):
         found = Measured(reached[spec.loss], reached[spec.loss])
-        return Trial(spec.transform, False, spec.loss, spec.learning_rate, rows, epochs, found)
+        return Trial(
+            transform=spec.transform, whitened=False, loss=spec.loss, rows=rows, epochs=epochs,
+            learning_rate=spec.learning_rate, measured=found,
+        )  # fmt: skip
 
     monkeypatch.setattr(Search, "_try", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
-    search = Search(data, plan, None, held, on_trial=None, on_batch=None)
-    spec = sm.Trainer(plan)._spec
-    options = {"transform": "raw", "learning_rate": None, "losses": ("apart", "joint")}
-    assert search.choose(spec, **options).spec.loss == "apart"
+    search = Search(session_of(data, plan, held), TrainingOptions(transform="raw"))
+    assert search.choose().spec.loss == "apart"
     reached["joint"] = 0.6
-    assert search.choose(spec, **options).spec.loss == "joint"
+    assert search.choose().spec.loss == "joint"
 
 
 def test_sparse_rows_are_trained_jointly_only_when_asked(tiny):
     with tiny.dataset(n_rows=900, n_classes=30) as data:
-        plan = sm.plan(data, n_buckets=8, n_repetitions=6, threads=2, counts="off")
-        assert couplings(plan, "auto") == ("apart",)
-        run = sm.Trainer(plan, loss="joint", transform="binary", learning_rate=0.5).fit(
-            data, tiny.folder / "run"
-        )
+        options = {"n_buckets": 8, "n_repetitions": 6, "threads": 2, "counts": "off"}
+        assert sm.plan(data, **options).config.part("joint") is None
+        plan = sm.plan(data, **options, loss="joint")
+        run = fit(data, tiny.folder / "run", plan, transform="binary", learning_rate=0.5)
     assert run.settings.training.loss == "joint"
     assert run.result.validation["logsum"].p_at_1 > 0.9
 
 
 def test_what_cannot_be_trained_jointly_is_refused(data, plan):
-    exact = sm.plan(data, exact=True, threads=1)
-    assert couplings(exact, "auto") == ("apart",)
+    assert sm.plan(data, exact=True, threads=1).config.part("joint") is None
     with pytest.raises(UsageError, match="no repetitions to join: loss joint"):
-        sm.Trainer(exact, loss="joint")
-    waves = replace(plan, waves=2)
-    assert couplings(waves, "auto") == ("apart",)
-    with pytest.raises(UsageError, match="2 waves: loss joint"):
-        sm.Trainer(waves, loss="joint")
-    with pytest.raises(UsageError, match="'both' is not one of auto, apart, joint: loss"):
-        sm.Trainer(plan, loss="both")
+        sm.plan(data, exact=True, threads=1, loss="joint")
+    waves = changed(plan, waves=2).config
+    assert settled(waves).part("joint") is None
+    assert "2 waves" in PART.excluded(waves)
+    with pytest.raises(UsageError, match="'both' is not one of auto, joint, apart: loss"):
+        sm.plan(data, n_buckets=8, n_repetitions=4, loss="both")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_joint_training_repeats_to_the_bit(threads, data, plan, tiny):
-    plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=threads, whitening=False)
-    fixed = {"epochs": 2, "transform": "raw", "learning_rate": 0.03, "loss": "joint"}
+    plan = planned(data, threads=threads, loss="joint")
+    fixed = {"epochs": 2, "transform": "raw", "learning_rate": 0.03}
     weights = []
     for name in ("one", "two"):
-        run = sm.Trainer(plan, **fixed).fit(data, tiny.folder / name)
+        run = sm.Trainer(plan, TrainingOptions(**fixed)).fit(data, tiny.folder / name)
         weights.append(run.model.weights)
     np.testing.assert_array_equal(*weights)

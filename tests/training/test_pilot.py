@@ -12,14 +12,16 @@ from streammach.cli.main import main
 from streammach.cli.plans import pilot_here
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
+from streammach.planning.constraints import Constraints
 from streammach.planning.cost import Cost
-from streammach.planning.evidence import kind
+from streammach.planning.evidence import pilot_key as kind
+from streammach.spec.training import TrainingOptions
 from streammach.training import pilot as module
-from streammach.training.asked import Training
 from streammach.training.pilot import pilot
 from streammach.training.signals import StopSignals
+from streammach.training.trainer import Trainer
 
-QUICK = Training(epochs=1, learning_rate=0.5, transform="binary")
+QUICK = TrainingOptions(epochs=1, learning_rate=0.5, transform="binary")
 SMALL = {"memory": "500MB", "threads": 1}
 
 
@@ -34,10 +36,11 @@ def no_exact_model(monkeypatch):
     """Classes never have buckets of their own, as if they were many."""
     real = module.plan
 
-    def hashed(data, **options):
-        made = real(data, **options)
-        shaped = options.get("n_buckets")
-        kept = tuple(o for o in made.options if o.n_buckets < made.facts.n_classes)
+    def hashed(data, constraints=None, **options):
+        constraints = constraints or Constraints.of(options)
+        made = real(data, constraints, **(options if "pilots" in options else {}))
+        shaped = constraints.n_buckets
+        kept = tuple(o for o in made.options if o.shape.n_buckets < made.facts.n_classes)
         return made if shaped else dataclasses.replace(made, options=kept)
 
     monkeypatch.setattr(module, "plan", hashed)
@@ -87,13 +90,13 @@ def test_larger_samples_follow_while_there_is_time(
 ):
     """Trainings are expected to take a second for 1,000 rows, and take so many times as long."""
     clock = [0.0]
-    real = Training.run
+    real = Trainer.fit
 
-    def run(self, plan, *args, **options):
-        clock[0] += plan.facts.n_rows / 1000 * slower
-        return real(self, plan, *args, **options)
+    def fit(self, *args, **options):
+        clock[0] += self.plan.facts.n_rows / 1000 * slower
+        return real(self, *args, **options)
 
-    monkeypatch.setattr(Training, "run", run)
+    monkeypatch.setattr(Trainer, "fit", fit)
     monkeypatch.setattr(module, "cost", lambda facts, *rest: Cost(0, facts.n_rows / 1000, 0))
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(module, "MIN_ROWS", 400)
@@ -104,11 +107,11 @@ def test_larger_samples_follow_while_there_is_time(
 
 def test_rate_and_transform_are_searched_once(store, no_exact_model, monkeypatch):
     seen = []
-    real = Training.run
+    real = Trainer.fit
     monkeypatch.setattr(
-        Training, "run", lambda self, *a, **k: seen.append(self) or real(self, *a, **k)
+        Trainer, "fit", lambda self, *a, **k: seen.append(self.options) or real(self, *a, **k)
     )
-    pilot(store, 60, training=Training(epochs=1), **SMALL)
+    pilot(store, 60, training=TrainingOptions(epochs=1), **SMALL)
     assert (seen[0].learning_rate, seen[0].transform) == (None, "auto")
     assert len({(one.learning_rate, one.transform) for one in seen[1:]}) == 1
     assert seen[1].learning_rate is not None
@@ -124,17 +127,17 @@ def test_what_cannot_be_piloted_is_said(store, no_exact_model, tiny):
 def test_a_single_model_needs_no_pilot(store):
     made = sm.plan(store, **SMALL)
     only = dataclasses.replace(made, options=tuple(o for o in made.options if o.chosen))
-    assert module._rivals(only, {}) == [o for o in made.options if o.chosen]
+    assert module._rivals(only, Constraints()) == [o for o in made.options if o.chosen]
 
 
 def test_models_beyond_the_limits_of_time_are_not_compared(store, no_exact_model):
     made = module.plan(store, **SMALL)
-    rivals = module._rivals(made, {})
+    rivals = module._rivals(made, Constraints())
     assert len(rivals) > 1
     slowest = max(one.query_seconds for one in rivals)
-    kept = module._rivals(made, {"latency": slowest * 0.99, "time": "1h"})
+    kept = module._rivals(made, Constraints(latency=slowest * 0.99, time="1h"))
     assert 0 < len(kept) < len(rivals)
-    assert module._rivals(made, {"time": 1e-9}) == []
+    assert module._rivals(made, Constraints(time=1e-9)) == []
 
 
 def test_an_interrupted_pilot_leaves_nothing(store, no_exact_model, tiny, monkeypatch):

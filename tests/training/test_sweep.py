@@ -7,16 +7,19 @@ import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError
+from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
-from streammach.training import record
-from streammach.training.asked import Training
-from streammach.training.record import LOG, Pulse, RunLog, read_log
+from streammach.spec.training import TrainingOptions
+from streammach.training import events
+from streammach.training.events import LOG, Beat, Pulse
+from streammach.training.record import RunLog, read_log
 from streammach.training.signals import StopSignals
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 
-QUICK = Training(epochs=1, learning_rate=0.5, transform="binary")
+QUICK = TrainingOptions(epochs=1, learning_rate=0.5, transform="binary")
 GRID = {
-    "memory": "500MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK, "counts": "off",
+    "memory": "500MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK,
+    "constraints": Constraints(parts={"counts": "off"}),
 }  # fmt: skip
 
 
@@ -119,7 +122,7 @@ def test_another_grid_adds_points_and_other_options_are_refused(stores, tiny):
     assert len(found.points) == 2
     assert found.tested
     before = (out / SWEEP).read_bytes()
-    for change in ({"memory": "600MB"}, {"training": Training(epochs=2)}):
+    for change in ({"memory": "600MB"}, {"training": TrainingOptions(epochs=2)}):
         with pytest.raises(MismatchError, match="another store, budget or options"):
             sweep(train, out, **{**small, **change})
     assert (out / SWEEP).read_bytes() == before
@@ -181,15 +184,13 @@ def test_a_log_is_read_over_its_sessions(tmp_path):
 
 def test_a_pulse_notes_what_happened_since_the_last_one(monkeypatch):
     now, noted = [100.0], []
-    monkeypatch.setattr(record.time, "monotonic", lambda: now[0])
-    pulse = Pulse(lambda event, **facts: noted.append({"event": event, **facts}), 2, 50)
+    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
+    pulse = Pulse(noted.append, 2, 50)
     for seconds, row, waited, last in ((4, 90, 1.0, False), (12, 170, 3.0, False),
                                        (15, 200, 3.3, True)):  # fmt: skip
         now[0] = 100.0 + seconds
         pulse.beat(row, waited, last=last)
     assert noted == [
-        {"event": "progress", "epoch": 2, "row": 170, "seconds": 12.0, "rows_per_second": 10.0,
-         "waited_share": 0.25},
-        {"event": "progress", "epoch": 2, "row": 200, "seconds": 3.0, "rows_per_second": 10.0,
-         "waited_share": 0.1},
+        Beat(epoch=2, row=170, seconds=12.0, rows_per_second=10.0, waited_share=0.25),
+        Beat(epoch=2, row=200, seconds=3.0, rows_per_second=10.0, waited_share=0.1),
     ]  # fmt: skip

@@ -18,15 +18,16 @@ from streammach.errors import (
 from streammach.files.locks import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
-from streammach.training import finish
+from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, TimeLimit
-from streammach.training.holdout import hold_out
 from streammach.training.signals import StopSignals
+from tests.builders import fit as train
+from tests.builders import held_out
 
 
-def fit(data, out, *, plan=None, fit_options=None, **options):
-    chosen = plan or sm.plan(data, n_buckets=8, n_repetitions=6, threads=2)
-    return sm.Trainer(chosen, **options).fit(data, out, **(fit_options or {}))
+def fit(data, out, *, plan=None, **options):
+    plan = plan or sm.plan(data, n_buckets=8, n_repetitions=6, threads=2)
+    return train(data, out, plan, **options)
 
 
 def model_bytes(run):
@@ -103,7 +104,7 @@ def test_dense_data_go_through_matrix_products(tiny):
     sm.convert(tiny.text("d.vw", lines), tiny.folder / "d.zarr")
     with sm.Dataset.open(tiny.folder / "d.zarr") as dense:
         chosen = sm.plan(dense, memory="500MB")
-        assert chosen.dense
+        assert chosen.config.dense
         assert chosen.model.exact
         run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
     assert run.settings.training.optimizer == "adam"
@@ -146,7 +147,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeyp
     with pytest.raises(Interrupted, match=f"saved step {steps}"):
         fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
     monkeypatch.undo()
-    resumed = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
     assert model_bytes(resumed) == model_bytes(undisturbed)
     assert [h.loss for h in resumed.result.history] == pytest.approx(
         [h.loss for h in undisturbed.result.history], rel=1e-12
@@ -167,7 +168,7 @@ def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, 
     with pytest.raises(Crash):
         fit(data, tiny.folder / "run", callbacks=[CrashAt()], checkpoint_minutes=1e-9, **FIXED)
     assert (tiny.folder / "run/checkpoints/step-76").is_dir()
-    resumed = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
     assert model_bytes(resumed) == model_bytes(undisturbed)
 
 
@@ -175,16 +176,15 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
     from streammach.prediction.evaluate import Measured
-    from streammach.training import trainer
+    from streammach.training import epochs
 
     def planted(backend, *_):
         weights.append(backend.arrays()["weights"].copy())
 
-    monkeypatch.setattr(trainer, "by_hashes", planted)
-    monkeypatch.setattr(trainer, "measure", lambda *_: Measured(next(scores), 0.0))
-    monkeypatch.setattr(finish, "LAST_PASSES", 0)
+    monkeypatch.setattr(epochs, "by_hashes", planted)
+    monkeypatch.setattr(epochs, "measure", lambda *_: Measured(next(scores), 0.0))
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
-    options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw"}
+    options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw", "last_passes": 0}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
     assert run.result.best_epoch == 1
     assert np.array_equal(run.model.weights, weights[1])
@@ -193,9 +193,9 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
 def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
     from streammach.prediction.evaluate import Measured
-    from streammach.training import trainer
+    from streammach.training import epochs
 
-    monkeypatch.setattr(trainer, "measure", lambda *_: Measured(0.5, 0.5))
+    monkeypatch.setattr(epochs, "measure", lambda *_: Measured(0.5, 0.5))
     options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3
@@ -260,10 +260,10 @@ def test_a_run_is_not_overwritten(data, tiny):
     fit(data, tiny.folder / "run", **FIXED)
     with pytest.raises(UsageError, match="it holds a run already"):
         fit(data, tiny.folder / "run", **FIXED)
-    again = fit(data, tiny.folder / "run", fit_options={"resume": True}, **FIXED)
+    again = fit(data, tiny.folder / "run", resume=True, **FIXED)
     assert len(again.result.history) == 3
     with pytest.raises(MismatchError, match="another store, plan or options"):
-        fit(data, tiny.folder / "run", fit_options={"resume": True}, **{**FIXED, "epochs": 4})
+        fit(data, tiny.folder / "run", resume=True, **{**FIXED, "epochs": 4})
 
 
 def test_a_plan_of_another_store_is_refused(data, tiny):
@@ -289,12 +289,12 @@ def test_a_second_process_is_refused(data, tiny):
 )  # fmt: skip
 def test_wrong_options_are_refused(options, message, data):
     with pytest.raises(UsageError, match=message):
-        sm.Trainer(sm.plan(data, n_buckets=4, n_repetitions=4), **options)
+        sm.Trainer(sm.plan(data, n_buckets=4, n_repetitions=4), TrainingOptions(**options))
 
 
 def test_held_out_rows_share_no_value_of_the_namespace(data):
     plan = sm.plan(data, n_buckets=4, n_repetitions=4)
-    held = hold_out(data, plan, validation=None, by="g", seed=0)
+    held = held_out(data, plan, hold_out_by="g")
     groups = {i for i in range(data.n_features) if data.features.raw(i).startswith(b"g^")}
     whole = data.rows(0, data.n_rows)
 
@@ -309,20 +309,18 @@ def test_held_out_rows_share_no_value_of_the_namespace(data):
     assert kept
     assert not out & kept
     assert "namespace g" in held.origin
-    assert held.rows.n_rows == min(held.mask.sum(), plan.validation_rows)
+    assert held.rows.n_rows == min(held.mask.sum(), plan.config.batching.held_out_rows)
 
 
 def test_random_held_out_rows_are_a_twentieth(data):
-    held = hold_out(
-        data, sm.plan(data, n_buckets=4, n_repetitions=4), validation=None, by=None, seed=0
-    )
+    held = held_out(data, sm.plan(data, n_buckets=4, n_repetitions=4))
     assert held.mask.sum() == held.rows.n_rows == 45
 
 
 def test_held_out_rows_may_come_from_another_store(data, tiny):
     tiny.store("valid.zarr", n_rows=200, n_classes=40, namespace=True)  # its own ids, more classes
     plan = sm.plan(data, n_buckets=4, n_repetitions=4)
-    held = hold_out(data, plan, validation=tiny.folder / "valid.zarr", by=None, seed=0)
+    held = held_out(data, plan, validation=tiny.folder / "valid.zarr")
     assert held.mask is None
     with sm.Dataset.open(tiny.folder / "valid.zarr") as valid:
         block = valid.rows(0, held.rows.n_rows)
@@ -330,16 +328,12 @@ def test_held_out_rows_may_come_from_another_store(data, tiny):
             name = valid.labels.label(block.classes[i])
             y = held.rows.classes[i]
             assert y == -1 if int(name.split("-")[1]) >= 30 else data.labels.label(y) == name
-    run = fit(
-        data, tiny.folder / "run", fit_options={"validation": tiny.folder / "valid.zarr"}, **FIXED
-    )
+    run = fit(data, tiny.folder / "run", validation=tiny.folder / "valid.zarr", **FIXED)
     assert "45 of 200 rows of" in run.settings.held_out
 
 
-def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatch):
-    held = hold_out(
-        data, sm.plan(data, n_buckets=8, n_repetitions=6), validation=None, by=None, seed=0
-    )
+def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny):
+    held = held_out(data, sm.plan(data, n_buckets=8, n_repetitions=6))
 
     def right(run):
         with sm.Predictor(run.model) as predictor:
@@ -347,8 +341,8 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatc
         return scores[ids[:, 0] == held.rows.classes].sum()
 
     def ran(name, passes, **where):
-        monkeypatch.setattr(finish, "LAST_PASSES", passes)
-        return fit(data, tiny.folder / name, **{**FIXED, "epochs": 1}, fit_options=where)
+        options = {**FIXED, "epochs": 1, "last_passes": passes}
+        return fit(data, tiny.folder / name, **options, **where)
 
     with_them, without = ran("with", 2), ran("without", 0)
     assert right(with_them) > right(without)
@@ -360,9 +354,9 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny, monkeypatc
 def test_wrong_ways_to_hold_out_are_refused(data):
     plan = sm.plan(data, n_buckets=4, n_repetitions=4)
     with pytest.raises(UsageError, match=r"no feature has the namespace 'q'.*Known are g, w, x"):
-        hold_out(data, plan, validation=None, by="q", seed=0)
+        held_out(data, plan, hold_out_by="q")
     with pytest.raises(UsageError, match="exclude one another"):
-        hold_out(data, plan, validation="v", by="g", seed=0)
+        held_out(data, plan, validation="v", hold_out_by="g")
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 19, 25])

@@ -5,13 +5,14 @@ import pytest
 
 import streammach as sm
 from streammach.errors import Interrupted
+from streammach.parts.whitening import basis
+from streammach.parts.whitening.basis import basis_of
+from streammach.parts.whitening.spread import Spread
 from streammach.prediction.evaluate import evaluate
-from streammach.training import whitened
+from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import Callback
-from streammach.training.holdout import hold_out
-from streammach.training.trials import Search
-from streammach.training.whitened import basis_of
-from streammach.whitening import Spread
+from streammach.training.search import Search
+from tests.builders import fit, held_out, session_of
 
 D, CLASSES = 12, 30
 SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
@@ -35,7 +36,7 @@ def stores(tiny):
 
 
 def planned(data, **options):
-    return sm.plan(data, memory="1GB", threads=1, closed_form=False, **options)
+    return sm.plan(data, memory="1GB", threads=1, closed_form="off", **options)
 
 
 def reached(run, test):
@@ -46,8 +47,12 @@ def reached(run, test):
 @pytest.mark.parametrize("shape", [{}, {"n_buckets": 8, "n_repetitions": 5}])
 def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
     data, test = stores
-    run = sm.Trainer(planned(data, **shape), **SHORT).fit(data, tiny.folder / "run")
-    off = sm.Trainer(planned(data, whitening=False, **shape), **SHORT).fit(data, tiny.folder / "o")
+    run = sm.Trainer(planned(data, **shape), TrainingOptions(**SHORT)).fit(
+        data, tiny.folder / "run"
+    )
+    off = sm.Trainer(planned(data, whitening="off", **shape), TrainingOptions(**SHORT)).fit(
+        data, tiny.folder / "o"
+    )
     assert run.settings.training.whitened
     assert not off.settings.training.whitened
     assert any(r.startswith("rows whitened: held-out P@1 / P@5") for r in run.settings.reasons)
@@ -60,7 +65,7 @@ def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
 def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
     data, _ = stores
     monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
-    run = sm.Trainer(planned(data), **SHORT).fit(data, tiny.folder / "run")
+    run = sm.Trainer(planned(data), TrainingOptions(**SHORT)).fit(data, tiny.folder / "run")
     assert not run.settings.training.whitened
     assert {trial.whitened for trial in run.settings.trials} == {False, True}
     assert any(reason.startswith("rows plain: ") for reason in run.settings.reasons)
@@ -68,7 +73,9 @@ def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
 
 def test_a_rate_is_searched_for_whitened_rows(stores, tiny):
     data, _ = stores
-    run = sm.Trainer(planned(data), epochs=2, transform="raw").fit(data, tiny.folder / "run")
+    run = sm.Trainer(planned(data), TrainingOptions(epochs=2, transform="raw")).fit(
+        data, tiny.folder / "run"
+    )
     tried = [(t.whitened, t.learning_rate) for t in run.settings.trials]
     assert len({rate for white, rate in tried if white}) >= 3
     assert len(tried) == len(set(tried))
@@ -89,38 +96,38 @@ class StopAt(Callback):
 def test_what_was_interrupted_goes_on_to_the_same_bytes(stores, tiny):
     data, _ = stores
     plan, fixed = planned(data), {**SHORT, "epochs": 4, "checkpoint_minutes": 0}
-    whole = sm.Trainer(plan, **fixed).fit(data, tiny.folder / "whole")
+    whole = fit(data, tiny.folder / "whole", plan, **fixed)
     with pytest.raises(Interrupted):
-        sm.Trainer(plan, callbacks=[StopAt(1)], **fixed).fit(data, tiny.folder / "run")
-    again = sm.Trainer(plan, **fixed).fit(data, tiny.folder / "run", resume=True)
+        fit(data, tiny.folder / "run", plan, callbacks=[StopAt(1)], **fixed)
+    again = fit(data, tiny.folder / "run", plan, resume=True, **fixed)
     assert again.settings.training.whitened
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
 
 
 def test_held_out_rows_are_not_looked_at(stores, monkeypatch):
     data, _ = stores
-    held = hold_out(data, planned(data), validation=None, by=None, seed=0)
+    held = held_out(data, planned(data))
     seen = []
     monkeypatch.setattr(Spread, "add", lambda self, rows: seen.append(rows.n_rows))
     monkeypatch.setattr(Spread, "basis", lambda self: None)
     monkeypatch.setattr(Spread, "n_rows", property(lambda self: sum(seen)))
-    basis_of(data, held, "raw", threads=1, check=lambda: None)
+    basis_of(session_of(data, planned(data), held), "raw")
     assert sum(seen) == data.n_rows - held.mask.sum()
 
 
 def test_a_part_of_many_rows_is_enough(stores, monkeypatch):
     data, _ = stores
-    monkeypatch.setattr(whitened, "ROWS", 10)
+    monkeypatch.setattr(basis, "ROWS", 10)
     monkeypatch.setattr(Spread, "enough", property(lambda self: True))
-    held = hold_out(data, planned(data), validation=None, by=None, seed=0)
+    held = held_out(data, planned(data))
     checks = []
-    basis_of(data, held, "raw", threads=1, check=lambda: checks.append(1))
+    basis_of(session_of(data, planned(data), held, lambda: checks.append(1)), "raw")
     assert len(checks) == 1
 
 
 def test_rows_that_cannot_be_whitened_have_no_room_for_it(stores, tiny):
     data, _ = stores
-    assert planned(data).whitened
-    assert not planned(data, optimizer="sgd").whitened
+    assert planned(data).config.part("whitening")
+    assert not planned(data, optimizer="sgd").config.part("whitening")
     with tiny.dataset(name="sparse.zarr") as sparse:
-        assert not sm.plan(sparse, memory="1GB").whitened
+        assert not sm.plan(sparse, memory="1GB").config.part("whitening")

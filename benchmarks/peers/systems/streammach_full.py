@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.peers.task import K, folder_bytes
 from streammach.data.store.dataset import Dataset
 from streammach.rows.finish import finished
+from streammach.spec.training import TrainingOptions
 
 NAME = "streammach"
 PACKAGE = "streammach"
@@ -21,7 +22,9 @@ def train(task, **options):
     held_out_by = os.environ.get("PEERS_HOLD_OUT_BY") or None
     with task.measured():
         plan = sm.plan(task.train_store, memory=MEMORY, threads=task.threads, **options)
-        run = sm.Trainer(plan).fit(task.train_store, task.folder / "run", hold_out_by=held_out_by)
+        run = sm.Trainer(plan, TrainingOptions(hold_out_by=held_out_by)).fit(
+            task.train_store, task.folder / "run"
+        )
     return run.model
 
 

@@ -6,9 +6,9 @@ from benchmarks.peers.systems.streammach_full import PACKAGE, predict, size
 __all__ = ["PACKAGE", "predict", "size", "train"]
 
 NAME = "streammach --counts off"
-SETTINGS = streammach_full.SETTINGS + "; dense rows also --no-closed-form and --no-whitening"
+SETTINGS = streammach_full.SETTINGS + "; dense rows also --closed-form off and --whitening off"
 
 
 def train(task):
     """Train a run; return its model."""
-    return streammach_full.train(task, counts="off", closed_form=False, whitening=False)
+    return streammach_full.train(task, counts="off", closed_form="off", whitening="off")

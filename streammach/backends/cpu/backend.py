@@ -24,12 +24,14 @@ from streammach.backends.cpu.joint import joint_residuals
 from streammach.backends.estimators import KINDS, SUM, estimates
 from streammach.backends.loss import BEST_CLASSES, NOTHING, Loss
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
-from streammach.backends.workload import Workload
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis, product
-from streammach.rows.lanes import LANES
-from streammach.spec import Estimator, ModelSpec, Optimizer, TrainSpec
+from streammach.simd import LANES
+from streammach.spec.config import RunConfig
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Estimator, Optimizer
 from streammach.threads import Workers
 
 OPTIMIZERS: dict[Optimizer, int] = {
@@ -44,7 +46,7 @@ CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
 DECODE_ROWS = 4  # fewer rows than this are scored class by class
 
 
-def chunk_rows(spec: ModelSpec) -> int:
+def chunk_rows(spec: ModelShape) -> int:
     """Return how many rows are scored at a time, so that their outputs stay near 16 MiB."""
     return max(LANES, min(4096, CHUNK_BYTES // (4 * spec.n_columns)))
 
@@ -111,28 +113,28 @@ class CpuBackend:
         self._blas = threadpoolctl.ThreadpoolController()
 
     @staticmethod
-    def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+    def footprint(config: RunConfig) -> dict[str, int]:
         """Return the bytes of every buffer of such a backend, by name."""
-        columns = spec.n_columns
-        code_bytes = hashing.code_type(spec.n_buckets).itemsize
+        shape, batch_size = config.shape, config.batching.batch_size
+        columns = shape.n_columns
+        code_bytes = hashing.code_type(shape.n_buckets).itemsize
         lines = {
-            "weights": 4 * (spec.n_features + 1) * columns,
-            "tables": spec.n_classes * spec.n_repetitions * code_bytes,
-            "decode tile": work.threads * LANES * columns * 5,
-            "scoring": chunk_rows(spec) * columns * 4
-            + (LANES * spec.n_features * 4 if work.dense else 0),
+            "weights": 4 * (shape.n_features + 1) * columns,
+            "tables": shape.n_classes * shape.n_repetitions * code_bytes,
+            "decode tile": config.placement.threads * LANES * columns * 5,
+            "scoring": chunk_rows(shape) * columns * 4
+            + (LANES * shape.n_features * 4 if config.dense else 0),
         }
-        if work.optimizer is not None:
-            lines["optimizer"] = sum(
-                4 * int(np.prod(shape)) for shape in state_shapes(spec, work.optimizer).values()
-            )
+        if config.optimizer is not None:
+            state = state_shapes(shape, config.optimizer).values()
+            lines["optimizer"] = sum(4 * int(np.prod(size)) for size in state)
             arrays = _buffer_shapes(
-                spec, dense=work.dense, batch_size=work.batch_size, whitened=work.whitened
+                shape, dense=config.dense, batch_size=batch_size, whitened=config.basis
             )
-            lines["residuals"] = sum(4 * int(np.prod(shape)) for shape in arrays.values())
-        if work.whitened:
-            lines["basis"] = 4 * spec.n_features * (spec.n_features + 1)
-            lines["scoring"] += 4 * LANES * spec.n_features
+            lines["residuals"] = sum(4 * int(np.prod(size)) for size in arrays.values())
+        if config.basis:
+            lines["basis"] = 4 * shape.n_features * (shape.n_features + 1)
+            lines["scoring"] += 4 * LANES * shape.n_features
         return lines
 
     def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
@@ -437,7 +439,7 @@ _NONE = np.zeros((1, 1), np.float32)  # stands for a state that the optimiser do
 
 
 def _buffer_shapes(
-    spec: ModelSpec, *, dense: bool, batch_size: int, whitened: bool
+    spec: ModelShape, *, dense: bool, batch_size: int, whitened: bool
 ) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "z": (batch_size, spec.n_columns),

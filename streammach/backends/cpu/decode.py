@@ -26,8 +26,7 @@ import numpy as np
 
 from streammach.backends.estimators import MINIMUM, SUM
 from streammach.jit import Array, Number, kernel
-from streammach.rows.lanes import LANES, lanes_within
-from streammach.rows.words import trailing_zeros
+from streammach.simd import LANES, lanes_within, trailing_zeros
 
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time

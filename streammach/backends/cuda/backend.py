@@ -38,13 +38,17 @@ from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.estimators import estimates
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.optimizers import corrected, state_shapes
-from streammach.backends.workload import Workload
 from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
-from streammach.spec import CONTEXT, Estimator, ModelSpec, TrainSpec, Weights
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.ledger import CONTEXT
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Estimator, Weights
 
 
 class CudaBackend:
@@ -128,31 +132,32 @@ class CudaBackend:
             self.keeper = Resident(self._memory, *keep) if any(keep) else None
 
     @staticmethod
-    def footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+    def footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
         """Return the bytes of host memory of such a backend, by name."""
-        models = widest(spec, work.waves)
-        rows = query_rows(spec, models, dense=work.dense)
+        shape, placement, batching = config.shape, config.placement, config.batching
+        models = widest(shape, placement.waves)
+        rows = query_rows(shape, models, dense=config.dense)
         lines = {
-            "weights": 4 * (spec.n_features + 1) * spec.n_columns,
-            "tables": spec.n_classes * spec.n_repetitions
-            * hashing.code_type(spec.n_buckets).itemsize,
-            "scoring": max(8 * rows * spec.n_columns, WAVES_BYTES if work.waves > 1 else 0),
-            "transfers": Tables.host_bytes(spec, models) + Slot.host_footprint(rows, QUERY_NNZ),
+            "weights": 4 * (shape.n_features + 1) * shape.n_columns,
+            "tables": shape.n_classes * shape.n_repetitions
+            * hashing.code_type(shape.n_buckets).itemsize,
+            "scoring": max(8 * rows * shape.n_columns, WAVES_BYTES if placement.waves > 1 else 0),
+            "transfers": Tables.host_bytes(shape, models) + Slot.host_footprint(rows, QUERY_NNZ),
         }  # fmt: skip
-        if work.whitened:
-            square = spec.n_features * (spec.n_features + 1)
-            lines["basis"] = 4 * (square + (spec.n_features + 1) ** 2)
-        if work.optimizer is not None:
-            shapes = state_shapes(spec, work.optimizer).values()
-            lines["optimizer"] = sum(4 * int(np.prod(shape)) for shape in shapes)
-            lines["transfers"] += Losses.host_bytes(work.batch_size * models)
+        if config.basis:
+            square = shape.n_features * (shape.n_features + 1)
+            lines["basis"] = 4 * (square + (shape.n_features + 1) ** 2)
+        if config.optimizer is not None:
+            state = state_shapes(shape, config.optimizer).values()
+            lines["optimizer"] = sum(4 * int(np.prod(size)) for size in state)
+            lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
             lines["transfers"] += Slots.host_footprint(
-                work.batch_size, work.batch_nnz, resident=work.kept_rows > 0
+                batching.batch_size, batching.batch_nnz, resident=placement.resident
             )
         return lines
 
     @staticmethod
-    def device_footprint(spec: ModelSpec, work: Workload) -> dict[str, int]:
+    def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
         """Return the bytes of device memory of such a backend, by name.
 
         Raises
@@ -160,22 +165,25 @@ class CudaBackend:
         DeviceError
             If the model's shape cannot be launched.
         """
-        models = widest(spec, work.waves)
+        shape, placement, batching = config.shape, config.placement, config.batching
+        models = widest(shape, placement.waves)
         lines = {
             CONTEXT: RESERVED_BYTES,
-            **ModelGroup.footprint(spec, models, work.optimizer, work.weights),
-            **Prediction.footprint(spec, work.waves, dense=work.dense, whitened=work.whitened),
+            **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
+            **Prediction.footprint(
+                shape, placement.waves, dense=config.dense, whitened=config.basis
+            ),
         }
-        if work.optimizer is not None:
-            kind = DenseSteps if work.dense else SparseSteps
+        if config.optimizer is not None:
+            kind = DenseSteps if config.dense else SparseSteps
             lines |= kind.footprint(
-                spec, models, work.batch_size, work.batch_nnz, resident=work.kept_rows > 0,
-                whitened=work.whitened,
+                shape, models, batching.batch_size, batching.batch_nnz,
+                resident=placement.resident, whitened=config.basis,
             )  # fmt: skip
-        if work.whitened:
-            lines["basis"] = table_bytes(spec)
-        if work.kept_rows:
-            lines["rows of the store"] = Resident.footprint(work.kept_rows, work.kept_nnz)
+        if config.basis:
+            lines["basis"] = table_bytes(shape)
+        if placement.resident and facts is not None:
+            lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz)
         return lines
 
     def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
@@ -385,8 +393,10 @@ def _fewest_waves(spec: ModelSpec, dense: bool, device_bytes: int) -> int:
     """
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
-        lines = CudaBackend.device_footprint(spec, Workload(None, dense, 0, 0, 0, waves))
-        needed = sum(lines.values())
+        config = RunConfig.predicting(
+            spec.shape, device="cuda", dense=dense, threads=1, waves=waves
+        )
+        needed = sum(CudaBackend.device_footprint(config, None).values())
         if needed <= device_bytes:
             return waves
     raise BudgetError(

@@ -25,7 +25,8 @@ from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.slot import Slot
 from streammach.backends.cuda.tables import Host, Tables
-from streammach.spec import ModelSpec, Optimizer, Weights
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Optimizer, Weights
 
 OPTIMIZERS: dict[Optimizer, int] = {
     "adagrad": kernels.ADAGRAD,
@@ -56,7 +57,7 @@ def _backward(
     return compiled(made, bounds), bounds[1]
 
 
-def _code_words(spec: ModelSpec) -> int:
+def _code_words(spec: ModelShape) -> int:
     return -(-spec.n_classes // CHUNK) * CHUNK * code_bits(spec.n_buckets) // 32
 
 
@@ -119,7 +120,7 @@ class ModelGroup:
 
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, optimizer: Optimizer | None, weights_are: Weights
+        spec: ModelShape, models: int, optimizer: Optimizer | None, weights_are: Weights
     ) -> dict[str, int]:
         """Return the bytes of such a group on the device, by name."""
         codes = buffer_bytes(models * _code_words(spec), np.uint32)

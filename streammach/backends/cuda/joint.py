@@ -28,7 +28,7 @@ from streammach.backends.cuda.topk import Decoder
 from streammach.backends.estimators import SUM
 from streammach.backends.loss import BEST_CLASSES
 from streammach.jit import Array, Number
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelSpec
 
 ZERO, ONE, LOWEST = np.float32(0), np.float32(1), np.float32(-np.inf)
 BOUNDS = (WARP, 16)  # a warp a row

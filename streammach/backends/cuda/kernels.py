@@ -43,7 +43,7 @@ from streammach.backends.cuda.instructions import (
 from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
 from streammach.backends.cuda.weights import CODINGS
 from streammach.jit import Array, Number
-from streammach.spec import Weights
+from streammach.spec.types import Weights
 
 RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
 ADAGRAD, ADAM, SGD = range(3)

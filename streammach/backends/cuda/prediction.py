@@ -15,16 +15,17 @@ from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.waves import widest
 from streammach.backends.estimators import KINDS
 from streammach.rows.block import RowBlock
-from streammach.spec import Estimator, ModelSpec
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Estimator
 
 WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
 
 
-def _joint_stride(spec: ModelSpec) -> int:
+def _joint_stride(spec: ModelShape) -> int:
     return -(-spec.n_columns // 4) * 4
 
 
-def _joint_size(spec: ModelSpec) -> int:
+def _joint_size(spec: ModelShape) -> int:
     """Return the elements of the buffer that all groups' outputs are sent back through."""
     stride = _joint_stride(spec)
     return stride * max(1, min(4096, (16 << 20) // (4 * stride)))
@@ -74,7 +75,7 @@ class Prediction:
         self._queries.use(table)
 
     @staticmethod
-    def footprint(spec: ModelSpec, waves: int, *, dense: bool, whitened: bool) -> dict[str, int]:
+    def footprint(spec: ModelShape, waves: int, *, dense: bool, whitened: bool) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         lines = {
             "queries": Queries.footprint(spec, widest(spec, waves), dense=dense, whitened=whitened)

@@ -16,7 +16,7 @@ from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.slot import Slot
 from streammach.jit import Array, Number
 from streammach.rows.dense import Basis
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelShape, ModelSpec
 
 
 def expand(
@@ -53,7 +53,7 @@ def table_of(basis: Basis) -> NDArray[np.float32]:
     return table
 
 
-def table_bytes(spec: ModelSpec) -> int:
+def table_bytes(spec: ModelShape) -> int:
     """Return the bytes of such a table on the device."""
     return buffer_bytes((spec.n_features + 1) ** 2, np.float32)
 
@@ -80,7 +80,7 @@ class Products:
         self._table: DeviceArray | None = None
 
     @staticmethod
-    def footprint(spec: ModelSpec, n_rows: int, *, whitened: bool) -> int:
+    def footprint(spec: ModelShape, n_rows: int, *, whitened: bool) -> int:
         """Return the bytes on the device."""
         return (2 if whitened else 1) * buffer_bytes(n_rows * (spec.n_features + 1), np.float32)
 

@@ -17,7 +17,7 @@ from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.slot import Slot, Slots
 from streammach.rows.batch import Batch, Chosen
 from streammach.rows.block import RowBlock
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelShape, ModelSpec
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20
@@ -42,11 +42,11 @@ class Steps(Protocol):
         ...
 
 
-def _stride(spec: ModelSpec, models: int) -> int:
+def _stride(spec: ModelShape, models: int) -> int:
     return launch_shape(spec.n_buckets, models).stride
 
 
-def _residual_sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
+def _residual_sizes(spec: ModelShape, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
     return {
         "z": (n_rows * _stride(spec, models), np.float32),
         "losses": (n_rows * models, np.float32),
@@ -93,7 +93,7 @@ class SparseSteps:
         self._sorter = Sorter(memory, n_rows, nnz, spec.n_features)
 
     @staticmethod
-    def _sizes(spec: ModelSpec, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+    def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
         slots = most_slots(n_rows + nnz, SEGMENT)
         partial = (slots * _stride(spec, models), np.float32)
         return {**_residual_sizes(spec, models, n_rows), "partial": partial}
@@ -104,7 +104,7 @@ class SparseSteps:
 
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
@@ -170,13 +170,13 @@ class DenseSteps:
         self._ones = memory.sent(np.ones(self._rows, np.float32))
 
     @staticmethod
-    def _sizes(spec: ModelSpec, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
+    def _sizes(spec: ModelShape, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
         gradient = ((spec.n_features + 1) * _stride(spec, models), np.float32)
         return {**_residual_sizes(spec, models, n_rows), "gradient": gradient}
 
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows)
@@ -217,7 +217,7 @@ class DenseSteps:
         return held["losses"]
 
 
-def query_rows(spec: ModelSpec, models: int, *, dense: bool) -> int:
+def query_rows(spec: ModelShape, models: int, *, dense: bool) -> int:
     """Return how many rows are predicted at once."""
     width = max(_stride(spec, models), spec.n_features + 1 if dense else 0)
     return max(1, min(4096, QUERY_BYTES // (4 * width)))
@@ -251,7 +251,7 @@ class Queries:
             self._products.use(table)
 
     @staticmethod
-    def footprint(spec: ModelSpec, models: int, *, dense: bool, whitened: bool) -> int:
+    def footprint(spec: ModelShape, models: int, *, dense: bool, whitened: bool) -> int:
         """Return the bytes on the device."""
         n_rows = query_rows(spec, models, dense=dense)
         z = buffer_bytes(n_rows * _stride(spec, models), np.float32)

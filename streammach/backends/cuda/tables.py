@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from streammach.backends.cuda.launch import CHUNK, launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.weights import CODINGS, narrow_into, widen_into
-from streammach.spec import ModelSpec, Optimizer, Weights
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Optimizer, Weights
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
 Host = dict[str, NDArray[Any]]
 
 
 def _sizes(
-    spec: ModelSpec, models: int, optimizer: Optimizer | None, weights_are: Weights
+    spec: ModelShape, models: int, optimizer: Optimizer | None, weights_are: Weights
 ) -> dict[str, tuple[int, Any]]:
     """Return the elements of the tables, by the names of host arrays."""
     rows, stride = spec.n_features + 1, launch_shape(spec.n_buckets, models).stride
@@ -36,7 +37,7 @@ def _sizes(
     return sizes
 
 
-def _piece_rows(spec: ModelSpec, models: int) -> int:
+def _piece_rows(spec: ModelShape, models: int) -> int:
     """Return how many rows of a table are copied at once."""
     stride = launch_shape(spec.n_buckets, models).stride
     return max(1, min(spec.n_features + 1, PIECE_BYTES // (4 * stride)))
@@ -71,7 +72,7 @@ class Tables:
 
     @staticmethod
     def footprint(
-        spec: ModelSpec, models: int, optimizer: Optimizer | None, weights_are: Weights
+        spec: ModelShape, models: int, optimizer: Optimizer | None, weights_are: Weights
     ) -> dict[str, int]:
         """Return the bytes of such tables on the device, by name."""
         sizes = _sizes(spec, models, optimizer, weights_are)
@@ -79,7 +80,7 @@ class Tables:
         return {"weights": tables.pop("weights"), "optimizer": sum(tables.values())}
 
     @staticmethod
-    def host_bytes(spec: ModelSpec, models: int) -> int:
+    def host_bytes(spec: ModelShape, models: int) -> int:
         """Return the bytes of host memory that copies go through."""
         return 4 * launch_shape(spec.n_buckets, models).stride * _piece_rows(spec, models)
 

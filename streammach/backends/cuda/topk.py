@@ -15,7 +15,7 @@ from streammach.backends.cuda.launch import ClassSets, decode_bounds, decode_sha
 from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.memory import CudaMemory, DeviceArray, Memory, buffer_bytes
 from streammach.backends.estimators import MEDIAN, SUM
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelShape, ModelSpec
 
 WORK_BYTES = 64 << 20  # of keys and candidates at once
 MOST_ROWS = 1024  # scored at once
@@ -33,7 +33,7 @@ def _select(shape: ClassSets, kind: int) -> Any:
     return compiled(decode.select_kernel(shape, kind), decode_bounds(shape, one_row=kind == MEDIAN))
 
 
-def _shape(spec: ModelSpec, kind: int, sets: tuple[int, int]) -> ClassSets:
+def _shape(spec: ModelShape, kind: int, sets: tuple[int, int]) -> ClassSets:
     return decode_shape(
         spec.n_buckets, spec.n_repetitions, spec.n_classes, one_row=kind == MEDIAN, words=sets[0],
         threads=sets[1],
@@ -80,7 +80,7 @@ class Decoder:
         self._held_for = (0, 0)
 
     @staticmethod
-    def footprint(spec: ModelSpec) -> int:
+    def footprint(spec: ModelShape) -> int:
         """Return the most bytes on the device, for a k whose single row fits."""
         shape = _shape(spec, SUM, CudaMemory.class_sets)
         codes = buffer_bytes(spec.n_repetitions * shape.code_words, np.uint32)

@@ -6,7 +6,7 @@ import itertools
 from math import gcd
 
 from streammach.backends.cuda.launch import CHUNK
-from streammach.spec import ModelSpec
+from streammach.spec.model import ModelShape
 
 
 def models_step(n_buckets: int) -> int:
@@ -14,7 +14,7 @@ def models_step(n_buckets: int) -> int:
     return CHUNK // gcd(n_buckets, CHUNK)
 
 
-def group_edges(spec: ModelSpec, n_groups: int) -> list[tuple[int, int]]:
+def group_edges(spec: ModelShape, n_groups: int) -> list[tuple[int, int]]:
     """Return the models of each group, ``first:last``: as even as can be, none empty.
 
     Groups begin where a chunk of columns begins, so that a model's bits do not depend on them.
@@ -33,6 +33,6 @@ def group_edges(spec: ModelSpec, n_groups: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def widest(spec: ModelSpec, n_groups: int) -> int:
+def widest(spec: ModelShape, n_groups: int) -> int:
     """Return the most models of a group."""
     return max(last - first for first, last in group_edges(spec, n_groups))

@@ -29,7 +29,7 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.launch import CHUNK
 from streammach.jit import Array, Number, kernel
-from streammach.spec import Weights
+from streammach.spec.types import Weights
 
 FIRST, SECOND = 0x7FEB352D, 0x846CA68B  # factors of a mixer in which every bit turns every other
 OTHER_PAIR = 0x9E3779B9

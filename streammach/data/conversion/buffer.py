@@ -212,24 +212,3 @@ def count_ids(
         base = bases[groups[i]]
         for p in range(starts[i], starts[i + 1]):
             counts[ids[base + features[p]]] += 1
-
-
-@kernel()
-def copy_rows(
-    chosen: Array,
-    starts: Array,
-    groups: Array,
-    features: Array,
-    values: Array,
-    ids: Array,
-    bases: Array,
-    indptr: Array,
-    out_features: Array,
-    out_values: Array,
-) -> None:
-    """Copy the chosen rows, with other ids, to where `indptr` int64 (n + 1,) says."""
-    for k in range(chosen.shape[0]):
-        a, q, base = starts[chosen[k]], indptr[k], bases[groups[chosen[k]]]
-        for p in range(indptr[k + 1] - q):
-            out_features[q + p] = ids[base + features[a + p]]
-            out_values[q + p] = values[a + p]

@@ -194,17 +194,11 @@ class Build:
             writer.add_columns(columns)
             known = self._known.n_labels if self._known.labels is not None else len(labels.names)
             facts = {
-                "rows": tally.rows,
-                "classes": len(labels.names),
-                "features": len(features.names),
-                "nnz": tally.nnz,
-                "pairs": min(shuffle.n_pairs, tally.nnz),
-                "max_row_nnz": tally.longest,
-                "block_rows": block_rows,
-                "max_block_nnz": shuffle.max_block_nnz,
-                "columns": columns.n_columns,
-                "seed": self._settings.seed,
-                "options": asked,
+                "rows": tally.rows, "classes": len(labels.names), "features": len(features.names),
+                "nnz": tally.nnz, "pairs": min(shuffle.n_pairs, tally.nnz),
+                "max_row_nnz": tally.longest, "block_rows": block_rows,
+                "max_block_nnz": shuffle.max_block_nnz, "columns": columns.n_columns,
+                "seed": self._settings.seed, "options": asked,
                 "source": [
                     {**facts, "rows": n}
                     for facts, n in zip(tally.finished, tally.source_lengths, strict=True)

@@ -21,7 +21,7 @@ from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
 from streammach.data.source import START, AnyPiece, Part, RowReader, Source
-from streammach.errors import DataError, StoreError, clean
+from streammach.errors import DataError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.rows.finish import merge_repeats
@@ -181,7 +181,7 @@ class Intake:
             for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
                 names = Names(offsets.array(), data.array(), "")
                 if not self.vocabulary.take_in(table, names):
-                    raise StoreError("its names cannot be told apart", path=clean(path, 300))
+                    raise StoreError("its names cannot be told apart", path=path)
             self._add_counts(state.label_counts.array(), state.feature_counts.array())
             self.runs.append(run_of(path, state))
             self.tally = state.tally
@@ -193,7 +193,7 @@ class Intake:
         tally = self.tally
         for source, known in zip(self._sources, tally.finished, strict=False):
             if source.content() != known["crc32c"]:
-                raise ChangedError("it has other content now", path=clean(source.path, 300))
+                raise ChangedError("it has other content now", path=source.path)
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
     def read(self, progress: Callable[[int, int], None] | None) -> None:
@@ -342,7 +342,7 @@ class Intake:
             if tally.n_columns > 0 and not met.digest and not tally.column_names:
                 raise DataError(
                     f"the matrix has {met.n_columns:,} columns, the one before {tally.n_columns:,}",
-                    path=clean(source.path, 300),
+                    path=source.path,
                     hint="Columns without names are told by their places.",
                 )
             tally.n_columns = 0
@@ -379,9 +379,8 @@ class Intake:
 
     def _check_disk(self, done: Read) -> None:
         """Refuse to go on if runs and store will not fit the disk."""
-        share = self._share(done)
         written = sum(run.path.stat().st_size for run in self.runs)
-        whole = written / share
+        whole = written / self._share(done)
         check_free(self._folder, int(2 * whole - written), "the conversion")
 
     def _ahead(self, source: Source[Any]) -> Iterator[Read]:

@@ -12,15 +12,10 @@ import msgspec
 import psutil
 
 from streammach.data.source import Held
-from streammach.errors import BudgetError, DiskError, UsageError, clean
+from streammach.errors import BudgetError, DiskError, UsageError
 from streammach.files.folders import make_folder, remove_folder
 from streammach.files.reading import read_small
-from streammach.files.writing import (
-    TEMPORARY,
-    remove_file,
-    remove_temporaries,
-    write_atomic,
-)
+from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.machine import advised, budget, size_text
 
 WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
@@ -155,7 +150,7 @@ class Job:
                 return True
         raise UsageError(
             "it has the name of an unfinished conversion and is none",
-            path=clean(self.folder, 300),
+            path=self.folder,
             hint="Move it away, or name another store.",
         )
 

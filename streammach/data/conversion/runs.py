@@ -19,13 +19,14 @@ import numpy as np
 from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
-from streammach.data.conversion.buffer import Ids, RowBuffer, copy_rows
+from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.threads import in_order
 from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
-from streammach.errors import StoreError, clean
+from streammach.errors import StoreError
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
+from streammach.rows.finish import copy_rows
 from streammach.rows.texts import Texts
 
 AHEAD = 32  # bins that are being compressed
@@ -305,6 +306,6 @@ def _read(path: Path, start: int, size: int) -> bytes:
 def _damaged(path: Path) -> StoreError:
     return StoreError(
         "a file of the conversion is damaged",
-        path=clean(path, 300),
+        path=path,
         hint="Remove its folder and convert again.",
     )

@@ -21,7 +21,7 @@ from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
 from streammach.rows.distinct import PairSketch
-from streammach.rows.finish import take_rows
+from streammach.rows.finish import copy_rows, sort_rows
 
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17
@@ -73,11 +73,7 @@ class Shuffle:
     """
 
     def __init__(
-        self,
-        ranks: Ranks,
-        block_rows: int,
-        pool: Executor,
-        progress: Callable[[int], None] | None,
+        self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None] | None
     ) -> None:
         self._ranks = ranks
         self._block_rows = block_rows
@@ -170,10 +166,11 @@ class Shuffle:
         nnz = int(indptr[-1])
         features, values = np.empty(nnz + 1, np.int32), np.empty(nnz + 1, rows.values.dtype)
         ranks = self._ranks.features
-        take_rows(
+        copy_rows(
             chosen, rows.starts, rows.groups, rows.features, rows.values, ranks.ids, ranks.bases,
-            self._ranks.n_features, indptr, features, values,
+            indptr, features, values,
         )  # fmt: skip
+        sort_rows(indptr, features, values, self._ranks.n_features)
         features, values = features[:nnz], values[:nnz]
         classes = self._ranks.classes[rows.classes[chosen]]
         sketch = PairSketch()

@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import google_crc32c
 import msgspec
 import numpy as np
-from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
+from streammach.data.store.codecs import WRITTEN, Codec
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, file_pieces, sha256
@@ -33,11 +33,8 @@ ABSENT = 2**64 - 1
 CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
 SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
-BLOSC_HEADER = struct.Struct("<4s3I")  # flags; bytes decoded, of a block, encoded
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
 DTYPES = ("int64", "int32", "uint8", "float32")
-
-blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
 
 
 class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,17 +47,6 @@ class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int
     sha256: str
     tail: int
-
-
-def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
-    """Return the shuffle that lz4 does best with: bytes of wide integers, bits of the rest."""
-    return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
-
-
-def codec_of(dtype: np.dtype[np.generic]) -> Blosc:
-    """Return the codec of an array's chunks."""
-    mode = Blosc.SHUFFLE if shuffle_of(dtype) == "shuffle" else Blosc.BITSHUFFLE
-    return Blosc("lz4", 5, mode)
 
 
 def sealed(body: bytes) -> bytes:
@@ -114,7 +100,6 @@ class ArrayWriter:
         self.files: dict[str, FileFacts] = {}
         self._folder = folder
         self._map = map if pool is None else pool.map
-        self._codec = codec_of(self.dtype)
         self._chunk = np.zeros(CHUNK, self.dtype)
         self._index = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64)
         self._shard: Writer | None = None
@@ -188,7 +173,7 @@ class ArrayWriter:
         if size < state.size:
             raise StoreError(
                 f"a file of the conversion is cut short: {size:,} bytes, not {state.size:,}",
-                path=clean(open_shard, 300),
+                path=open_shard,
                 hint="Remove its folder and convert again.",
             )
         if state.size:
@@ -201,7 +186,7 @@ class ArrayWriter:
         return Writer(folder / str(number), temporary=folder / _temporary(number), keep=keep)
 
     def _encoded(self, chunk: NDArray[np.generic]) -> bytes:
-        return sealed(bytes(self._codec.encode(np.ascontiguousarray(chunk, self.dtype))))
+        return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, self.dtype)))
 
     def _write_chunk(self, chunk: int, body: bytes) -> None:
         if self._shard is None:
@@ -246,6 +231,8 @@ class ArrayReader:
         Length of the array.
     files : dict of str to FileFacts
         The array's shard files as the manifest has them, by their name in the folder.
+    codec : Codec
+        What its chunks are encoded with.
     """
 
     def __init__(
@@ -254,11 +241,13 @@ class ArrayReader:
         dtype: np.dtype[np.generic],
         n_values: int,
         files: dict[str, FileFacts],
+        codec: Codec = WRITTEN,
     ) -> None:
         self.dtype = dtype
         self.n_values = n_values
         self._folder = folder
         self._files = files
+        self._codec = codec
         self._open: dict[int, tuple[int, NDArray[np.uint64]]] = {}
         self._local = threading.local()
 
@@ -341,32 +330,21 @@ class ArrayReader:
         name = self._folder / "c" / str(chunk // SHARD_CHUNKS)
         offset, size = (int(x) for x in index[chunk % SHARD_CHUNKS])
         if offset == ABSENT:
-            raise StoreError("a chunk is missing", path=clean(name, 300))
+            raise StoreError("a chunk is missing", path=name)
         try:
             body = os.pread(handle, size, offset)
         except OSError as error:
             raise disk_error(error, name) from error
-        if len(body) != size or not is_sealed(body) or size < BLOSC_HEADER.size + CRC_BYTES:
-            raise StoreError(
-                f"damaged: the checksum of chunk {chunk % SHARD_CHUNKS} is wrong",
-                path=clean(name, 300),
-                hint="Copy or convert the store again.",
-            )
-        _, decoded, _, packed = BLOSC_HEADER.unpack_from(body)
-        if decoded != out.nbytes or packed != len(body) - CRC_BYTES:
-            raise StoreError(
-                f"damaged: chunk {chunk % SHARD_CHUNKS} has {decoded:,} bytes, not {out.nbytes:,}",
-                path=clean(name, 300),
-                hint="Copy or convert the store again.",
-            )
-        try:
-            blosc.decompress(body, out)  # its own header says where its bytes end
-        except (RuntimeError, ValueError) as error:
-            raise StoreError(
-                f"damaged: chunk {chunk % SHARD_CHUNKS} cannot be decoded ({clean(error)})",
-                path=clean(name, 300),
-                hint="Copy or convert the store again.",
-            ) from None
+        wrong = ""
+        if len(body) != size or not is_sealed(body):
+            wrong = f"the checksum of chunk {chunk % SHARD_CHUNKS} is wrong"
+        else:
+            try:
+                self._codec.decode(memoryview(body)[:-CRC_BYTES], out)
+            except (RuntimeError, ValueError) as error:
+                wrong = f"chunk {chunk % SHARD_CHUNKS} cannot be decoded ({clean(error)})"
+        if wrong:
+            raise _damaged(name, wrong)
 
     def _shard(self, number: int) -> tuple[int, NDArray[np.uint64]]:
         if number in self._open:
@@ -389,16 +367,12 @@ class ArrayReader:
             what = "its digest is wrong"
         if what:
             os.close(handle)
-            raise StoreError(
-                f"damaged: {what}",
-                path=clean(name, 300),
-                hint="Copy or convert the store again.",
-            )
+            raise _damaged(name, what)
         index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
         placed = index[index[:, 0] != ABSENT]
         if len(placed) and int(placed.max()) > size:
             os.close(handle)
-            raise StoreError("damaged: a chunk lies outside of its file", path=clean(name, 300))
+            raise StoreError("damaged: a chunk lies outside of its file", path=name)
         handle = self._keep(number, handle, index)
         return handle, index
 
@@ -407,3 +381,7 @@ class ArrayReader:
         if kept != handle:  # another thread was first
             os.close(handle)
         return kept
+
+
+def _damaged(file: Path, what: str) -> StoreError:
+    return StoreError(f"damaged: {what}", path=file, hint="Copy or convert the store again.")

@@ -19,7 +19,8 @@ from streammach.data.store.opening import damaged
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
 from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
-from streammach.rows.names import Names
+from streammach.rows.names import MINUS, Names
+from streammach.rows.trained import TrainedColumns
 
 MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
 
@@ -228,3 +229,42 @@ class Numbers:
         if len(self._seen):
             return int(self._seen.sum()) != self._n
         return len(np.unique(np.concatenate(self._few))) != self._n
+
+
+def checked_columns(
+    path: Path, n: int, positions: NDArray[np.int32] | None, features: Callable[[], Names]
+) -> TrainedColumns:
+    """Return the columns of the matrix that a store's rows came from.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    n : int
+        How many columns it says, 0 where it does not.
+    positions : int32 (d,) or None
+        The column of each feature, where it holds them.
+    features : callable
+        Reads the names, which must be the columns' numbers otherwise.
+
+    Raises
+    ------
+    StoreError
+        If they cannot be.
+    """
+    if positions is not None:
+        known = positions[positions >= 0]
+        if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
+            raise damaged(path, "the columns of features are wrong")
+    elif n and not _numbers_below(features(), n):
+        raise damaged(path, "features are not the numbers of columns")
+    return TrainedColumns(n, positions)
+
+
+def _numbers_below(names: Names, n: int) -> bool:
+    """Return whether all names are integers from 0 to below n."""
+    longest = int(np.diff(names.offsets).max())
+    negative = (names.data[names.offsets[:-1]] == MINUS).any()
+    if names.kind != "integer" or negative or longest > len(str(n)):
+        return False
+    return longest < len(str(n)) or max(int(names.raw(i)) for i in range(len(names))) < n

@@ -20,6 +20,7 @@ from streammach.data.store.content import (
     Seen,
     check_distinct,
     check_names,
+    checked_columns,
 )
 from streammach.data.store.opening import (
     NUMBERED,
@@ -36,10 +37,10 @@ from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import MAX_NAME, MINUS, Names
+from streammach.rows.names import MAX_NAME, Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
-from streammach.spec import DataFacts
+from streammach.spec.facts import DataFacts
 
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
@@ -90,9 +91,7 @@ class Dataset:
         root = read_root(folder)
         manifest = read_manifest(folder, root)
         check_files(folder, root, manifest)
-        dataset = cls(folder, root, open_arrays(folder, manifest))
-        dataset._check_lengths()
-        return dataset
+        return cls(folder, root, open_arrays(folder, root, manifest))
 
     @property
     def n_rows(self) -> int:
@@ -128,21 +127,13 @@ class Dataset:
             for part in ("offsets", "bytes")
         )
         return DataFacts(
-            name_of(self.path),
-            self.digest,
-            self.n_rows,
-            self.n_classes,
-            self.n_features,
-            self.nnz,
-            self.root.pairs,
-            self.root.max_row_nnz,
-            min(self.root.block_rows, MAX_BLOCK_ROWS),
-            self.root.max_block_nnz,
-            self.value_type.itemsize,
-            self.weighted,
-            names,
-            self._row_postings,
-        )
+            path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
+            n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
+            n_pairs=self.root.pairs, max_row_nnz=self.root.max_row_nnz,
+            block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
+            max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
+            weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
+        )  # fmt: skip
 
     @property
     def _row_postings(self) -> int:
@@ -182,25 +173,9 @@ class Dataset:
     @cached_property
     def columns(self) -> TrainedColumns:
         """The columns of the matrix that the rows came from."""
-        n = self.root.columns
-        if "features/column" in self._arrays:
-            positions = self.array("features/column")
-            known = positions[positions >= 0]
-            if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
-                raise damaged(self.path, "the columns of features are wrong")
-            return TrainedColumns(n, positions)
-        if n and (self.features.kind != "integer" or not self._numbers_below(n)):
-            raise damaged(self.path, "features are not the numbers of columns")
-        return TrainedColumns(n)
-
-    def _numbers_below(self, n: int) -> bool:
-        """Return whether all features, which are integers, are from 0 to below n."""
-        names = self.features
-        longest = int(np.diff(names.offsets).max())
-        if (names.data[names.offsets[:-1]] == MINUS).any() or longest > len(str(n)):
-            return False
-        numbers = (int(names.raw(i)) for i in range(len(names)))
-        return longest < len(str(n)) or max(numbers) < n
+        name = "features/column"
+        positions = self.array(name) if name in self._arrays else None
+        return checked_columns(self.path, self.root.columns, positions, lambda: self.features)
 
     @cached_property
     def labels(self) -> Names:
@@ -343,8 +318,7 @@ class Dataset:
             Rows of the view, at least one; of a smaller store all.
         """
         n, step = min(n_rows, self.n_rows), self.facts.block_rows
-        features = np.zeros(self.n_features, np.int64)
-        classes = np.zeros(self.n_classes, np.int64)
+        features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
         pairs = PairSketch()
         for start in range(0, n, step):
             block = self.rows(start, min(start + step, n))
@@ -422,24 +396,3 @@ class Dataset:
         kind = kind_of_names(self.path, group)
         names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
         return check_names(self.path, group, names)
-
-    def _check_lengths(self) -> None:
-        lengths = {
-            "X/indptr": self.n_rows + 1,
-            "X/indices": self.nnz,
-            "X/data": self.nnz,
-            "y": self.n_rows,
-            "weight": self.n_rows,
-            "row": self.n_rows,
-            "tag/offsets": self.n_rows + 1,
-            "features/column": self.n_features,
-            "labels/offsets": self.n_classes + 1,
-            "labels/count": self.n_classes,
-            "features/offsets": self.n_features + 1,
-            "features/count": self.n_features,
-        }
-        for name, reader in self._arrays.items():
-            if reader.n_values != lengths.get(name, reader.n_values):
-                raise damaged(
-                    self.path, f"{name} has {reader.n_values:,} values, not {lengths[name]:,}"
-                )

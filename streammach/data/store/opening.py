@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
+from streammach.data.store.codecs import codec_of
 from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.writer import FORMAT, Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMATS
-from streammach.spec import from_json
+from streammach.spec.documents import from_json
 
 CONVERT_AGAIN = "Convert the source again."
 ARRAYS: dict[str, tuple[str, ...]] = {
@@ -190,7 +191,7 @@ def read_manifest(folder: Path, root: Root) -> Manifest:
     except (ValueError, RecursionError, DiskError) as error:
         raise StoreError(
             f"the manifest is missing or damaged ({clean(error, 120)})",
-            path=clean(folder, 300),
+            path=folder,
             hint=CONVERT_AGAIN,
         ) from None
 
@@ -228,37 +229,48 @@ def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
         raise damaged(folder, f"it lacks {missing[0]}")
 
 
-def open_arrays(folder: Path, manifest: Manifest) -> dict[str, ArrayReader]:
+def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, ArrayReader]:
     """Return the arrays of a store by name.
 
     Raises
     ------
     StoreError
-        If one is not stored as this format stores it.
+        If one is not stored as this format stores it, or has not the length that the root says.
     """
+    n, k, d = root.rows, root.classes, root.features
+    lengths = {
+        "X/indptr": n + 1, "X/indices": root.nnz, "X/data": root.nnz, "y": n, "weight": n,
+        NUMBERED: n, "tag/offsets": n + 1, "labels/offsets": k + 1, "labels/count": k,
+        "features/offsets": d + 1, "features/count": d, "features/column": d,
+    }  # fmt: skip
     known = {**ARRAYS, **MORE_ARRAYS}
-    return {
+    found = {
         name: _open_array(folder, name, manifest, types)
         for name, types in known.items()
         if f"{name}/zarr.json" in manifest.metadata
     }
+    for name, array in found.items():
+        if array.n_values != lengths.get(name, array.n_values):
+            raise damaged(folder, f"{name} has {array.n_values:,} values, not {lengths[name]:,}")
+    return found
 
 
 def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, ...]) -> ArrayReader:
     document = _document(folder, name, _ArrayDocument)
     sharding = document.codecs[0].configuration
     inner = sharding.get("codecs")
-    codecs = [codec.get("name") if isinstance(codec, dict) else None for codec in inner or ()]
+    listed = inner if isinstance(inner, list) else []
+    names = [codec.get("name") if isinstance(codec, dict) else None for codec in listed]
+    codec = codec_of(names)
     shard = document.chunk_grid.configuration.get("chunk_shape")
     known = (
         document.codecs[0].name == "sharding_indexed"
-        and codecs == ["bytes", "blosc", "crc32c"]
         and sharding.get("chunk_shape") == [CHUNK]
         and shard == (CHUNK * SHARD_CHUNKS,)
         and document.data_type in types
         and 0 <= document.shape[0] <= MOST_ROWS
     )
-    if not known:
+    if codec is None or not known:
         raise damaged(folder, f"{name} is not stored as this format stores it")
     files = {
         n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
@@ -267,7 +279,7 @@ def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, .
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
         raise damaged(folder, f"{name} has {len(files):,} files for {n_values:,} values")
-    return ArrayReader(folder / name, np.dtype(document.data_type), n_values, files)
+    return ArrayReader(folder / name, np.dtype(document.data_type), n_values, files, codec)
 
 
 def kind_of_names(folder: Path, group: str) -> Kind:
@@ -301,4 +313,4 @@ def _read(folder: Path, name: str) -> bytes:
 
 def damaged(folder: Path, what: str) -> StoreError:
     """Return the error of a store in which something is wrong."""
-    return StoreError(f"damaged: {what}", path=clean(folder, 300), hint=CONVERT_AGAIN)
+    return StoreError(f"damaged: {what}", path=folder, hint=CONVERT_AGAIN)

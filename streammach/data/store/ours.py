@@ -11,7 +11,7 @@ import msgspec
 from streammach.errors import DiskError, clean
 from streammach.files.destinations import Product
 from streammach.files.reading import read_small
-from streammach.spec import from_json
+from streammach.spec.documents import from_json
 
 MAX_DOCUMENT = 64 << 10
 MAX_MANIFEST = 64 << 20

@@ -14,14 +14,8 @@ import zarr.codecs
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore
 
-from streammach.data.store.arrays import (
-    CHUNK,
-    SHARD_CHUNKS,
-    ArrayWriter,
-    FileFacts,
-    OpenArray,
-    shuffle_of,
-)
+from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, FileFacts, OpenArray
+from streammach.data.store.codecs import WRITTEN
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
@@ -236,10 +230,7 @@ class StoreWriter:
                 chunks=(CHUNK,),
                 shards=(CHUNK * SHARD_CHUNKS,),
                 fill_value=0,
-                compressors=[
-                    zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle=shuffle_of(array.dtype)),
-                    zarr.codecs.Crc32cCodec(),
-                ],
+                compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
                 attributes=ARRAY_ENCODING,
             )
         return {name: document.to_bytes() for name, document in content.items()}

@@ -1,0 +1,35 @@
+"""The CPU as a backend; compiled code loads when it is opened."""
+
+from __future__ import annotations
+
+from streammach.backends.base import Backend
+from streammach.backends.kinds import Arrays, BackendKind, Lines
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.model import ModelSpec
+
+
+def _open(
+    spec: ModelSpec,
+    config: RunConfig,
+    *,
+    facts: DataFacts | None = None,
+    weights: Arrays | None = None,
+    device_bytes: int = 0,
+) -> Backend:
+    from streammach.backends.cpu.backend import CpuBackend
+
+    return CpuBackend(spec, dense=config.dense, threads=config.placement.threads, weights=weights)
+
+
+def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines]:
+    from streammach.backends.cpu.backend import CpuBackend
+
+    return CpuBackend.footprint(config), {}
+
+
+CPU = BackendKind(
+    name="cpu", probe=lambda: "asked for", usual=lambda: "", open=_open, footprint=_footprint,
+    memory=lambda: 0, batch={False: 1024, True: 256}, wants_by_feature=True, keeps_kernels=True,
+    timed=True,
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""A GPU as a backend; Numba's CUDA target loads when it is opened."""
+
+from __future__ import annotations
+
+from streammach.backends.base import Backend
+from streammach.backends.kinds import Arrays, BackendKind, Lines
+from streammach.errors import DeviceError
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.model import ModelSpec
+
+
+def _probe() -> str:
+    from streammach.backends.cuda.probe import find_card
+
+    return find_card().name
+
+
+def _usual() -> str:
+    from streammach.backends.cuda.probe import simulated
+
+    if simulated():
+        raise DeviceError("CUDA is simulated")
+    return _probe()
+
+
+def _memory() -> int:
+    from streammach.backends.cuda.probe import find_card
+
+    return find_card().free_bytes
+
+
+def _open(
+    spec: ModelSpec,
+    config: RunConfig,
+    *,
+    facts: DataFacts | None = None,
+    weights: Arrays | None = None,
+    device_bytes: int = 0,
+) -> Backend:
+    free = _memory()  # before Numba's CUDA target is imported
+    from streammach.backends.cuda.backend import CudaBackend
+
+    placement, kept = config.placement, (0, 0)
+    if placement.resident:
+        assert facts is not None, "rows that are kept are those of a store"
+        kept = facts.n_rows, facts.nnz
+    return CudaBackend(
+        spec, dense=config.dense, weights=weights, device_bytes=device_bytes or free,
+        waves=placement.waves if config.optimizer else 0, weights_are=placement.weights, keep=kept,
+    )  # fmt: skip
+
+
+def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines]:
+    from streammach.backends.cuda.backend import CudaBackend
+
+    return CudaBackend.footprint(config, facts), CudaBackend.device_footprint(config, facts)
+
+
+CUDA = BackendKind(
+    name="cuda", probe=_probe, usual=_usual, open=_open, footprint=_footprint, memory=_memory,
+    batch={False: 4096, True: 256}, max_waves=8, resident=(True, False),
+    weight_types=("float32", "bfloat16"),
+)  # fmt: skip

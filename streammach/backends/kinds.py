@@ -1,0 +1,108 @@
+"""What is known of a backend before it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.model import ModelSpec
+from streammach.spec.types import Weights
+
+Lines = dict[str, int]
+Arrays = dict[str, NDArray[Any]]
+
+
+class Open(Protocol):
+    """Opens a backend."""
+
+    def __call__(
+        self,
+        spec: ModelSpec,
+        config: RunConfig,
+        *,
+        facts: DataFacts | None = None,
+        weights: Arrays | None = None,
+        device_bytes: int = 0,
+    ) -> Backend:
+        """Return a backend for a model.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            The model.
+        config : RunConfig
+            How it is trained; without an optimiser it only predicts, in the fewest waves that fit.
+        facts : DataFacts, optional
+            The store whose rows are kept in the device's memory, where the config says so.
+        weights : dict, optional
+            ``weights`` and ``bias`` of a trained model, which are used as they are; zeros
+            otherwise. Weights may be int8 where `scale` float32 (d,) says what each row is
+            multiplied with; such a model only predicts.
+        device_bytes : int
+            Most bytes of a device's own memory; 0 for what is free.
+
+        Raises
+        ------
+        DeviceError
+            If the device cannot be used.
+        BudgetError
+            If the model does not fit its memory.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendKind:
+    """A device that can train and predict, as it is registered.
+
+    Attributes
+    ----------
+    name : str
+        Its name in options, plans and logs.
+    probe : callable
+        Returns why it can be used, in words; raises DeviceError where it cannot.
+    usual : callable
+        The same where the user leaves the choice open.
+    open : callable
+        Opens a backend.
+    footprint : callable
+        Returns the bytes of every buffer for a config and a store by name, on the host and on the
+        device. The store is needed where its rows are kept on the device. Raises DeviceError if
+        the model's shape cannot be launched.
+    memory : callable
+        Returns the free bytes of the device's own memory; 0 where it has none.
+    batch : dict of bool to int
+        By dense: rows of a batch that are fast; accuracy does not depend on it.
+    max_waves : int
+        Most groups that repetitions are trained in.
+    resident : tuple of bool
+        Whether a store's rows may be kept in its memory, the better first.
+    weight_types : tuple of str
+        Types of weights while they are trained.
+    wants_by_feature : bool
+        Whether batches of sparse rows come with lists by feature.
+    keeps_kernels : bool
+        Whether kernels are compiled beforehand and kept on disk.
+    timed : bool
+        Whether it is known how long it takes.
+    """
+
+    name: str
+    probe: Callable[[], str]
+    usual: Callable[[], str]
+    open: Open
+    footprint: Callable[[RunConfig, DataFacts | None], tuple[Lines, Lines]]
+    memory: Callable[[], int]
+    batch: Mapping[bool, int]
+    max_waves: int = 1
+    resident: tuple[bool, ...] = (False,)
+    weight_types: tuple[Weights, ...] = ("float32",)
+    wants_by_feature: bool = False
+    keeps_kernels: bool = False
+    timed: bool = False

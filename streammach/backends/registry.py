@@ -1,0 +1,81 @@
+"""The backends, the one to prefer first: a new one is a line here."""
+
+from __future__ import annotations
+
+from streammach.backends.base import Backend
+from streammach.backends.cpu.kind import CPU
+from streammach.backends.cuda.kind import CUDA
+from streammach.backends.kinds import Arrays, BackendKind
+from streammach.errors import BudgetError, DeviceError, clean
+from streammach.spec.config import RunConfig
+from streammach.spec.model import ModelSpec
+
+BACKENDS: dict[str, BackendKind] = {kind.name: kind for kind in (CUDA, CPU)}
+
+
+def fallback() -> str:
+    """Return the device that is there in any case."""
+    return next(reversed(BACKENDS))
+
+
+def choose_device(wanted: str) -> tuple[str, str]:
+    """Return the device to use and why.
+
+    Parameters
+    ----------
+    wanted : str
+        ``auto`` (the first one that can be used) or a backend's name.
+
+    Raises
+    ------
+    DeviceError
+        If the device cannot be used.
+    """
+    if wanted in BACKENDS:
+        return wanted, BACKENDS[wanted].probe()
+    if wanted != "auto":
+        known = ", ".join(sorted(BACKENDS))
+        raise DeviceError(f"'{clean(wanted)}' is no device; known are auto, {known}")
+    why = ""
+    for name, kind in BACKENDS.items():
+        try:
+            found = kind.usual()
+        except DeviceError as error:
+            why = why or error.message
+        else:
+            return name, why or found
+    raise DeviceError(why)
+
+
+def open_to_predict(
+    wanted: str, spec: ModelSpec, *, dense: bool, threads: int, weights: Arrays
+) -> tuple[str, Backend]:
+    """Return the device for a trained model, and a backend there.
+
+    Parameters
+    ----------
+    wanted : str
+        A device, or ``auto``: the first one that holds the model.
+    spec : ModelSpec
+        The model.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    threads : int
+        Threads that compute on the CPU.
+    weights : dict
+        ``weights``, ``bias`` and perhaps ``scale``; see :class:`streammach.backends.kinds.Open`.
+
+    Raises
+    ------
+    DeviceError, BudgetError
+        If the device that was asked for cannot be used for this model.
+    """
+    chosen = choose_device(wanted)[0]
+    for device in dict.fromkeys((chosen, fallback())):
+        config = RunConfig.predicting(spec.shape, device=device, dense=dense, threads=threads)
+        try:
+            return device, BACKENDS[device].open(spec, config, weights=weights)
+        except (DeviceError, BudgetError):
+            if wanted != "auto" or device == fallback():
+                raise
+    raise AssertionError("a device is opened or refused")

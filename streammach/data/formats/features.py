@@ -1,0 +1,320 @@
+"""Reads what follows the head of a row: its features, and their ids and that of its label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streammach.data.formats.parsed import (
+    BAD,
+    BAD_SPACE,
+    BAR,
+    COLON,
+    COLUMN_TOO_LARGE,
+    CONTROL,
+    DONE,
+    FROM,
+    FULL,
+    GROW,
+    HARD,
+    HASH,
+    LETTER_Q,
+    LINE,
+    MANY_SPACES,
+    MOST_COLUMNS,
+    NEWLINE,
+    NO_INDEX,
+    NO_NAME,
+    NO_NUMBER,
+    NO_QID,
+    NO_VALUE,
+    NOT_FINITE,
+    OK,
+    REASON,
+    ROWS,
+    SPACE,
+    TAG_FROM,
+    TAG_TO,
+    TO,
+    TOO_LONG,
+    UNKNOWN,
+    VALUES,
+    Parsed,
+)
+from streammach.data.formats.tokens import (
+    all_digits,
+    is_below,
+    is_blank,
+    name_at,
+    small_number,
+    token_end,
+)
+from streammach.data.number_kernels import MAX_FLOAT32, long_number, must_be_rounded_again, number
+from streammach.jit import Array, kernel
+from streammach.rows.names import (
+    EMPTY,
+    LOW32,
+    MAX_NAME,
+    MAX_NAMESPACES,
+    SEPARATOR,
+    NameTable,
+    find,
+    find_or_add,
+    hash_name,
+)
+from streammach.simd import prefetch
+
+SPACES = MAX_NAMESPACES - 1
+ANY_NUMBER = 1 << 30
+IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
+
+
+@kernel(fastmath=False)
+def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
+    """Read ``|space[:scale]`` at `p`: namespace id, scale, position, reason; id -1: no room.
+
+    The id is 0 for the space without a name; an unknown one that may not be added gets the id
+    ``MAX_NAMESPACES``, which no name belongs to.
+    """
+    start = p + 1
+    if text[start] <= SPACE:
+        return 0, 1.0, start, OK
+    state, first, second, p = name_at(text, start, 0, BAR)
+    size, scale, reason = p - start, 1.0, OK
+    for q in range(start, p):
+        if text[q] == SEPARATOR:
+            reason = BAD_SPACE
+    if text[p] == COLON:
+        scale, p, bad, _ = long_number(text, p + 1)
+        if bad != OK or not abs(scale) < MAX_FLOAT32:
+            reason = BAD_SPACE
+    if text[p] > SPACE or size > MAX_NAME:
+        reason = BAD_SPACE
+    if reason != OK or size == 0:
+        return 0, scale, p, reason
+    if add:
+        space = find_or_add(spaces, text, start, size, 0, state, first, second) + 1
+        if space == 0:
+            return -1, scale, p, OK
+    else:
+        space = find(spaces, text, start, size, 0, state, first, second)[0] + 1
+        space = MAX_NAMESPACES if space == 0 else space
+    return space, scale, p, MANY_SPACES if add and space >= MAX_NAMESPACES else OK
+
+
+@kernel(fastmath=False)
+def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
+    """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
+    size = end - start
+    state, first, second = hash_name(text, start, size, 0)
+    if add:
+        found = find_or_add(table, text, start, size, 0, state, first, second)
+        return found if found >= 0 else -2
+    return find(table, text, start, size, 0, state, first, second)[0]
+
+
+@kernel(fastmath=False)
+def refused(state: Array, reason: int, start: int, end: int) -> Any:
+    """Say why a row is bad and where, in ``Parsed.state``; return BAD."""
+    state[REASON], state[FROM], state[TO] = reason, start, end
+    return BAD
+
+
+@kernel(fastmath=False)
+def features_of_row(
+    text: Array,
+    p: int,
+    numbered: bool,
+    head: tuple[int, int, int],
+    out: Parsed,
+    spaces: NameTable,
+    names: NameTable,
+    add: bool,
+) -> Any:
+    """Read a row's features from `p` on into the scratch and the values.
+
+    They are names in namespaces, with a value or without; if `numbered`, whole numbers with a value
+    each, ``qid`` aside, up to a note behind ``#``. `head` is where the label starts and ends, and
+    what is wrong with what stands before the features, or OK. Returns (position, number of values,
+    code). One long loop, because a call for each feature would cost more than reading it.
+    """
+    if head[2] != OK or head[1] - head[0] > MAX_NAME:
+        return p, 0, refused(out.state, head[2] if head[2] != OK else TOO_LONG, head[0], head[1])
+    stop = HASH if numbered else BAR
+    z0, mask = out.state[VALUES], np.uint64(names.slots.shape[0] - 1)
+    n, space, scale, hard = 0, 0, 1.0, out.state[HARD]
+    while True:
+        byte = text[p]
+        if byte <= SPACE:
+            if byte == NEWLINE:
+                break
+            if not is_blank(byte):
+                return p, n, refused(out.state, CONTROL, max(p - 1, 0), p)
+            p += 1
+            continue
+        if byte == stop:
+            if numbered:
+                break  # a note
+            space = out.short[text[p + 1]] if text[p + 2] <= SPACE else 0
+            if space > 0:
+                scale, p = 1.0, p + 2
+                continue
+            space, scale, end, reason = namespace_head(text, p, spaces, add)
+            if reason != OK:
+                return p, n, refused(out.state, reason, p + 1, token_end(text, p + 1, BAR))
+            if space < 0:
+                return p, n, GROW
+            if end == p + 2:
+                out.short[text[p + 1]] = space
+            p = end
+            continue
+        if z0 + n >= out.values.shape[0]:
+            return p, n, FULL
+        state, first, second, end = name_at(text, p, space, stop)
+        if end == p:
+            return p, n, refused(out.state, NO_NAME, p, token_end(text, p, BAR))
+        if end - p > MAX_NAME:
+            return p, n, refused(out.state, TOO_LONG, p, end)
+        value, q, exact = 1.0, end, True
+        has_value = text[end] == COLON
+        if has_value:
+            if numbered and end - p == 3 and text[p] == LETTER_Q:  # qid:n
+                p = token_end(text, end, HASH)
+                if not all_digits(text, end + 1, p):
+                    return p, n, refused(out.state, NO_QID, end + 1, p)
+                continue
+            value, q, reason, exact = number(text, end + 1)
+            if reason != OK or not (text[q] <= SPACE or text[q] == stop):
+                reason = reason if reason != OK else NO_NUMBER
+                return p, n, refused(out.state, reason, end + 1, token_end(text, end + 1, stop))
+        if numbered:
+            if not has_value:
+                return p, n, refused(out.state, NO_VALUE, p, end)
+            short = small_number(first, end - p, ANY_NUMBER) >= 0
+            if not short and not all_digits(text, p, end):
+                return p, n, refused(out.state, NO_INDEX, p, end)
+            most = out.state[MOST_COLUMNS]
+            if most > 0 and not is_below(text, p, end, most):
+                return p, n, refused(out.state, COLUMN_TOO_LARGE, p, end)
+        if has_value or scale != 1.0:
+            value *= scale
+            if not abs(value) < MAX_FLOAT32:
+                return p, n, refused(out.state, NOT_FINITE, end + 1, q)
+            if must_be_rounded_again(value, exact):
+                out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
+                out.scales[hard] = scale
+                hard += 1
+        out.values[z0 + n] = value
+        if space > 0 or end - p > 7:
+            prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 4)
+        out.keys[n, 0], out.keys[n, 1], out.keys[n, 2] = state, first, second
+        out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
+        n, p = n + 1, q
+    out.state[HARD] = hard
+    return p, n, DONE
+
+
+@kernel(fastmath=False)
+def take_row(
+    text: Array,
+    line: int,
+    label_from: int,
+    label_to: int,
+    importance: float,
+    n_values: int,
+    first_hard: int,
+    out: Parsed,
+    labels: NameTable,
+    names: NameTable,
+    add_labels: bool,
+    add_names: bool,
+) -> Any:
+    """Look up the names of a row that was read, and take it; return DONE, or GROW: a table is full.
+
+    A pass of its own, so that the cache misses of one row's names overlap with its reading, which
+    asks for their slots. Without `add_names` unknown ones are dropped and the rest moves together.
+
+    Parameters
+    ----------
+    text : uint8
+        The text.
+    line : int
+        Where the row's line starts.
+    label_from, label_to : int
+        Its label; empty where it has none and none is needed.
+    importance : float
+        Its importance.
+    n_values, first_hard : int
+        Its values, and the numbers before it that need Python's own rounding.
+    out, labels, names, add_labels, add_names : Parsed, NameTable, bool
+        What :class:`streammach.data.formats.registry.Parser` is given.
+    """
+    label = np.int64(-1)
+    if label_to > label_from:
+        label = np.int64(label_of_row(text, label_from, label_to, labels, add_labels))
+        if label == -2:
+            return GROW
+    n, first_value = out.state[ROWS], out.state[VALUES]
+    mask = np.uint64(names.slots.shape[0] - 1)
+    kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[HARD]
+    for r in range(n_values):
+        state, first, second = out.keys[r, 0], out.keys[r, 1], out.keys[r, 2]
+        span = out.spans[r]
+        number = small_number(first, span & IN_SLOT, out.direct.shape[0])
+        found = np.int64(-1)
+        if number >= 0:
+            found = np.int64(out.direct[number])
+        if found < 0:
+            size = span & MAX_NAME
+            i = (state >> np.uint64(20)) & mask
+            while names.slots[i, 0] != state and names.slots[i, 0] != EMPTY:
+                i = (i + np.uint64(1)) & mask
+            word = names.slots[i, 1]
+            same = (
+                names.slots[i, 0] == state
+                and word & ~LOW32 == np.uint64(span) << np.uint64(32)
+                and names.slots[i, 2] == first
+                and names.slots[i, 3] == second
+            )
+            if same and size > 16:
+                start = names.starts[np.int64(word & LOW32)] - (span >> 32)
+                for q in range((span >> 32) + 16, (span >> 32) + size):
+                    same = same and names.arena[start + q] == text[q]
+            if same:  # the usual case without a call
+                found = np.int64(word & LOW32)
+            elif add_names:
+                found = find_or_add(
+                    names, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+                )
+                if found < 0:
+                    return GROW
+            else:
+                found = find(
+                    names, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
+                )[0]
+            if number >= 0:
+                out.direct[number] = found
+        is_hard = hard < all_hard and out.hard[hard, 0] == first_value + r
+        if found >= 0:
+            if is_hard:
+                out.hard[kept_hard, 0] = kept
+                out.hard[kept_hard, 1], out.hard[kept_hard, 2] = (
+                    out.hard[hard, 1],
+                    out.hard[hard, 2],
+                )
+                out.scales[kept_hard] = out.scales[hard]
+                kept_hard += 1
+            out.features[kept] = found
+            out.values[kept] = out.values[first_value + r]
+            kept += 1
+        if is_hard:
+            hard += 1
+    out.state[HARD] = kept_hard
+    out.classes[n], out.importance[n], out.places[n] = label, importance, line
+    out.tags[n, 0], out.tags[n, 1] = out.state[TAG_FROM], out.state[TAG_TO]
+    out.indptr[n + 1] = kept
+    out.state[ROWS], out.state[VALUES] = n + 1, kept
+    out.state[UNKNOWN] += n_values - (kept - first_value)
+    out.state[LINE] += 1
+    return DONE

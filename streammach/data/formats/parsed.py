@@ -1,0 +1,83 @@
+"""What a parser of text fills: arrays of rows, the codes it stops with, and why a row is bad."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# What stopped the parser.
+DONE, GROW, FULL, BAD = 0, 1, 2, 3
+# Places in Parsed.state.
+ROWS, VALUES, LINE, HARD, UNKNOWN, REASON, FROM, TO = range(8)
+FIRST, MOST_COLUMNS, MOST_LABELS = 8, 9, 10  # options: first of several labels, XMC's numbers or 0
+TAG_FROM, TAG_TO = 11, 12  # of the row that is read
+N_STATE = 13
+# Why a row is bad.
+REASONS = {
+    1: "the line has no label",
+    2: "label '{}' holds ':'",
+    3: "'{}' is several labels (--first-label takes the first one)",
+    4: "importance '{}' is not a number from 0 to 3.4e38",
+    5: "no '|' after label '{}'",
+    6: "label '{}' touches '|'",
+    7: "a feature has no name before '{}'",
+    8: "value '{}' is not a number",
+    9: "value '{}' is not a finite float32",
+    10: "'{}' is not a namespace with a number as its scale",
+    11: "feature '{}' has no ':value'",
+    12: "index '{}' is not an integer of at most 18 digits",
+    13: "name '{}' has more than 4,095 bytes",
+    14: "control byte after '{}'",
+    15: "namespace '{}' is one too many, 1,048,575 are possible",
+    16: "index '{}' is not below the header's number of columns",
+    17: "label '{}' is not a number below the header's number of labels",
+    18: "label '{}' is not a finite number",
+    19: "qid '{}' is not an integer of at most 18 digits",
+}
+OK, NO_LABEL, COLON_LABEL, MANY_LABELS, BAD_WEIGHT, NO_BAR, TOUCHING = range(7)
+NO_NAME, NO_NUMBER, NOT_FINITE, BAD_SPACE, NO_VALUE, NO_INDEX, TOO_LONG, CONTROL = range(7, 15)
+MANY_SPACES, COLUMN_TOO_LARGE, LABEL_TOO_LARGE, NO_FINITE_LABEL, NO_QID = range(15, 20)
+
+NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, ZERO, NINE = 10, 32, 35, 39, 43, 44, 45, 48, 57
+COLON, LETTER_Q, BAR = 58, 113, 124
+
+
+class Promised(NamedTuple):
+    """What the first line of a text says that it holds."""
+
+    rows: int
+    columns: int
+    labels: int
+
+
+class Parsed(NamedTuple):
+    """Rows of one block of text, in arrays of fixed room, and scratch for the row being read.
+
+    ``classes`` int32, ``importance`` float32 and ``places`` int64 (rows,), the byte of the text
+    where a row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; ``indptr``
+    int64 (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
+    (values, 3) hash and first words of a name, ``spans`` int64 (values,) its start, namespace (20
+    bits) and length (12), the last two as a slot of names has them. ``hard`` int64 (values, 3):
+    place among the values, start and end of numbers that need Python's own rounding, ``scales``
+    float64 (values,) their factors. ``short`` int32 (256,) keeps the ids of namespaces of one byte,
+    ``direct`` int32 (numbers,) those of names without one that are numbers, -1 where not met:
+    looking these up misses the cache less. ``state`` int64 (13,) holds the counters and options
+    above.
+    """
+
+    classes: NDArray[np.int32]
+    importance: NDArray[np.float32]
+    places: NDArray[np.int64]
+    tags: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    keys: NDArray[np.uint64]
+    spans: NDArray[np.int64]
+    hard: NDArray[np.int64]
+    scales: NDArray[np.float64]
+    short: NDArray[np.int32]
+    direct: NDArray[np.int32]
+    state: NDArray[np.int64]

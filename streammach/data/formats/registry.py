@@ -1,0 +1,102 @@
+"""The text formats: what tells one, and what reads its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.formats import svmlight, vw
+from streammach.data.formats.parsed import Parsed, Promised
+from streammach.rows.names import NameTable
+
+
+class Parser(Protocol):
+    """Reads the lines of a format, mostly a kernel; it raises nothing and allocates nothing."""
+
+    def __call__(
+        self,
+        text: NDArray[np.uint8],
+        p: int,
+        end: int,
+        label_needed: bool,
+        add_labels: bool,
+        add_names: bool,
+        out: Parsed,
+        labels: NameTable,
+        spaces: NameTable,
+        names: NameTable,
+        /,
+    ) -> Any:
+        """Parse the lines ``text[p:end]`` into `out`; return a code and where it stopped.
+
+        Parameters
+        ----------
+        text : uint8 (end + PADDING,)
+            Whole lines, the last ended by a newline, and room behind it.
+        p, end : int
+            The part to read; `p` starts a line.
+        label_needed, add_labels, add_names : bool
+            Whether a row without a label is bad; which tables may take in new names.
+        out : Parsed
+            Receives the rows after those that it holds; ``out.state`` counts them.
+        labels, spaces, names : NameTable
+            Labels, namespaces and features met so far.
+
+        Returns
+        -------
+        code : int
+            DONE: all is read. GROW: a table is full. FULL: `out` is full. BAD: the line at the
+            position is bad; REASON, FROM and TO in ``out.state`` say why.
+        position : int
+            Where to go on; for BAD after the caller has stepped over the line.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFormat:
+    """A format of text with one row a line.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in options and in stores.
+    fits : callable
+        Whether a text whose first two lines are given looks like it.
+    parse : Parser
+        Reads its lines.
+    several_labels : bool
+        Whether a row may have more than one label.
+    header : callable or None
+        What its first line promises, None if that is none; without it the first line is a row.
+    """
+
+    name: str
+    fits: Callable[[bytes, bytes], bool]
+    parse: Parser
+    several_labels: bool = False
+    header: Callable[[bytes], Promised | None] | None = None
+
+
+TEXT_FORMATS = {
+    known.name: known
+    for known in (
+        TextFormat(name="vw", fits=vw.fits, parse=vw.parse),
+        TextFormat(
+            name="svmlight", fits=svmlight.fits, parse=svmlight.parse, several_labels=True
+        ),
+        TextFormat(
+            name="xmc", fits=svmlight.fits_xmc, parse=svmlight.parse, several_labels=True,
+            header=svmlight.xmc_header,
+        ),
+    )
+}  # fmt: skip
+
+
+def guess_format(line: bytes, following: bytes = b"") -> str | None:
+    """Return the first format that the first two lines of a text look like, or None."""
+    return next((name for name, known in TEXT_FORMATS.items() if known.fits(line, following)), None)

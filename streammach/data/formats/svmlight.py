@@ -1,0 +1,137 @@
+"""svmlight text, ``label [qid:n] index:value ... [# note]``, and XMC text.
+
+XMC text is the lines of svmlight, ``label[,label2 ...]``, behind a line with the numbers of rows,
+columns and labels; columns and labels are numbers from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streammach.data.formats.features import features_of_row, take_row
+from streammach.data.formats.parsed import (
+    COLON,
+    COMMA,
+    DONE,
+    FIRST,
+    FULL,
+    HARD,
+    HASH,
+    LABEL_TOO_LARGE,
+    LINE,
+    MANY_LABELS,
+    MINUS,
+    MOST_LABELS,
+    NEWLINE,
+    NO_FINITE_LABEL,
+    NO_LABEL,
+    OK,
+    PLUS,
+    ROWS,
+    Parsed,
+    Promised,
+)
+from streammach.data.formats.tokens import is_below, is_blank, next_line, token_end
+from streammach.jit import Array, kernel
+from streammach.rows.names import NameTable
+
+NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
+
+
+def fits(line: bytes, following: bytes) -> bool:
+    """Return whether the first two lines of a text look like svmlight."""
+    del following
+    fields = line.split(b"#")[0].split()
+    return len(fields) > 1 and all(b":" in field for field in fields[1:]) and b":" not in fields[0]
+
+
+def fits_xmc(line: bytes, following: bytes) -> bool:
+    """Return whether the first two lines of a text look like XMC."""
+    return xmc_header(line) is not None and b":" in following and b"|" not in following
+
+
+def xmc_header(line: bytes) -> Promised | None:
+    """Return what the first line of XMC text promises, or None if it is none."""
+    fields = line.split()
+    if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
+        return None
+    found = Promised(*(int(f) for f in fields))
+    return found if all(found) else None
+
+
+@kernel(fastmath=False)
+def is_word(text: Array, start: int, end: int, word: Array) -> Any:
+    """Return whether the bytes are a word in small letters or large ones, a sign before it or not.
+
+    `word` uint8 (n,) is in small letters.
+    """
+    if end > start and (text[start] == PLUS or text[start] == MINUS):
+        start += 1
+    if end - start != word.shape[0]:
+        return False
+    for q in range(word.shape[0]):
+        if text[start + q] | 32 != word[q]:
+            return False
+    return True
+
+
+@kernel(fastmath=False)
+def svmlight_head(text: Array, p: int, state: Array) -> Any:
+    """Read the label of an svmlight row: its start and end, the position after it, a reason."""
+    end = token_end(text, p, HASH)
+    stop = end
+    for q in range(end - 1, p - 1, -1):
+        if text[q] == COLON:
+            return p, p, end, NO_LABEL
+        if text[q] == COMMA:
+            stop = q
+    if stop < end and not state[FIRST]:
+        return p, end, end, MANY_LABELS
+    if state[MOST_LABELS] > 0 and not is_below(text, p, stop, state[MOST_LABELS]):
+        return p, stop, end, LABEL_TOO_LARGE if stop > p else NO_LABEL
+    if is_word(text, p, stop, NAN) or is_word(text, p, stop, INF):
+        return p, stop, end, NO_FINITE_LABEL
+    return p, stop, end, OK if stop > p else NO_LABEL
+
+
+@kernel()
+def parse(
+    text: Array,
+    p: int,
+    end: int,
+    label_needed: bool,
+    add_labels: bool,
+    add_names: bool,
+    out: Parsed,
+    labels: NameTable,
+    spaces: NameTable,
+    names: NameTable,
+) -> Any:
+    """Read lines; see :class:`streammach.data.formats.registry.Parser`."""
+    while p < end:
+        line = p
+        while is_blank(text[p]):
+            p += 1
+        if text[p] == NEWLINE or text[p] == HASH:
+            p = next_line(text, p)
+            out.state[LINE] += 1
+            continue
+        if out.state[ROWS] >= out.classes.shape[0]:
+            return FULL, line
+        hard = out.state[HARD]
+        start, stop, p, reason = svmlight_head(text, p, out.state)
+        p, n, code = features_of_row(
+            text, p, True, (start, stop, reason), out, spaces, names, add_names
+        )
+        if code == DONE:
+            code = take_row(
+                text, line, start, stop, 1.0, n, hard, out, labels, names, add_labels,
+                add_names,
+            )  # fmt: skip
+        if code != DONE:
+            out.state[HARD] = hard
+            return code, line
+        p = next_line(text, p)
+    return DONE, p

@@ -1,0 +1,122 @@
+"""VW text: ``label [importance [base]] ['tag] |space[:scale] name[:value] ... |space2 ...``.
+
+What touches the first ``|`` is the tag.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streammach.data.formats.features import features_of_row, take_row
+from streammach.data.formats.parsed import (
+    BAD_WEIGHT,
+    BAR,
+    COLON,
+    COLON_LABEL,
+    CONTROL,
+    DONE,
+    FULL,
+    HARD,
+    LINE,
+    NEWLINE,
+    NO_BAR,
+    NO_LABEL,
+    OK,
+    QUOTE,
+    ROWS,
+    SPACE,
+    TAG_FROM,
+    TAG_TO,
+    TOO_LONG,
+    TOUCHING,
+    Parsed,
+)
+from streammach.data.formats.tokens import is_blank, next_line, token_end
+from streammach.data.number_kernels import MAX_FLOAT32, long_number
+from streammach.jit import Array, kernel
+from streammach.rows.names import MAX_NAME, NameTable
+
+
+def fits(line: bytes, following: bytes) -> bool:
+    """Return whether the first two lines of a text look like it."""
+    del following
+    return b"|" in line
+
+
+@kernel(fastmath=False)
+def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
+    """Read what stands before the first ``|``: label start and end, weight, position, reason.
+
+    The label is empty where there is none and none is needed. A tag's place goes to `state`.
+    """
+    start = p
+    state[TAG_FROM] = state[TAG_TO] = 0
+    end = token_end(text, p, BAR)
+    if text[end] == BAR or text[start] == QUOTE:  # no label, perhaps a tag
+        if label_needed:
+            return start, end, 1.0, end, TOUCHING if end > start and text[end] == BAR else NO_LABEL
+        end = start
+    for q in range(start, end):
+        if text[q] == COLON:
+            return start, end, 1.0, end, COLON_LABEL
+    weight, numbers, p = 1.0, 0, end
+    while text[p] != BAR:
+        if is_blank(text[p]):
+            p += 1
+            continue
+        if text[p] < SPACE:
+            return start, end, weight, p, NO_BAR if text[p] == NEWLINE else CONTROL
+        q = token_end(text, p, BAR)
+        if text[p] == QUOTE or text[q] == BAR:
+            state[TAG_FROM], state[TAG_TO] = p + (text[p] == QUOTE), q
+            if q - state[TAG_FROM] > MAX_NAME:
+                return p, q, weight, p, TOO_LONG
+        else:  # importance, then a base that is not used
+            value, stop, reason, _ = long_number(text, p)
+            if reason != OK or stop != q or not 0.0 <= value < MAX_FLOAT32 or numbers > 1:
+                return p, q, weight, p, BAD_WEIGHT
+            weight = value if numbers == 0 else weight
+            numbers += 1
+        p = q
+    return start, end, weight, p, OK
+
+
+@kernel()
+def parse(
+    text: Array,
+    p: int,
+    end: int,
+    label_needed: bool,
+    add_labels: bool,
+    add_names: bool,
+    out: Parsed,
+    labels: NameTable,
+    spaces: NameTable,
+    names: NameTable,
+) -> Any:
+    """Read lines; see :class:`streammach.data.formats.registry.Parser`."""
+    while p < end:
+        line = p
+        while is_blank(text[p]):
+            p += 1
+        if text[p] == NEWLINE:
+            p = next_line(text, p)
+            out.state[LINE] += 1
+            continue
+        if out.state[ROWS] >= out.classes.shape[0]:
+            return FULL, line
+        hard = out.state[HARD]
+        start, stop, importance, p, reason = vw_head(text, p, label_needed, out.state)
+        p, n, code = features_of_row(
+            text, p, False, (start, stop, reason), out, spaces, names, add_names
+        )
+        if code == DONE:
+            code = take_row(
+                text, line, start, stop, importance, n, hard, out, labels, names, add_labels,
+                add_names,
+            )  # fmt: skip
+        if code != DONE:
+            out.state[HARD] = hard
+            return code, line
+        p = next_line(text, p)
+    return DONE, p

@@ -1,0 +1,205 @@
+"""Held-out rows: those on which every choice is made, as like the rows to come as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.errors import UsageError, clean
+from streammach.jit import Array, kernel
+from streammach.rows.block import RowBlock
+from streammach.rows.columns import ids_of_features
+from streammach.rows.finish import finished
+from streammach.rows.namespaces import in_namespace, namespaces
+from streammach.rows.order import keys
+from streammach.spec.config import Batching
+from streammach.spec.training import TrainingOptions
+
+GROUPS_STREAM = 3
+MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows for choices.
+
+    Attributes
+    ----------
+    rows : RowBlock
+        The rows, with the training store's ids, before any transform; rows of one group, if there
+        are groups, lie together.
+    mask : bool (n_rows,) or None
+        Which rows of the training store they are; None where they come from another store.
+    origin : str
+        How they were chosen, for people.
+    """
+
+    rows: RowBlock
+    mask: NDArray[np.bool_] | None
+    origin: str
+
+
+def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
+    """Return the rows on which choices are made.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    room : Batching
+        Says how many rows and values at most.
+    options : TrainingOptions
+        Where they come from: the first rows of another store; rows that share their first feature
+        of a namespace, for data whose future rows come from new groups (files, users), groups that
+        the seed decides on; or random rows.
+
+    Raises
+    ------
+    UsageError
+        If the namespace does not occur.
+    StoreError, DiskError
+        If a store cannot be read.
+    """
+    if options.validation is not None:
+        return _from_store(dataset, room, options.validation)
+    by = options.hold_out_by
+    mask = np.zeros(dataset.n_rows, bool)
+    groups: NDArray[np.int32] | None = None
+    if by is None:
+        wanted = room.held_out_rows
+        mask[dataset.n_rows - wanted :] = True  # the store is shuffled
+        origin = f"{wanted:,} random rows of the training store"
+    else:
+        groups = _groups(dataset, by)
+        mask, count = _choose_groups(groups, room.held_out_rows, options.seed)
+        origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(by)}"
+    rows, numbers = _masked_rows(dataset, room, mask)
+    if groups is not None:
+        rows = rows.take(np.argsort(groups[numbers], kind="stable"))
+    return HeldOut(rows, mask, origin)
+
+
+def check_held_out(options: TrainingOptions) -> None:
+    """Refuse held-out rows that cannot be had, before anything is written.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+        Where they would come from.
+
+    Raises
+    ------
+    UsageError
+        If there is no such store.
+    StoreError, DiskError
+        If the store cannot be read.
+    """
+    if options.validation is not None:
+        Dataset.open(options.validation).close()
+
+
+def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
+    with Dataset.open(path) as other:
+        features = ids_of_features(dataset.features, dataset.columns, other.features, other.columns)
+        labels = dataset.labels.ids_of(other.labels)
+        nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))
+        wanted = min(max(room.held_out_rows, 1), nnz_rows, other.n_rows)
+        rows = finished(other.rows(0, wanted), features, labels)
+        return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")
+
+
+def _masked_rows(
+    dataset: Dataset, room: Batching, mask: NDArray[np.bool_]
+) -> tuple[RowBlock, NDArray[np.int64]]:
+    """Return the masked rows, as many as the plan has room for, and their numbers."""
+    parts: list[RowBlock] = []
+    numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    rows = nnz = 0
+    step = dataset.facts.block_rows
+    for start in range(0, dataset.n_rows, step):
+        stop = min(start + step, dataset.n_rows)
+        if not mask[start:stop].any() or rows >= room.held_out_rows:
+            continue
+        block = dataset.rows(start, stop)
+        lengths = np.diff(block.indptr)
+        chosen = np.flatnonzero(mask[start:stop])[: room.held_out_rows - rows]
+        chosen = chosen[
+            : int(np.searchsorted(np.cumsum(lengths[chosen]), room.held_out_nnz - nnz, "right"))
+        ]
+        parts.append(block.take(chosen))
+        numbers.append(start + chosen)
+        rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
+    return RowBlock.concat(parts), np.concatenate(numbers)
+
+
+def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+    """Yield the rows of the training store and which of them are held out: bool (n,)."""
+    step, n, mask = dataset.facts.block_rows, dataset.n_rows, held.mask
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
+        yield dataset.rows(start, stop), out
+
+
+def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
+    """Yield the held-out rows of the training store; blocks without any are not read."""
+    step, n = dataset.facts.block_rows, dataset.n_rows
+    if held.mask is None:
+        return
+    for start in range(0, n, step):
+        chosen = np.flatnonzero(held.mask[start : start + step])
+        if len(chosen):
+            yield dataset.rows(start, min(start + step, n)).take(chosen)
+
+
+def _groups(dataset: Dataset, namespace: str) -> NDArray[np.int32]:
+    """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
+    inside = in_namespace(dataset.features, namespace.encode())
+    if not inside.any():
+        raise UsageError(
+            f"no feature has the namespace '{clean(namespace)}'",
+            path="--hold-out-by",
+            hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
+        )
+    groups = np.empty(dataset.n_rows, np.int32)
+    step = dataset.facts.block_rows
+    for start in range(0, dataset.n_rows, step):
+        stop = min(start + step, dataset.n_rows)
+        block = dataset.rows(start, stop)
+        first_inside(block.indptr, block.features, inside, groups[start:stop])
+    return groups
+
+
+@kernel()
+def first_inside(indptr: Array, features: Array, inside: Array, out: Array) -> None:
+    """Write each row's first feature with ``inside[feature]``, or -1, to `out` int32 (n,)."""
+    for i in range(out.shape[0]):
+        out[i] = -1
+        for p in range(indptr[i], indptr[i + 1]):
+            if inside[features[p]]:
+                out[i] = features[p]
+                break
+
+
+def _choose_groups(
+    groups: NDArray[np.int32], wanted: int, seed: int
+) -> tuple[NDArray[np.bool_], int]:
+    """Return the rows of random groups that hold about so many rows, and how many groups."""
+    sizes = np.bincount(groups[groups >= 0])
+    present = np.flatnonzero(sizes)
+    order = present[np.argsort(keys(seed, GROUPS_STREAM, present), kind="stable")]
+    large = sizes[order] > wanted / MIN_GROUPS  # none of them may stand for all
+    order = np.concatenate([order[~large], order[large]])
+    count = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
+    chosen = np.zeros(len(sizes), bool)
+    chosen[order[:count]] = True
+    mask = np.zeros(len(groups), bool)
+    inside = groups >= 0
+    mask[inside] = chosen[groups[inside]]
+    if mask.all():
+        raise UsageError("one value of the namespace holds all rows", path="--hold-out-by")
+    return mask, min(count, len(order))

@@ -1,0 +1,326 @@
+"""What an optional part of a training is: what may stand beside or within the hashed models.
+
+A part is a folder here and a name in :mod:`streammach.parts.switches`. Planner, ledger, search,
+trainer, command and report ask all parts and know none of them by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from streammach.backends.base import Backend
+from streammach.counts.scores import CountWeights
+from streammach.data.holdout import HeldOut
+from streammach.data.store.dataset import Dataset
+from streammach.errors import UsageError, clean
+from streammach.parts.switches import Switch
+from streammach.prediction.evaluate import Measured
+from streammach.prediction.ranking import Ranking
+from streammach.rows.dense import Basis
+from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Ranker
+
+# What several parts reckon with, of the machine of docs/planner.md.
+RATES = 3.3  # trials of a search of learning rates, on average
+SCORE = 0.15e-9  # seconds of a class and a repetition of a row whose best classes are found
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Points lost: ``columns (n / (B R))**power + repetitions / R**2 + buckets / B``.
+
+    n is 256, and K for dense rows, which lose by every column that they have less than classes.
+    """
+
+    columns: float
+    power: float
+    repetitions: float
+    buckets: float
+    error: float
+
+
+@dataclass(frozen=True)
+class AccuracyDrop:
+    """Points lost, and how far such an estimate was off."""
+
+    points: float = 0.0
+    error: float = 0.0
+
+    def __add__(self, other: AccuracyDrop) -> AccuracyDrop:
+        """Return both together."""
+        return AccuracyDrop(self.points + other.points, math.hypot(self.error, other.error))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A size that a part may be planned with, or to plan without it.
+
+    Attributes
+    ----------
+    plan : PartPlan or None
+        The part; None without it.
+    loss : AccuracyDrop
+        What is lost against the best.
+    why : str
+        A sentence for people; empty where nothing is to be said.
+    fit : Fit or None
+        What hashing loses beside it, where it is not the usual.
+    """
+
+    plan: PartPlan | None
+    loss: AccuracyDrop = AccuracyDrop()
+    why: str = ""
+    fit: Fit | None = None
+
+
+WITHOUT = Choice(plan=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Seconds of one thread of the reference machine that a part adds to a training.
+
+    Attributes
+    ----------
+    step : float
+        A row of every step.
+    own_step : float
+        A row of the steps that are trained with it: of its trials and, perhaps, of the training.
+    trials : float
+        Trials of learning rates, on average.
+    search, finish : float
+        In the search and after the last epoch.
+    fixed : float
+        After the last epoch, whatever the threads.
+    scoring : float or None
+        A row's classes when it is predicted, where they are scored in another way.
+    """
+
+    step: float = 0.0
+    own_step: float = 0.0
+    trials: float = 0.0
+    search: float = 0.0
+    finish: float = 0.0
+    fixed: float = 0.0
+    scoring: float | None = None
+
+
+class Session(Protocol):
+    """What a part is given of a training.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        The training store.
+    plan : Plan
+        The plan.
+    backend : Backend
+        Holds the weights.
+    held : HeldOut
+        The rows that decide.
+    """
+
+    dataset: Dataset
+    plan: Plan
+    backend: Backend
+    held: HeldOut
+
+    def check(self) -> None:
+        """End the work where a signal asks for it."""
+        ...
+
+    def tell(self, text: str) -> None:
+        """Say what was found."""
+        ...
+
+
+class Trials(Protocol):
+    """Short trainings that are compared on held-out rows."""
+
+    climbs: bool  # whether rates are searched
+
+    def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
+        """Return the training at the best rate near its own, and why."""
+        ...
+
+    def better(
+        self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
+    ) -> tuple[bool, str]:
+        """Return whether another training is better by more than noise, and the evidence."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """What a model is built from beside its weights.
+
+    Attributes
+    ----------
+    ranker : str
+        How classes are ranked.
+    counts : CountWeights or None
+        Counts beside the hashed models.
+    """
+
+    ranker: Ranker
+    counts: CountWeights | None = None
+
+
+@dataclass
+class Decision:
+    """What held-out rows said of a part after the last epoch.
+
+    Attributes
+    ----------
+    reasons : tuple of str
+        Why, in sentences.
+    figures : dict of str to Measured
+        What was measured on held-out rows, by way of ranking.
+    ranking : callable or None
+        How classes are ranked with the part, where it changes that.
+    """
+
+    reasons: tuple[str, ...] = ()
+    figures: dict[Ranker, Measured] = field(default_factory=dict)
+    ranking: Ranking | None = None
+
+    def learn_held_out(self) -> None:
+        """Learn from the rows that were held out, when all choices are made."""
+
+    def finish(self, draft: Draft) -> None:
+        """Put what belongs to the model into its draft."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class Part:
+    """An optional part; every method has a default that does nothing.
+
+    Attributes
+    ----------
+    name : str
+        Its name in plans.
+    switch : Switch
+        How it is asked for.
+    weighed : bool
+        Whether plans with it and without it, or with more and less of it, are weighed against one
+        another; otherwise it is planned wherever there is room.
+    exact_only : bool
+        Whether it goes with exact models alone.
+    when : str
+        ``before`` the first epoch or ``after`` the last one: when its memory is taken.
+    changes_weights : bool
+        Whether what is done after the last epoch changes the weights, so that it comes first.
+    """
+
+    name: str
+    switch: Switch
+    weighed = False
+    exact_only = False
+    when: Literal["before", "after"] = "after"
+    changes_weights = False
+
+    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
+        """Return why it cannot be with this store and optimiser, in words; None if it can."""
+        raise NotImplementedError
+
+    def excluded(self, config: RunConfig) -> str | None:
+        """Return why the model's shape or place excludes it, in words; None if it does not."""
+        only = "exact models alone have it"
+        return only if self.exact_only and not config.shape.exact else None
+
+    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+        """Yield what may be planned, the best first.
+
+        Parameters
+        ----------
+        facts : DataFacts
+            The store.
+        config : RunConfig
+            The rest; with the exact shape, since it is not chosen yet.
+        sure : bool
+            Whether the user wants it.
+        """
+        yield Choice(plan=PartPlan(name=self.name, fixed=sure))
+
+    def without(self, why: str | None) -> Choice:
+        """Return the choice to plan without it, since the user says so or it is impossible.
+
+        Parameters
+        ----------
+        why : str or None
+            Why it is impossible; None where the user says so.
+        """
+        return WITHOUT
+
+    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
+        """Return the bytes of host memory that it takes, by name."""
+        return {}
+
+    def model_bytes(self, config: RunConfig) -> int:
+        """Return the bytes that it adds to a model on disk."""
+        return 0
+
+    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+        """Return the time that it takes."""
+        return Work()
+
+    def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
+        """Return it for a sample of a store: as large a share of what could be there."""
+        return part
+
+    def text(self, part: PartPlan) -> str:
+        """Return it in a word or two, for a table of plans."""
+        return part.name
+
+    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
+        """Return the training that the search starts from."""
+        return spec
+
+    def search(
+        self, session: Session, trials: Trials, spec: TrainSpec
+    ) -> tuple[TrainSpec, list[str]]:
+        """Return the training with it or without it, as held-out rows say, and why."""
+        return spec, []
+
+    def basis(self, session: Session, spec: TrainSpec) -> Basis | None:
+        """Return the basis that rows of a training are brought to, if it uses one."""
+        return None
+
+    def choose(self, session: Session, spec: TrainSpec) -> Decision:
+        """Return what held-out rows say of it after the last epoch."""
+        return Decision()
+
+
+def wanted(part: Part, words: Mapping[str, str]) -> str:
+    """Return what the user says of a part, ``auto``, ``on`` or ``off``.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    words : mapping of str to str
+        What was said, by option.
+
+    Raises
+    ------
+    UsageError
+        If it is no word of its switch.
+    """
+    switch = part.switch
+    word = words.get(switch.option, switch.words[0])
+    if word not in switch.words:
+        raise UsageError(f"'{clean(word)}' is not one of {', '.join(switch.words)}: {switch.flag}")
+    return ("auto", "on", "off")[switch.words.index(word)]
+
+
+def sentences(choices: Sequence[Choice]) -> tuple[str, ...]:
+    """Return why choices were made, without repeats."""
+    return tuple(dict.fromkeys(choice.why for choice in choices if choice.why))

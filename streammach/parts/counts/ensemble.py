@@ -1,0 +1,376 @@
+"""Counts and hashed models as one ensemble: fitted on held-out rows, kept where they win there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.counts.footprint import (
+    FIT_BYTES,
+    FIT_CANDIDATES,
+    MAX_GROUPS,
+    WEIGHT_BYTES,
+    evidence_bytes,
+    pair_room,
+)
+from streammach.counts.learning import (
+    LEARN_ROWS,
+    GroupWeights,
+    Learnt,
+    class_logarithms,
+    evidence,
+    learn,
+    weigh,
+)
+from streammach.counts.scores import CountScorer, CountWeights
+from streammach.counts.table import CountTable, Worth, count_pairs
+from streammach.data.holdout import held_rows, masked_blocks
+from streammach.data.store.dataset import Dataset
+from streammach.parts.base import Session
+from streammach.parts.counts.group_fit import Evidence, fit_groups, hits, start_weights
+from streammach.prediction.evaluate import Measured, measure
+from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import product
+from streammach.rows.namespaces import namespace_ids
+from streammach.spec.types import Ranker, Transform
+
+MIN_FIT_ROWS = 50
+NAMESPACES = MAX_GROUPS // 5 - 1
+OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
+ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
+MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it worth less
+LEARN_WORK = 5e11  # additions to the scores of classes while pairs are learnt
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountSettings:
+    """How weights of counts are fitted.
+
+    Attributes
+    ----------
+    grouped : bool
+        Whether features have weights by group, in the best of several ways to group them.
+    pair_weights : bool
+        Whether feature and pair weights are learnt, too.
+    factors : tuple of float
+        Multiples of the hashed models' weight that are tried for the sake of the first five.
+    """
+
+    grouped: bool = True
+    pair_weights: bool = True
+    factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What counts brought.
+
+    Attributes
+    ----------
+    weights : CountWeights or None
+        The scores to use beside the hashed models, of rows that are not held out; None where
+        hashed models do better alone.
+    reasons : tuple of str
+        Why, in sentences.
+    validation : dict
+        What was measured on held-out rows that the fit did not see, by name.
+    whole : callable
+        Counts the held-out rows too; returns the scores to use then, in place of `weights`.
+    """
+
+    weights: CountWeights | None
+    reasons: tuple[str, ...]
+    validation: dict[Ranker, Measured]
+    whole: Callable[[], CountWeights | None] = lambda: None
+
+
+def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
+    """Return the ways to group features: names, and int32 (d,) from 0 without gaps."""
+    octave = np.log2(np.maximum(dataset.feature_counts, 1) / 16) / 2
+    frequency = np.clip(octave, 0, OCTAVES - 1).astype(np.int32)
+    entropy = np.clip(table.entropies() / 1.5, 0, ENTROPIES - 1).astype(np.int32)
+    space = namespace_ids(dataset.features, NAMESPACES)
+    ways = {"frequency x entropy": frequency * ENTROPIES + entropy}
+    if len(np.unique(space)) > 1:
+        ways = {
+            "namespace x frequency": space * OCTAVES + frequency,
+            "namespace x entropy": space * ENTROPIES + entropy,
+            **ways,
+        }
+    return {name: np.unique(way, return_inverse=True)[1].astype(np.int32)
+            for name, way in ways.items()}  # fmt: skip
+
+
+class CountFitter:
+    """Counts the pairs of a store, fits their weights, and says whether they pay.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its backend holds the trained hashed models, its held-out rows are fitted on
+        and decide.
+    transform : str
+        The hashed models' transform.
+    settings : CountSettings
+        How weights are fitted.
+    """
+
+    def __init__(self, session: Session, transform: Transform, settings: CountSettings) -> None:
+        self._transform, self._settings = transform, settings
+        self._dataset, self._backend = session.dataset, session.backend
+        self._held, self._check, self._tell = session.held, session.check, session.tell
+        config = session.plan.config
+        self._max_pairs = config.size_of("counts")
+        self._threads = config.placement.threads
+        self._rows = self._held.rows.take(np.flatnonzero(self._held.rows.classes >= 0))
+        self._n_fit = min(self._rows.n_rows, FIT_BYTES // evidence_bytes(MAX_GROUPS))
+
+    def run(self) -> Ensemble:
+        """Return the counts' weights, or None where hashed models alone do better."""
+        if self._n_fit < MIN_FIT_ROWS:
+            reason = f"no counts: {self._n_fit:,} held-out rows are too few to weigh them"
+            return Ensemble(None, (reason,), {})
+        alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
+        try:
+            table = self._count(self._worth())
+        except OverflowError:  # six standard errors above the store's estimate, or a false one
+            return Ensemble(None, ("no counts: the store holds more pairs than it says",), {})
+        gains = np.empty(table.n_pairs, np.int16)
+        grouped = self._choose_grouping(table, gains)
+        learnt = self._learn(table, grouped, gains) if self._settings.pair_weights else grouped
+        best = max(grouped, learnt, key=lambda fitted: fitted.reached.merit)
+        reasons = (
+            f"counts of {table.n_pairs:,} pairs by {grouped.why}",
+            f"feature and pair weights {'kept' if best is learnt else 'left out'}: held-out "
+            f"P@1 / P@5 {_text(learnt.reached)} with, {_text(grouped.reached)} without",
+            f"counts {'kept' if best.reached.merit > alone.merit else 'left out'}: held-out "
+            f"P@1 / P@5 {_text(best.reached)} with, {_text(alone)} without",
+        )
+        validation: dict[Ranker, Measured] = {"logsum": alone, "blend": best.reached}
+        if best.reached.merit <= alone.merit:
+            return Ensemble(None, reasons, validation)
+
+        def whole() -> CountWeights:
+            for rows in held_rows(self._dataset, self._held):
+                self._check()
+                table.add(rows)
+            return weigh(table, best.weights, best.learnt, gains)
+
+        weights = weigh(table, best.weights, best.learnt, gains)
+        return Ensemble(weights, reasons, validation, whole)
+
+    def _blocks(self) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        for block in masked_blocks(self._dataset, self._held):
+            self._check()
+            yield block
+
+    def _worth(self) -> Worth | None:
+        """Return what decides which pairs are kept, where not all fit.
+
+        Group weights, fitted on counts of so many rows that all of their pairs fit.
+        """
+        facts, room = self._dataset.facts, self._max_pairs
+        if room >= pair_room(facts):
+            return None
+        n_rows = max(1, facts.n_rows * room // facts.nnz)
+        table = self._count(None, n_rows)
+        found = self._choose_grouping(table, np.empty(table.n_pairs, np.int16)).weights
+        slope = np.maximum(found.slope, MIN_SLOPE)
+        return Worth(slope[found.group], found.match[found.group])
+
+    def _count(self, worth: Worth | None, n_rows: int | None = None) -> CountTable:
+        """Count the pairs of the store, or of about its first rows."""
+        facts = self._dataset.facts
+
+        def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+            left = facts.n_rows if n_rows is None else n_rows
+            for block, held in self._blocks():
+                some = min(left, block.n_rows)
+                yield block.part(0, some), held[:some]
+                left -= some
+                if not left:
+                    return
+
+        table = count_pairs(
+            blocks, facts.n_features, facts.n_classes, max_pairs=self._max_pairs,
+            mark_bytes=WEIGHT_BYTES * self._max_pairs, threads=self._threads, worth=worth,
+        )  # fmt: skip
+        of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
+        kept = "" if worth is None else ", those that add most"
+        self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
+        return table
+
+    def _choose_grouping(self, table: CountTable, gains: NDArray[np.int16]) -> _Fitted:
+        """Fit the weights for each way to group features; return the best, with all figures."""
+        tried: list[tuple[str, _Fitted]] = []
+        ways = {"one": np.zeros(table.n_features, np.int32)}
+        if self._settings.grouped:
+            ways = groupings(self._dataset, table)
+        for name, group in ways.items():
+            start = start_weights(group)
+            tried.append((name, self._fit(table, start, Learnt.nothing(), gains)))
+            self._tell(f"by {name}: held-out P@1 / P@5 {_text(tried[-1][1].reached)}")
+        name, best = max(tried, key=lambda item: item[1].reached.merit)
+        figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
+        return replace(best, why=f"{name}: held-out P@1 / P@5 {figures}")
+
+    def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.int16]) -> _Fitted:
+        """Learn feature and pair weights on counts alone, then fit everything together."""
+        alone = self._counts_alone(table, grouped.weights, gains)
+        scorer = CountScorer(weigh(table, alone, Learnt.nothing(), gains), self._threads)
+        work = (
+            float(product(np.diff(table.starts), self._dataset.feature_counts))
+            / self._dataset.n_rows
+        )
+        n_rows = int(min(self._dataset.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
+        longest = self._dataset.facts.max_row_nnz
+        learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)
+        scorer.close()
+        fitted = self._fit(table, replace(alone, learnt=1.0), learnt, gains)
+        self._tell(f"with feature and pair weights: held-out P@1 / P@5 {_text(fitted.reached)}")
+        return fitted
+
+    def _counts_alone(
+        self, table: CountTable, weights: GroupWeights, gains: NDArray[np.int16]
+    ) -> GroupWeights:
+        """Fit the weights of counts without hashed models, which know the rows to learn from."""
+        found = self._evidence(table, weights, Learnt.nothing(), gains)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            return fit_groups(found, weights.group, hashed=False, learnt=False)
+
+    def _fit(
+        self,
+        table: CountTable,
+        start: GroupWeights,
+        learnt: Learnt,
+        gains: NDArray[np.int16],
+    ) -> _Fitted:
+        """Fit the weights on candidates by `start` and by the hashed models.
+
+        Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
+        The loss is that of the first place; for the sake of the first five the hashed models get
+        the multiple of their fitted weight that does best on the half that each fit did not see.
+        """
+        half = self._n_fit // 2
+        group, with_learnt = start.group, learnt.theta.size > 0
+        found = self._evidence(table, start, learnt, gains)
+        halves = (found.part(0, half), found.part(half, self._n_fit))
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
+            fits = [fit_groups(part, group, hashed=True, learnt=with_learnt)
+                    for part in (*halves, found)]  # fmt: skip
+            factor = _best_factor(fits, halves, self._settings.factors)
+        del found, halves  # a large part of the memory
+        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
+        others = (self._rows.part(half, self._rows.n_rows), self._rows.part(0, half))
+        reached = _joined(
+            (rows.n_rows, self._judge(table, weights, learnt, gains, rows))
+            for weights, rows in zip(fits[:2], others, strict=True)
+        )
+        return _Fitted(fits[2], learnt, reached, "")
+
+    def _lessons(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the first rows of the store that are not held out, some thousands at a time."""
+        for block, held in self._blocks():
+            kept = np.flatnonzero(~held)[:n_rows]
+            n_rows -= len(kept)
+            for start in range(0, len(kept), LEARN_ROWS):
+                self._check()
+                yield block.take(kept[start : start + LEARN_ROWS])
+            if n_rows <= 0:
+                return
+
+    def _judge(
+        self,
+        table: CountTable,
+        weights: GroupWeights,
+        learnt: Learnt,
+        gains: NDArray[np.int16],
+        rows: RowBlock,
+    ) -> Measured:
+        """Return what counts and hashed models reach together."""
+        scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
+        try:
+            ranking = by_counts(self._backend, scorer, self._transform)
+            return measure(rows, ranking)
+        finally:
+            scorer.close()
+
+    def _evidence(
+        self,
+        table: CountTable,
+        weights: GroupWeights,
+        learnt: Learnt,
+        gains: NDArray[np.int16],
+    ) -> Evidence:
+        """Return the candidates of the rows to fit on, by counts and by hashes."""
+        rows = self._rows.part(0, self._n_fit)
+        scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
+        by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
+        ranking = by_hashes(self._backend, "logsum", self._transform)
+        by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
+        candidates = np.concatenate([by_count, by_hash], axis=1).astype(np.int32)
+        repeated = _repeated(candidates)
+        true = (candidates == rows.classes[:, None]) & ~repeated
+        kept = np.flatnonzero(true.any(axis=1))
+        rows, candidates = rows.take(kept), candidates[kept]
+        counted = evidence(table, rows, candidates, weights.group, learnt, scorer.each)
+        scorer.close()
+        groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
+        row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+        np.add.at(groups, (row_of, weights.group[rows.features]), 1)
+        log_rows, log_values = class_logarithms(table)
+        return Evidence(
+            counted, groups, log_rows[candidates], log_values[candidates],
+            hashed_means(self._backend, rows, candidates, self._transform),
+            repeated[kept], true[kept].argmax(axis=1), kept,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Weights, and what they reach on rows that the fit did not see."""
+
+    weights: GroupWeights
+    learnt: Learnt
+    reached: Measured
+    why: str
+
+
+def _best_factor(
+    fits: list[GroupWeights], halves: tuple[Evidence, Evidence], factors: tuple[float, ...]
+) -> float:
+    """Return the multiple of the hashed models' weight with the best P@1 + P@5 / 2."""
+
+    def merit(factor: float) -> float:
+        total = 0.0
+        for weights, unseen in zip(fits[:2], reversed(halves), strict=True):
+            first, five = hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            total += first + five / 2
+        return total
+
+    return max(factors, key=merit)
+
+
+def _joined(parts: Iterable[tuple[int, Measured]]) -> Measured:
+    """Return what was reached on several sets of rows together."""
+    sizes, found = zip(*parts, strict=True)
+    first = np.average([m.p_at_1 for m in found], weights=sizes)
+    return Measured(float(first), float(np.average([m.p_at_5 for m in found], weights=sizes)))
+
+
+def _text(reached: Measured) -> str:
+    return f"{reached.p_at_1:.3f} / {reached.p_at_5:.3f}"
+
+
+def _repeated(candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which candidates stand further left in their row already: bool (n, m)."""
+    order = np.argsort(candidates, axis=1, kind="stable")
+    same = np.diff(np.take_along_axis(candidates, order, axis=1), axis=1, prepend=-1) == 0
+    out = np.zeros(candidates.shape, bool)
+    np.put_along_axis(out, order, same, axis=1)
+    return out

@@ -1,0 +1,152 @@
+"""A closed form beside trained weights, for exact models of dense rows.
+
+Added to the trained weights, which stay one table of the same size, a linear discriminant is to
+dense rows what counts are to sparse ones. Held-out rows say with which weight, if with any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.data.holdout import held_rows, masked_blocks
+from streammach.parts.base import Session
+from streammach.parts.discriminant.sums import Discriminant
+from streammach.prediction.evaluate import Measured
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import expanded, parts, product
+from streammach.rows.transforms import transformed
+from streammach.spec.types import Transform
+
+PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
+SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a closed form is added.
+
+    Attributes
+    ----------
+    share : float
+        Its weight; 0 to leave it out.
+    prior_rows : float
+        Rows of the mean of all rows that each class is given beside its own.
+    reason : str
+        Why, in a sentence.
+    """
+
+    share: float
+    prior_rows: float
+    reason: str
+
+
+class Fitting:
+    """A closed form for the exact weights of a backend that trains with Adam.
+
+    Adam's two tables are used as room, and hold no state afterwards.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its backend holds the trained weights and Adam's state.
+    transform : str
+        The model's transform.
+    """
+
+    def __init__(self, session: Session, transform: Transform) -> None:
+        self._dataset, self._held, self._transform = session.dataset, session.held, transform
+        self._threads, self._check = session.plan.config.placement.threads, session.check
+        self._backend, arrays = session.backend, session.backend.arrays()
+        self._weights, self._bias = arrays["weights"], arrays["bias"]
+        self._out = arrays["second"]
+        self._sums = Discriminant(arrays["first"].reshape(self._out.shape[::-1]))
+        self._added = np.zeros_like(self._bias)
+
+    def choose(self) -> Share:
+        """Return the share that held-out rows want, from sums that do not hold them."""
+        known = np.flatnonzero(self._held.rows.classes >= 0)
+        rows = transformed(self._held.rows.take(known), self._transform)
+        found: dict[tuple[float, float], Measured] = {}
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for block, held in masked_blocks(self._dataset, self._held):
+                self._check()
+                self._add_rows(block.take(np.flatnonzero(~held)))
+            for prior_rows in PRIOR_ROWS:
+                self._check()
+                closed = (self._out, self._sums.solve(prior_rows, self._out))
+                for share, reached in _reached(rows, (self._weights, self._bias), closed):
+                    found[share, prior_rows if share else 0.0] = reached
+        share, prior_rows = max(found, key=lambda tried: found[tried].merit)
+        best, alone = found[share, prior_rows], found[0.0, 0.0]
+        reason = (
+            f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
+            f"{prior_rows:g} rows of all: held-out P@1 / P@5 {best.p_at_1:.3f} / "
+            f"{best.p_at_5:.3f}, {alone.p_at_1:.3f} / {alone.p_at_5:.3f} without"
+        )
+        return Share(share, prior_rows, reason)
+
+    def add(self, chosen: Share) -> None:
+        """Add what was chosen to the weights; nothing where the share is 0."""
+        if chosen.share:
+            self._put(chosen)
+
+    def add_held_out(self, chosen: Share) -> None:
+        """Take the held-out rows into what was added to the weights."""
+        if not chosen.share:
+            return
+        self._weights -= self._out
+        self._bias -= self._added
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for rows in held_rows(self._dataset, self._held):
+                self._check()
+                self._add_rows(rows)
+        self._put(chosen)
+
+    def _put(self, chosen: Share) -> None:
+        share = np.float32(chosen.share)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            self._added = share * self._sums.solve(chosen.prior_rows, self._out)
+        self._out *= share
+        self._weights += self._out
+        self._bias += self._added
+        self._backend.restore()
+
+    def _add_rows(self, rows: RowBlock) -> None:
+        self._sums.add(transformed(rows, self._transform))
+
+
+Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[float, Measured]]:
+    """Return what trained weights and a share of closed ones reach together, for each share."""
+    shares = (0.0, *SHARES)
+    hits = np.zeros((len(shares), 2), np.int64)
+    d, k = trained[0].shape
+    for part in parts(rows, 4 * max(d, k)):
+        hits += _hits(part, shares, trained, closed)
+    found = hits / rows.n_rows
+    return [(share, Measured(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
+
+
+def _hits(
+    rows: RowBlock, shares: tuple[float, ...], trained: Linear, closed: Linear
+) -> NDArray[np.int64]:
+    """Return how many rows have their class first, and among the first five, for each share."""
+    x = expanded(rows, len(trained[0]))
+    z, more = (product(x, weights) for weights, _ in (trained, closed))
+    z += trained[1]
+    more += closed[1]
+    both, hits = np.empty_like(z), np.empty((len(shares), 2), np.int64)
+    for i, share in enumerate(shares):
+        np.multiply(more, np.float32(share), out=both)
+        both += z
+        true = np.take_along_axis(both, rows.classes[:, None].astype(np.int64), axis=1)
+        rank = (both > true).sum(axis=1)
+        hits[i] = (rank < 1).sum(), (rank < 5).sum()
+    return hits

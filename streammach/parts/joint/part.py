@@ -1,0 +1,77 @@
+"""The joint loss: all repetitions learn the class together.
+
+The loss is that of the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes. It pays for
+hashed models of dense rows; for sparse rows it is as good as the other and slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from streammach.parts.base import (
+    RATES,
+    SCORE,
+    WITHOUT,
+    Choice,
+    Part,
+    Session,
+    Trials,
+    Work,
+)
+from streammach.parts.joint.switch import SWITCH
+from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.training import TrainSpec
+
+ROW, MODEL = 8e-6, 0.4e-6  # seconds of a row, and of a repetition of one, that learn jointly
+
+
+class JointLoss(Part):
+    """The joint loss as an optional part."""
+
+    name = "joint"
+    switch = SWITCH
+
+    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
+        """Return nothing: any rows can be learnt so."""
+        return None
+
+    def excluded(self, config: RunConfig) -> str | None:
+        """Return why a model has no repetitions to join at once."""
+        if config.shape.exact:
+            return "an exact model has no repetitions to join"
+        if config.placement.waves > 1:
+            return f"the repetitions are trained in {config.placement.waves} waves"
+        return None
+
+    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+        """Yield it where it may pay or is wanted."""
+        pays = sure or config.dense
+        yield Choice(plan=PartPlan(name=self.name, fixed=sure)) if pays else WITHOUT
+
+    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+        """Return the time of best classes of a row."""
+        repetitions = config.shape.n_repetitions
+        decoded = config.shape.n_classes * repetitions
+        return Work(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
+
+    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
+        """Return the training with the joint loss, if that is what the user wants."""
+        return replace(spec, loss="joint") if part.fixed else spec
+
+    def search(
+        self, session: Session, trials: Trials, spec: TrainSpec
+    ) -> tuple[TrainSpec, list[str]]:
+        """Return the training with the better of two losses, each at its own rate, and why."""
+        if spec.loss == "joint":
+            return spec, []
+        other, reasons = replace(spec, loss="joint"), list[str]()
+        if trials.climbs:
+            other, why_rate = trials.choose_rate(other, "learning rate of the joint loss")
+            reasons.append(why_rate)
+        better, reason = trials.better(spec, other, "loss", (spec.loss, "joint"))
+        return other if better else spec, [*reasons, reason]
+
+
+PART = JointLoss()

@@ -1,0 +1,70 @@
+"""The optional parts, in the order in which they are decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from streammach.parts.base import Part
+from streammach.parts.switches import NAMES
+from streammach.spec.config import PartPlan, RunConfig
+
+
+def _part(name: str) -> Part:
+    part: Part = import_module(f"streammach.parts.{name}.part").PART
+    return part
+
+
+PARTS: dict[str, Part] = {part.name: part for part in map(_part, NAMES)}
+
+
+@contextmanager
+def registered(part: Part) -> Iterator[None]:
+    """Have another part, or another one of a name, while a block runs."""
+    before = dict(PARTS)
+    PARTS[part.name] = part
+    try:
+        yield
+    finally:
+        PARTS.clear()
+        PARTS.update(before)
+
+
+def switch_names() -> tuple[str, ...]:
+    """Return the options by which parts are asked for."""
+    return tuple(part.switch.option for part in PARTS.values())
+
+
+def planned(config: RunConfig) -> list[Part]:
+    """Return the parts that there is room for."""
+    names = {part.name for part in config.parts}
+    return [part for part in PARTS.values() if part.name in names]
+
+
+def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
+    """Return those that are weighed against one another."""
+    names = {part.name for part in PARTS.values() if part.weighed}
+    return tuple(part for part in config.parts if part.name in names)
+
+
+def part_sizes(config: RunConfig) -> tuple[int, ...]:
+    """Return how large those are."""
+    return tuple(part.size for part in weighed_parts(config))
+
+
+def parts_text(parts: tuple[PartPlan, ...]) -> str:
+    """Return the parts that are weighed in a word or two, for a table of plans."""
+    found = {part.name: part for part in parts}
+    texts = [p.text(found[p.name]) for p in PARTS.values() if p.weighed and p.name in found]
+    return ", ".join(texts) or "-"
+
+
+def said_of(config: RunConfig) -> tuple[tuple[str, str], ...]:
+    """Return what a user would say of each part to have a plan with the same ones."""
+    found = []
+    for part in PARTS.values():
+        planned_part = config.part(part.name)
+        word = 2 if planned_part is None else 1 if planned_part.fixed else 0
+        found.append((part.switch.option, part.switch.words[word]))
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""Whitening of dense rows as an optional part of their training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from streammach.parts.base import WITHOUT, Choice, Part, Session, Trials, Work
+from streammach.parts.whitening import spread
+from streammach.parts.whitening.basis import basis_of
+from streammach.parts.whitening.switch import SWITCH
+from streammach.rows.dense import Basis
+from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.training import TrainSpec
+
+# Seconds of one thread of the machine of docs/planner.md.
+BASIS = 0.011e-9  # a feature and a feature of a row that is whitened
+DIRECTION = 0.3e-9  # three features: directions of a covariance
+RATES = 2.0  # tried with whitened rows: one where they do not pay
+
+
+class Whitening(Part):
+    """Whitening: dense rows are trained on in coordinates in which all directions spread alike."""
+
+    name = "whitening"
+    switch = SWITCH
+    when = "before"
+
+    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
+        """Return why rows cannot be whitened."""
+        if not config.dense:
+            return "rows are sparse"
+        if config.optimizer != "adam":
+            return f"{config.optimizer} does not gain by it"
+        if not spread.possible(facts.n_features, facts.n_rows):
+            return "there are too few rows for so many features"
+        return None
+
+    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+        """Yield with it, then without."""
+        yield Choice(plan=PartPlan(name=self.name, basis=True, fixed=sure))
+        if not sure:
+            yield WITHOUT
+
+    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
+        """Return the bytes of finding a basis."""
+        return {"whitening": spread.footprint(facts.n_features, facts.n_rows)}
+
+    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+        """Return the time of finding a basis, of products with it, and of its trials."""
+        d = facts.n_features
+        return Work(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
+
+    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
+        """Return the training with whitened rows, if that is what the user wants."""
+        return replace(spec, whitened=True) if part.fixed else spec
+
+    def search(
+        self, session: Session, trials: Trials, spec: TrainSpec
+    ) -> tuple[TrainSpec, list[str]]:
+        """Return the training with rows whitened or not, and why.
+
+        Whitened rows are as large as plain ones, so that both are compared at the same rate.
+        """
+        if spec.whitened:
+            return spec, []
+        white = replace(spec, whitened=True)
+        better, reason = trials.better(spec, white, "rows", ("plain", "whitened"))
+        if not better:
+            return spec, [reason]
+        if not trials.climbs:
+            return white, [reason]
+        white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
+        return white, [reason, why_rate]
+
+    def basis(self, session: Session, spec: TrainSpec) -> Basis | None:
+        """Return the basis in which rows are white, if the training uses it."""
+        return basis_of(session, spec.transform) if spec.whitened else None
+
+
+PART = Whitening()

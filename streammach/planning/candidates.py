@@ -1,0 +1,266 @@
+"""The models that are weighed for a budget, each with its bytes, expected loss and time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from streammach import hashing
+from streammach.backends.registry import BACKENDS
+from streammach.errors import DeviceError, UsageError
+from streammach.parts.base import AccuracyDrop, Choice, Part, sentences, wanted
+from streammach.parts.registry import PARTS, planned
+from streammach.planning.accuracy import hashed
+from streammach.planning.constraints import Constraints
+from streammach.planning.cost import cost, query
+from streammach.planning.ledger import ledger
+from streammach.spec.config import Batching, Placement, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.ledger import Limits, Line, bytes_in
+from streammach.spec.model import ModelShape
+from streammach.spec.plan import Option
+
+DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
+DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
+MIN_BATCH = 16
+BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
+POOL_BLOCKS = (8, 4, 2, 1)
+BATCH_SPREAD = 1.5  # room of a batch, in mean rows
+MAX_HELD_OUT_ROWS = 10_000
+MAX_HELD_OUT_NNZ = 4_000_000
+HELD_OUT_SHARE = 0.05
+MAX_COLUMNS = 4096  # more brought nothing on the data sets measured
+BUCKETS = (1024, 512, 256, 128, 64, 32, 16, 8)
+REPETITIONS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that was weighed: what is expected of it, its bytes by name, and why its parts."""
+
+    option: Option
+    lines: tuple[Line, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """What models are weighed for.
+
+    Attributes
+    ----------
+    facts : DataFacts
+        The store.
+    constraints : Constraints
+        What the user fixed.
+    device : str
+        Where the model would be trained.
+    limits : Limits
+        What may be used.
+    speed : float
+        How many times as fast as the reference machine a thread is.
+    """
+
+    facts: DataFacts
+    constraints: Constraints
+    device: str
+    limits: Limits
+    speed: float
+
+
+def candidates(weighing: Weighing) -> list[Candidate]:
+    """Return every model that is worth weighing, whether it fits or not; at least one.
+
+    Parameters
+    ----------
+    weighing : Weighing
+        What for.
+
+    Raises
+    ------
+    UsageError
+        If parts or weights are asked for that cannot be.
+    DeviceError
+        If no model of the shape asked for can be launched on the device.
+    """
+    ways, constraints = list(_ways(weighing)), weighing.constraints
+    if constraints.weight_type != "float32" and ways[0].dense:
+        raise UsageError(f"rows are dense: --weights {constraints.weights}")
+    found, refused = list[Candidate](), None
+    options = (_choices(part, weighing, ways[0]) for part in PARTS.values() if part.weighed)
+    for choices in itertools.product(*options):
+        configs = [_with(way, choices) for way in ways]
+        for buckets, repetitions in _shapes(configs[-1], weighing):
+            shaped = partial(_made, n_buckets=buckets, n_repetitions=repetitions)
+            try:
+                found.append(_weighed(map(shaped, configs), shaped(configs[-1]), choices, weighing))
+            except DeviceError as error:
+                refused = error
+    if refused is not None and not found:
+        raise refused
+    reasons = [_refusal(one.option.config) for one in found]
+    if all(reasons):  # a part that is wanted does not go with this shape
+        raise UsageError(next(iter(reasons), "no model of this shape takes what is asked for"))
+    return [one for one, why in zip(found, reasons, strict=True) if not why]
+
+
+def reshaped(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig:
+    """Return how a model of other B and R is trained."""
+    shape = replace(config.shape, n_buckets=n_buckets, n_repetitions=n_repetitions)
+    return replace(config, shape=shape)
+
+
+def settled(config: RunConfig) -> RunConfig:
+    """Return a configuration without parts that its shape or its place does not allow."""
+    kept = {part.name for part in planned(config) if part.excluded(config) is None}
+    return replace(
+        config, parts=tuple(part for part in config.parts if part.fixed or part.name in kept)
+    )
+
+
+def _made(config: RunConfig, *, n_buckets: int, n_repetitions: int) -> RunConfig:
+    return settled(reshaped(config, n_buckets, n_repetitions))
+
+
+def _refusal(config: RunConfig) -> str:
+    """Return why a part that the user wants cannot be; nothing if it can."""
+    reasons = ((part, part.excluded(config)) for part in planned(config))
+    return next((f"{why}: {part.switch.wanted}" for part, why in reasons if why), "")
+
+
+def _choices(part: Part, weighing: Weighing, config: RunConfig) -> list[Choice]:
+    """Return what may be planned of a part, the best first.
+
+    Raises
+    ------
+    UsageError
+        If the user wants it and it is impossible.
+    """
+    word, facts = wanted(part, weighing.constraints.parts), weighing.facts
+    if word == "off":
+        return [part.without(None)]
+    why = part.possible(facts, config)
+    if why is None:
+        return list(part.choices(facts, config, sure=word == "on"))
+    if word == "on":
+        raise UsageError(f"{why}: {part.switch.wanted}")
+    return [part.without(why)]
+
+
+def _with(config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
+    parts = tuple(choice.plan for choice in choices if choice.plan is not None)
+    return replace(config, parts=(*config.parts, *parts))
+
+
+def _weighed(
+    configs: Iterable[RunConfig], last: RunConfig, choices: Sequence[Choice], weighing: Weighing
+) -> Candidate:
+    """Return a model with the way to run it, its bytes, and what is expected of it."""
+    facts, limits, speed = weighing.facts, weighing.limits, weighing.speed
+    config, lines = _way(configs, last, weighing)
+    loss = AccuracyDrop()
+    for choice in choices:
+        loss += choice.loss
+    if not config.shape.exact:
+        loss += hashed(config, next((c.fit for c in choices if c.fit is not None), None))
+    option = Option(
+        config=config, projected_bytes=bytes_in(lines, limits.where),
+        model_bytes=next(line.n_bytes for line in lines if line.name == "model"),
+        loss=loss.points, loss_error=loss.error, seconds=cost(facts, config, speed).seconds,
+        query_seconds=query(facts, config, speed), fits=not limits.overshoot(lines),
+    )  # fmt: skip
+    return Candidate(option, lines, sentences(choices))
+
+
+def _way(
+    configs: Iterable[RunConfig], last: RunConfig, weighing: Weighing
+) -> tuple[RunConfig, tuple[Line, ...]]:
+    """Return the first way to run a model that fits, and its ledger; if none does, the last.
+
+    The last way needs the least of a device, and of the host where there is none.
+    """
+    facts, limits = weighing.facts, weighing.limits
+    least = ledger(facts, last)
+    over_device = bytes_in(least, "device") > limits.device
+    if over_device or (limits.overshoot(least) and not limits.device):
+        return last, least
+    tried = ((config, ledger(facts, config)) for config in configs)
+    fitting = ((config, lines) for config, lines in tried if not limits.overshoot(lines))
+    return next(fitting, (last, least))
+
+
+def _ways(weighing: Weighing) -> Iterator[RunConfig]:
+    """Yield the ways to run an exact model, the best first.
+
+    Streamed rows, more waves, smaller pools and batches, at last without parts that are not
+    weighed.
+    """
+    facts, constraints, device = weighing.facts, weighing.constraints, weighing.device
+    kind, dense = BACKENDS[device], facts.density >= DENSE_SHARE
+    usual = max(MIN_BATCH, min(kind.batch[dense], facts.n_rows // BATCHES_PER_EPOCH))
+    batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
+    rows = min(MAX_HELD_OUT_ROWS, int(facts.n_rows * HELD_OUT_SHARE))
+    mean = facts.nnz / facts.n_rows
+    if constraints.batch_size:
+        batches = [min(constraints.batch_size, facts.n_rows)]
+    shape = ModelShape(
+        n_classes=facts.n_classes, n_features=facts.n_features,
+        n_buckets=facts.n_classes, n_repetitions=1,
+    )  # fmt: skip
+    first = RunConfig(
+        shape=shape, dense=dense,
+        optimizer=constraints.fixed_optimizer or ("adam" if dense else "adagrad"),
+        batching=Batching(batch_size=batches[0], batch_nnz=0),
+        placement=Placement(device=device, threads=constraints.n_threads),
+    )  # fmt: skip
+    others = (_choices(part, weighing, first) for part in PARTS.values() if not part.weighed)
+    for choices, batch in itertools.product(itertools.product(*others), batches):
+        nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
+        for pool, waves, resident in itertools.product(
+            POOL_BLOCKS, range(1, kind.max_waves + 1), kind.resident
+        ):
+            batching = Batching(
+                batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,
+                held_out_rows=rows, held_out_nnz=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_nnz),
+            )  # fmt: skip
+            placement = replace(
+                first.placement, waves=waves, weights=constraints.weight_type, resident=resident
+            )
+            yield _with(replace(first, batching=batching, placement=placement), choices)
+
+
+def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
+    """Yield (B, R): what was asked for, or every B with some R up to the largest that fits."""
+    classes = config.shape.n_classes
+    exact = any(part.exact_only for part in planned(config))
+    constraints = weighing.constraints
+    buckets, repetitions = constraints.n_buckets, constraints.n_repetitions
+    if buckets is not None and repetitions and buckets < classes:
+        if not exact:
+            yield buckets, repetitions
+        return
+    yield classes, 1
+    if constraints.shaped or exact:
+        return
+    for buckets in (n for n in BUCKETS if n < classes):
+        enough = hashing.repetitions_for(classes, buckets, DELTA)
+        most = max(_largest(config, buckets, weighing), enough)
+        for repetitions in sorted({enough, most, *REPETITIONS}):
+            if enough <= repetitions <= most:
+                yield buckets, repetitions
+
+
+def _largest(config: RunConfig, n_buckets: int, weighing: Weighing) -> int:
+    """Return the most repetitions that fit, as they would run in the most modest way; 0 if none."""
+    low, high = 0, MAX_COLUMNS // n_buckets
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            lines = ledger(weighing.facts, reshaped(config, n_buckets, middle))
+            fits = not weighing.limits.overshoot(lines)
+        except DeviceError:
+            fits = False
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low

@@ -1,0 +1,166 @@
+"""What the user fixed of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from streammach.errors import UsageError, clean
+from streammach.machine import cores, parse_seconds
+from streammach.parts.base import wanted
+from streammach.parts.registry import PARTS, switch_names
+from streammach.spec.plan import Option
+from streammach.spec.types import MOST, Objective, Optimizer, Weights
+
+OPTIMIZERS: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
+OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
+W = TypeVar("W", bound=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """What the user fixed of a plan; the rest is chosen.
+
+    Attributes
+    ----------
+    memory : str or int, optional
+        The budget, such as ``12GB``; 2 GB otherwise, but what this machine may use where the
+        model's shape is given. On a GPU it is the budget of the GPU's memory, and host memory may
+        be used as far as there is any.
+    n_buckets, n_repetitions : int, optional
+        B and R, both or none.
+    exact : bool
+        Ask for a bucket for every class.
+    batch_size : int, optional
+        Most rows of a batch.
+    optimizer : str
+        ``auto`` (row-wise Adagrad for sparse rows, Adam for dense ones), ``adagrad``, ``adam`` or
+        ``sgd``.
+    time : str or float, optional
+        Most time that the training is expected to take, such as ``2h``, or seconds.
+    latency : str or float, optional
+        Most time that a query, one row of many, is expected to take one thread, such as ``200us``.
+    objective : str
+        ``accuracy``: the least expected loss, and of options that differ by less than 0.1 points
+        the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
+        those expected within 1 point of the best that fits.
+    device : str
+        ``auto`` or a backend's name.
+    weights : str
+        Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a GPU, half as
+        large, for sparse rows.
+    threads : int
+        Threads that compute; 0 for all cores.
+    seed : int
+        Decides the hashes.
+    parts : mapping of str to str
+        What is said of optional parts, by their options: ``{"counts": "off"}``.
+
+    Raises
+    ------
+    UsageError
+        If the options do not go together, or a value is out of its range.
+    """
+
+    memory: str | int | None = None
+    n_buckets: int | None = None
+    n_repetitions: int | None = None
+    exact: bool = False
+    batch_size: int | None = None
+    optimizer: str = "auto"
+    time: str | float | None = None
+    latency: str | float | None = None
+    objective: str = "accuracy"
+    device: str = "auto"
+    weights: str = "float32"
+    threads: int | None = None
+    seed: int = 0
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Constraints:
+        """Return the constraints of keywords, in which each part's option stands for itself.
+
+        Raises
+        ------
+        TypeError
+            If there is no such keyword.
+        """
+        parts = {name: options[name] for name in switch_names() if name in options}
+        others = {name: value for name, value in options.items() if name not in switch_names()}
+        return cls(**others, parts=parts)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if not 0 <= self.seed <= MOST:
+            raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
+        if (self.n_buckets is None) != (self.n_repetitions is None):
+            raise UsageError("--buckets and --repetitions are given together")
+        if self.exact and (self.memory is not None or self.n_buckets is not None):
+            raise UsageError("--exact excludes --memory, --buckets and --repetitions")
+        numbers = {
+            "--buckets": self.n_buckets, "--repetitions": self.n_repetitions,
+            "--batch-size": self.batch_size, "--threads": self.threads,
+        }  # fmt: skip
+        for name, value in numbers.items():
+            if value is not None and value < (2 if name == "--buckets" else 1):
+                raise UsageError(f"{value} is too small: {name}")
+        _one_of(("auto", *OPTIMIZERS), self.optimizer, "--optimizer")
+        for part in PARTS.values():
+            wanted(part, self.parts)
+        _ = self.goal, self.weight_type, self.seconds, self.query_seconds
+
+    @cached_property
+    def goal(self) -> Objective:
+        """The objective."""
+        return _one_of(OBJECTIVES, self.objective, "--objective")
+
+    @cached_property
+    def weight_type(self) -> Weights:
+        """Type of the weights while they are trained."""
+        return _one_of(WEIGHTS, self.weights, "--weights")
+
+    @property
+    def fixed_optimizer(self) -> Optimizer | None:
+        """The optimiser; None where it is chosen."""
+        return next((name for name in OPTIMIZERS if name == self.optimizer), None)
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """Most time of the training."""
+        return None if self.time is None else parse_seconds(self.time)
+
+    @cached_property
+    def query_seconds(self) -> float | None:
+        """Most time of a query."""
+        return None if self.latency is None else parse_seconds(self.latency)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that compute."""
+        return self.threads or cores()
+
+    @property
+    def shaped(self) -> bool:
+        """Whether B and R are fixed."""
+        return self.exact or self.n_buckets is not None
+
+    def in_time(self, option: Option) -> bool:
+        """Return whether an option is expected to keep the limits of time."""
+        return (self.seconds is None or option.seconds <= self.seconds) and (
+            self.query_seconds is None or option.query_seconds <= self.query_seconds
+        )
+
+    def allow(self, option: Option) -> bool:
+        """Return whether an option fits the budget and keeps the limits of time."""
+        return option.fits and self.in_time(option)
+
+
+def _one_of(known: tuple[W, ...], given: str, name: str) -> W:
+    found = next((k for k in known if k == given), None)
+    if found is None:
+        raise UsageError(f"'{clean(given)}' is not one of {', '.join(known)}: {name}")
+    return found

@@ -1,0 +1,198 @@
+"""Instructions of the machine: words of text, prefetching, sums in the lanes of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from streammach.jit import Number, intrinsic, kernel
+
+PADDING = 32  # bytes that must follow a text, since loads reach past the end of a token
+ONES = np.uint64(0x0101010101010101)
+HIGH = np.uint64(0x8080808080808080)
+LANES = 64  # of bytes
+WIDE_LANES = 16  # of float32
+BYTE, FLOAT, INDEX = ir.IntType(8), ir.FloatType(), ir.IntType(64)
+BYTES, FLOATS = ir.VectorType(BYTE, LANES), ir.VectorType(FLOAT, WIDE_LANES)
+
+
+@intrinsic
+def load8(typing: Any, text: Any, position: Any) -> Any:
+    """Return ``text[position : position + 8]`` as one little-endian uint64, unaligned."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        return builder.load(address, align=1)
+
+    return types.uint64(text, types.intp), generate
+
+
+@intrinsic
+def trailing_zeros(typing: Any, word: Any) -> Any:
+    """Return how many low bits of a uint64 are zero; 64 for zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of ``array.ravel()[position]``; the array is C-contiguous."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        integer = ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [pointer.type, integer, integer, integer]),
+            "llvm.prefetch.p0i8",
+        )
+        builder.call(function, [pointer, *(ir.Constant(integer, x) for x in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@kernel(inline=True)
+def zero_bytes(word: Number) -> Any:
+    """Return a word whose high bits mark, from the lowest one on, the zero bytes of `word`.
+
+    Only the lowest mark is certain; a borrow can set marks above it.
+    """
+    return (word - ONES) & ~word & HIGH
+
+
+@kernel(inline=True)
+def low_bytes(word: Number, count: Number) -> Any:
+    """Return the `count` (0 to 8) lowest bytes of `word`, zeros above them."""
+    if count >= 8:
+        return word
+    return word & ((np.uint64(1) << (np.uint64(count) * np.uint64(8))) - np.uint64(1))
+
+
+def _vector(builder: Any, data: Any, position: Any, vector: Any) -> Any:
+    """Return a pointer to a vector that begins at an element, aligned or not."""
+    return builder.bitcast(builder.gep(data, [position]), vector.as_pointer())
+
+
+def _summed(
+    context: Any, builder: Any, signature: Any, args: Any, vector: Any, add: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Return the sum over r of ``table[r, codes[first + r]]``, r rising, and the last array's data.
+
+    The arguments are those of :func:`lanes_within`; `vector` is the type of an entry of the table.
+    """
+    arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 5)]
+    table, codes, last = (array.data for array in arrays)
+    first, models, buckets = args[2], args[3], args[4]
+    total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * vector.count))
+    with cgutils.for_range(builder, models) as loop:
+        code = builder.load(builder.gep(codes, [builder.add(first, loop.index)]))
+        wide = builder.zext(code, INDEX) if code.type.width < INDEX.width else code
+        column = builder.add(builder.mul(loop.index, buckets), wide)
+        position = builder.mul(column, ir.Constant(INDEX, vector.count))
+        entry = builder.load(_vector(builder, table, position, vector), align=1)
+        builder.store(add(builder, builder.load(total), entry), total)
+    return builder.load(total), last
+
+
+@intrinsic
+def lanes_within(
+    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any, limits: Any
+) -> Any:
+    """Return a uint64 whose bit q says whether lane q's sum for one class is within its limit.
+
+    The sum of lane q is that of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in
+    uint8 and stopping at 255.
+
+    Parameters
+    ----------
+    table : uint8 (n_repetitions * n_buckets * 64,)
+        A vector of 64 bytes for each bucket of each model.
+    codes : unsigned (K * n_repetitions,)
+        Buckets of the classes.
+    first : int64
+        Where the class's codes start.
+    n_repetitions, n_buckets : int64
+        R and B.
+    limits : uint8 (64,)
+        The lanes' limits.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        add = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(BYTES, [BYTES, BYTES]), f"llvm.uadd.sat.v{LANES}i8"
+        )
+        total, limits_data = _summed(
+            context, builder, signature, args, BYTES, lambda b, x, y: b.call(add, [x, y])
+        )
+        start = ir.Constant(INDEX, 0)
+        limit = builder.load(_vector(builder, limits_data, start, BYTES), align=1)
+        return builder.bitcast(builder.icmp_unsigned("<=", total, limit), INDEX)
+
+    integer = types.int64
+    return types.uint64(table, codes, integer, integer, integer, limits), generate
+
+
+@intrinsic
+def lanes_reaching(
+    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+    scores: Any, start: Any, weight: Any, bounds: Any,
+) -> Any:  # fmt: skip
+    """Add each lane's weighed sum to its score; return which scores reach their bounds.
+
+    The sum of lane q is that of ``table[r, codes[first + r], q]``, added with r rising.
+
+    Parameters
+    ----------
+    table : float32 (n_repetitions * n_buckets * 16,)
+        A vector of 16 numbers for each bucket of each model.
+    codes : unsigned (K * n_repetitions,)
+        Buckets of the classes.
+    first : int64
+        Where the class's codes start.
+    n_repetitions, n_buckets : int64
+        R and B.
+    scores : float32
+        Lane q's score at ``scores[start + q]``.
+    start : int64
+        Where the scores start.
+    weight : float32
+        What sums are multiplied with.
+    bounds : float32 (16,)
+        The lanes' bounds.
+
+    Returns
+    -------
+    uint64
+        Bit q says whether lane q's score is its bound or more.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, scores_data = _summed(
+            context, builder, signature, args, FLOATS, lambda b, x, y: b.fadd(x, y)
+        )
+        bounds_data = context.make_array(signature.args[8])(context, builder, args[8]).data
+        weights = ir.Constant(FLOATS, ir.Undefined)
+        for lane in range(WIDE_LANES):
+            weights = builder.insert_element(weights, args[7], ir.Constant(ir.IntType(32), lane))
+        place = _vector(builder, scores_data, args[6], FLOATS)
+        score = builder.fadd(builder.load(place, align=1), builder.fmul(weights, total))
+        builder.store(score, place, align=1)
+        bound = builder.load(_vector(builder, bounds_data, ir.Constant(INDEX, 0), FLOATS), align=1)
+        reached = builder.fcmp_ordered(">=", score, bound)
+        return builder.zext(builder.bitcast(reached, ir.IntType(WIDE_LANES)), INDEX)
+
+    integer = types.int64
+    return types.uint64(
+        table, codes, integer, integer, integer, scores, integer, types.float32, bounds
+    ), generate

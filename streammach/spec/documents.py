@@ -1,0 +1,65 @@
+"""Records as JSON documents, which are strict where they come in."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+MAX_DEPTH = 32
+
+
+def to_json(value: Any) -> bytes:
+    """Return the value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def from_json(text: bytes, kind: type[T]) -> T:
+    """Return the value of a JSON document.
+
+    Parameters
+    ----------
+    text : bytes
+        The document.
+    kind : type
+        The type that it must have: a frozen dataclass or struct, or any type hint.
+
+    Raises
+    ------
+    ValueError
+        If the document is not strict JSON (repeated keys, NaN, numbers past a float, too deep) or
+        not of the type.
+    """
+    depth = 0
+    for byte in text:
+        depth += (byte in b"{[") - (byte in b"}]")
+        if depth > MAX_DEPTH:
+            raise ValueError("the JSON is nested too deeply")
+    try:
+        document = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+        )
+        return msgspec.convert(document, kind)
+    except (UnicodeDecodeError, json.JSONDecodeError, msgspec.ValidationError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("the JSON repeats a key")
+    return out
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the JSON holds {text[:20]}")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"the JSON holds {constant}")

@@ -1,0 +1,71 @@
+"""What is known of a store before its rows are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from streammach.spec.types import Count, Index, Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """What a plan needs to know of a store.
+
+    Attributes
+    ----------
+    path : str
+        The store, as the user named it.
+    digest : str
+        SHA-256 of its manifest: its content.
+    n_rows, n_classes, n_features, nnz : int
+        Its shape.
+    n_pairs : int
+        About how many distinct (feature, class) pairs its rows hold, to 1%.
+    max_row_nnz : int
+        Values of its longest row.
+    block_rows, max_block_nnz : int
+        Rows of a block, the unit of reading, and the most values that one has.
+    value_bytes : int
+        Bytes of a stored value: 1 or 4.
+    weighted : bool
+        Whether rows have importance weights.
+    names_bytes : int
+        Bytes of all label and feature names with their offsets.
+    row_postings : int
+        About how many pairs the features of a row have together, on average.
+    """
+
+    path: str
+    digest: str
+    n_rows: Size
+    n_classes: Index
+    n_features: Index
+    nnz: Count
+    n_pairs: Count
+    max_row_nnz: Count
+    block_rows: Size
+    max_block_nnz: Count
+    value_bytes: Size
+    weighted: bool
+    names_bytes: Count
+    row_postings: Count = 0
+
+    @property
+    def density(self) -> float:
+        """Share of the features that a row holds on average."""
+        return self.nnz / (self.n_rows * self.n_features)
+
+    def first(self, n_rows: int) -> DataFacts:
+        """Return about what is known of a sample of so many rows.
+
+        Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.
+        """
+        n = min(n_rows, self.n_rows)
+        nnz = self.nnz * n // self.n_rows
+        growth = math.log(max(self.n_pairs * self.n_rows / max(self.nnz, 1), 1.0))
+        share = (n / self.n_rows) ** (growth / math.log(max(self.n_rows, 2)))
+        return replace(
+            self, n_rows=n, nnz=nnz, n_pairs=math.ceil(self.n_pairs * share),
+            row_postings=math.ceil(self.row_postings * share),
+        )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Shape and hashes of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streammach.hashing import P
+from streammach.spec.types import Index
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """Shape of a model: R softmax models of B buckets for K classes over d features.
+
+    Attributes
+    ----------
+    n_classes, n_features, n_buckets, n_repetitions : int
+        K, d, B and R; with B = K and R = 1 the classes are their own buckets.
+    """
+
+    n_classes: Index
+    n_features: Index
+    n_buckets: Index
+    n_repetitions: Index
+
+    def __str__(self) -> str:
+        """Return B and R for people."""
+        return "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
+
+    @property
+    def n_columns(self) -> int:
+        """R * B, the width of the weight table."""
+        return self.n_repetitions * self.n_buckets
+
+    @property
+    def exact(self) -> bool:
+        """Whether every class has a bucket of its own."""
+        return (self.n_buckets, self.n_repetitions) == (self.n_classes, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(ModelShape):
+    """Shape and hashes of a model.
+
+    Attributes
+    ----------
+    n_classes, n_features, n_buckets, n_repetitions : int
+        K, d, B and R; with B = K and R = 1 the classes are their own buckets.
+    hash_a, hash_b : tuple of int
+        The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
+    """
+
+    hash_a: tuple[int, ...]
+    hash_b: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse hashes that do not fit the shape."""
+        if self.n_columns >= 2**31:
+            raise ValueError("R * B is too large")
+        if self.exact:
+            if self.hash_b or (self.n_buckets, self.n_repetitions) != (self.n_classes, 1):
+                raise ValueError("the hashes do not fit the shape")
+            return
+        if not len(self.hash_a) == len(self.hash_b) == self.n_repetitions:
+            raise ValueError("there are not R hashes")
+        if not (all(1 <= a < P for a in self.hash_a) and all(0 <= b < P for b in self.hash_b)):
+            raise ValueError("a hash is out of its range")
+
+    @property
+    def exact(self) -> bool:
+        """Whether every class has a bucket of its own."""
+        return not self.hash_a
+
+    @property
+    def shape(self) -> ModelShape:
+        """The shape alone."""
+        return ModelShape(
+            n_classes=self.n_classes, n_features=self.n_features,
+            n_buckets=self.n_buckets, n_repetitions=self.n_repetitions,
+        )  # fmt: skip

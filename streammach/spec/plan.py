@@ -1,0 +1,174 @@
+"""A plan: what fits a budget and was chosen, what it was chosen from, and every byte of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.ledger import CONTEXT, Limits, Line, bytes_in
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Amount, Count, Objective, Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A model that was weighed for a budget.
+
+    Attributes
+    ----------
+    config : RunConfig
+        How it would be trained.
+    projected_bytes, model_bytes : int
+        Memory of its training, and of the trained model on disk.
+    loss, loss_error : float
+        Points of the mean of P@1 and P@5 (0 to 100) that it is expected to stay below the best
+        model for the same data, and how far that was off on the data sets measured.
+    seconds, query_seconds : float
+        Expected time of its training, and of a query on one thread.
+    fits : bool
+        Whether it keeps within the budget.
+    chosen : bool
+        Whether it is the plan.
+    """
+
+    config: RunConfig
+    projected_bytes: Count
+    model_bytes: Count
+    loss: float
+    loss_error: Amount
+    seconds: Amount
+    query_seconds: Amount
+    fits: bool
+    chosen: bool = False
+
+    @property
+    def shape(self) -> ModelShape:
+        """K, d, B and R."""
+        return self.config.shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """A training on a sample, by which models were compared before one was chosen.
+
+    Attributes
+    ----------
+    shape : ModelShape
+        The option that it stands for.
+    parts : tuple of PartPlan
+        The parts that this has room for.
+    rows, held_out : int
+        Rows that were trained on and measured on.
+    p_at_1, p_at_5 : float
+        On the held-out rows.
+    seconds : float
+        What it took.
+    """
+
+    shape: ModelShape
+    parts: tuple[PartPlan, ...]
+    rows: Count
+    held_out: Count
+    p_at_1: Share
+    p_at_5: Share
+    seconds: Amount
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What another budget would bring: its bytes, and the model that is chosen for it, if any."""
+
+    allowed_bytes: Count
+    best: Option | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What fits a budget and was chosen, and every byte of it.
+
+    Attributes
+    ----------
+    facts : DataFacts
+        The store that it was made for.
+    model : ModelSpec
+        The model with its hashes.
+    config : RunConfig
+        How it is trained.
+    limits : Limits
+        What may be used of the host's memory and of the device's own.
+    ledger : tuple of Line
+        Every byte count, by name.
+    reasons : tuple of str
+        Why this plan, in sentences.
+    device_reason : str
+        Why this device.
+    objective : str
+        ``accuracy``, ``smallest`` or ``fastest``.
+    expected : Option or None
+        What is expected of the plan.
+    options : tuple of Option
+        What it was chosen from: the best ones and what is instructive beside them.
+    budgets : tuple of Budget
+        What smaller and larger budgets would bring.
+    pilots : tuple of Pilot
+        Trainings on samples that the choice rests on.
+    """
+
+    facts: DataFacts
+    model: ModelSpec
+    config: RunConfig
+    limits: Limits
+    ledger: tuple[Line, ...]
+    reasons: tuple[str, ...] = field(default=())
+    device_reason: str = ""
+    objective: Objective = "accuracy"
+    expected: Option | None = None
+    options: tuple[Option, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    pilots: tuple[Pilot, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a model of another shape."""
+        if self.model.shape != self.config.shape:
+            raise ValueError("the hashes are those of another shape")
+
+    @property
+    def n_buckets(self) -> int:
+        """B."""
+        return self.model.n_buckets
+
+    @property
+    def n_repetitions(self) -> int:
+        """R."""
+        return self.model.n_repetitions
+
+    @property
+    def projected_bytes(self) -> int:
+        """Bytes of host memory that the run will take at most."""
+        return bytes_in(self.ledger, "host")
+
+    @property
+    def device_text(self) -> str:
+        """The device, what it has, and why it was chosen."""
+        placed = self.config.placement
+        waves = f", {placed.waves} waves of repetitions" if placed.waves > 1 else ""
+        if self.limits.device:
+            waves += ", rows kept on the GPU" if placed.resident else ", rows streamed"
+        why = f" ({self.device_reason})" if self.device_reason else ""
+        return f"{placed.device}, {placed.threads} threads{waves}{why}"
+
+    @property
+    def device_projected_bytes(self) -> int:
+        """Bytes of the device's own memory that the run will take at most."""
+        return bytes_in(self.ledger, "device")
+
+    @property
+    def device_buffer_bytes(self) -> int:
+        """The same without what the device's libraries take, which cannot be measured apart."""
+        return bytes_in([line for line in self.ledger if line.name != CONTEXT], "device")
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of disk that the run will take at most."""
+        return bytes_in(self.ledger, "disk")

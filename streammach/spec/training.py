@@ -1,0 +1,130 @@
+"""How a model is trained: what the user left open, and what was decided."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from streammach.errors import UsageError, clean
+from streammach.spec.types import (
+    MOST,
+    Amount,
+    Count,
+    LossKind,
+    Optimizer,
+    Share,
+    Size,
+    Transform,
+)
+
+TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What the user fixed of a training, and what is left to held-out rows.
+
+    Attributes
+    ----------
+    epochs : int, optional
+        Passes over the rows; 5 for sparse rows, 12 for dense ones.
+    learning_rate : float, optional
+        The rate at the start; searched otherwise.
+    transform : str
+        ``raw``, ``binary``, ``log1p``, ``l2``, or ``auto``: searched.
+    label_smoothing : float, optional
+        Share of the target spread over all buckets; 0.1 for sparse rows, 0 for dense ones.
+    epsilon : float, optional
+        What the optimiser adds below its fraction bar; chosen for the rows otherwise.
+    last_passes : int
+        Passes over the held-out rows when all choices are made, where Adagrad trains.
+    seed : int
+        Decides the order of the rows and the groups held out.
+    validation : str, optional
+        A store with held-out rows.
+    hold_out_by : str, optional
+        Hold out rows of the training store that share a feature of this namespace; random rows
+        otherwise.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its range, or both kinds of held-out rows are named.
+    """
+
+    epochs: int | None = None
+    learning_rate: float | None = None
+    transform: str = "auto"
+    label_smoothing: float | None = None
+    epsilon: float | None = None
+    last_passes: int = 2
+    seed: int = 0
+    validation: str | None = None
+    hold_out_by: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be."""
+        if self.transform != "auto" and self.fixed_transform is None:
+            known = ", ".join(("auto", *TRANSFORMS))
+            raise UsageError(f"'{clean(self.transform)}' is not one of {known}: --transform")
+        if self.epochs is not None and self.epochs < 1:
+            raise UsageError("at least one epoch is needed: --epochs")
+        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
+            raise UsageError("the learning rate is not a number above 0: --learning-rate")
+        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
+            raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
+        if self.epsilon is not None and not 0 < self.epsilon < float("inf"):
+            raise UsageError("epsilon is not a number above 0: --epsilon")
+        if self.last_passes < 0:
+            raise UsageError("the number of last passes is below 0: --last-passes")
+        if not 0 <= self.seed <= MOST:
+            raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
+        if self.validation is not None:
+            if self.hold_out_by is not None:
+                raise UsageError("--validation and --hold-out-by exclude one another")
+            object.__setattr__(self, "validation", os.fspath(self.validation))
+
+    @property
+    def fixed_transform(self) -> Transform | None:
+        """The transform; None where it is searched."""
+        return next((known for known in TRANSFORMS if known == self.transform), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    epochs, batch_size : int
+        Passes over the rows; rows of a batch at most.
+    learning_rate : float
+        Rate at the start; it falls linearly to 0.
+    transform : str
+        What happens to a row's values before they are used.
+    label_smoothing : float
+        Share of the target that is spread evenly over the buckets.
+    optimizer : str
+        ``adagrad`` (row-wise), ``adam`` or ``sgd``.
+    epsilon : float
+        What the optimiser adds below its fraction bar: to the sum of squares (Adagrad) or to the
+        root of the second moment (Adam).
+    seed : int
+        Decides the order of the rows.
+    loss : str
+        ``apart``: each repetition learns the bucket of the row's class. ``joint``: all of them
+        learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes.
+    whitened : bool
+        Whether dense rows are whitened (:mod:`streammach.whitening`).
+    """
+
+    epochs: Size
+    batch_size: Size
+    learning_rate: Amount
+    transform: Transform
+    label_smoothing: Share
+    optimizer: Optimizer
+    epsilon: Amount
+    seed: Count
+    loss: LossKind = "apart"
+    whitened: bool = False

@@ -1,0 +1,21 @@
+"""Words and ranges of numbers that records are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Transform = Literal["raw", "binary", "log1p", "l2"]
+Optimizer = Literal["adagrad", "adam", "sgd"]
+Weights = Literal["float32", "bfloat16"]  # while they are trained
+Estimator = Literal["mean", "min", "median", "logsum"]
+Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
+LossKind = Literal["apart", "joint"]  # of the repetitions, by the loss
+Objective = Literal["accuracy", "smallest", "fastest"]
+MOST = 2**63 - 1  # of what is counted in int64
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Index = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # what ids of int32 are told from
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -1,0 +1,234 @@
+"""The epochs of a run: batches, held-out rows, checkpoints, and where it goes on."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import msgspec
+
+from streammach.errors import DiskError, Interrupted, MismatchError, clean
+from streammach.figures import EpochFigures
+from streammach.machine import peak_bytes
+from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.prediction.evaluate import measure
+from streammach.prediction.ranking import by_hashes
+from streammach.spec.training import TrainSpec
+from streammach.training.callbacks import State
+from streammach.training.events import Interruption, Pulse, Saved, Validated
+from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
+from streammach.training.session import GOES_ON, Session
+
+FAILED_SAVES = 3  # in a row, before a run gives up
+
+
+class Epochs:
+    """Trains a run to its last epoch, from where its newest checkpoint is.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    spec : TrainSpec
+        How it is done.
+    checkpoints : Checkpoints
+        Where progress is kept.
+    checkpoint_seconds : float
+        Time between checkpoints.
+
+    Attributes
+    ----------
+    progress : Progress
+        Where it is.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        spec: TrainSpec,
+        checkpoints: Checkpoints,
+        *,
+        checkpoint_seconds: float,
+    ) -> None:
+        self._session, self._spec, self._checkpoints = session, spec, checkpoints
+        self._backend, self._plan, self._events = session.backend, session.plan, session.events
+        self._checkpoint_seconds = checkpoint_seconds
+        self._failed_saves, self._saved_at = 0, time.monotonic()
+        batch_nnz = self._plan.config.batching.batch_nnz
+        self._backend.prepare(spec, batch_nnz, session.basis(spec))
+        session.forget_basis()
+        self.progress = checkpoints.newest(self._backend.arrays()) or Progress()
+        self._backend.restore()
+        self._reader: Feed = open_reader(session, spec)
+        if (
+            self.progress.epoch > spec.epochs
+            or self.progress.row > self._reader.n_rows
+            or self.progress.wave >= self._backend.n_waves
+        ):
+            raise MismatchError(
+                "damaged: the checkpoint is of another training",
+                path=clean(checkpoints.folder.parent, 300),
+            )
+
+    def run(self) -> State:
+        """Train to the end, or until a callback asks for it; return the last state."""
+        state = self.state()
+        self._events.call("on_fit_start", state)
+        while self.progress.epoch < self._spec.epochs and self.progress.stopped is None:
+            state = self._epoch()
+        return state
+
+    def return_to_best(self) -> None:
+        """Save, and go back to the weights of the best epoch."""
+        self._save()  # what comes now takes its time
+        self._session.epochs_saved = True
+        progress = self.progress
+        if progress.best_epoch not in (-1, progress.epoch - 1):
+            self._checkpoints.read(progress.best_step, self._backend.arrays())
+            self._backend.restore()
+        self._backend.fold()
+
+    def _epoch(self) -> State:
+        """Train to the end of the present epoch, measure, keep the best."""
+        epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
+        before, first_row = self.progress.seconds, self._done()
+        reader.waited_seconds = 0.0
+        pulse, asked = Pulse(self._events.log, epoch + 1, first_row), None
+        start = Start(self.progress.row, self.progress.wave, self.progress.wave_steps)
+        for step in train_epoch(self._backend, reader, self._spec, epoch, start):
+            self._advance(step, before + time.monotonic() - began)
+            state = self.state(first_row, time.monotonic() - began)
+            done = self._done()
+            pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
+            self._events.call("on_progress", state)
+            asked = asked or state.stop_reason
+            if self._session.stop.requested or self._is_time_to_save():
+                self._between_batches(state)
+        entry = self._measured((reader.n_rows - first_row) / (time.monotonic() - began))
+        self.progress = _after_epoch(self.progress, entry, before + time.monotonic() - began)
+        if self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
+            self._save()
+        state = self.state()
+        state.epoch = epoch
+        self._events.log(Validated(entry))
+        self._events.call("on_epoch_end", state)
+        self.progress = msgspec.structs.replace(self.progress, stopped=asked or state.stop_reason)
+        return state
+
+    def _advance(self, step: Step, seconds: float) -> None:
+        """Take a batch into the progress."""
+        at, same_wave = self.progress, step.wave == self.progress.wave
+        self.progress = msgspec.structs.replace(
+            at,
+            step=at.step + 1,
+            row=(at.row if same_wave else 0) + step.n_rows,
+            wave=step.wave,
+            wave_steps=(at.wave_steps if same_wave else 0) + 1,
+            loss_sum=at.loss_sum + step.loss.total,
+            loss_rows=at.loss_rows + step.loss.n_rows,
+            seconds=seconds,
+        )
+
+    def _done(self) -> int:
+        """Return the rows of the epoch that are done: all of them when the last wave is."""
+        rows = self.progress.wave * self._reader.n_rows + self.progress.row
+        return rows // self._backend.n_waves
+
+    def _measured(self, speed: float) -> EpochFigures:
+        reader, held = self._reader, self._session.held
+        entry = EpochFigures(
+            epoch=self.progress.epoch + 1,
+            loss=self.progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
+            rows_per_second=speed,
+            waited_share=reader.waited_seconds * speed / reader.n_rows,
+            peak_bytes=peak_bytes(),
+        )
+        if not held.rows.n_rows:
+            return entry
+        found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))
+        return msgspec.structs.replace(
+            entry, p_at_1=found.p_at_1, p_at_5=found.p_at_5, merit=found.merit
+        )
+
+    def _is_time_to_save(self) -> bool:
+        return time.monotonic() - self._saved_at > self._checkpoint_seconds
+
+    def _between_batches(self, state: State) -> None:
+        """Save, and end where a signal asks for it."""
+        loss, at = self._backend.settle(), self.progress
+        check_loss(loss, self._spec, at.epoch, at.row, self._reader.n_rows)
+        self.progress = at = msgspec.structs.replace(
+            at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
+        )
+        if self._session.stop.requested:
+            self._checkpoints.save(at, self._backend.arrays())
+            self._events.log(Interruption(step=at.step, epoch=at.epoch, row=at.row))
+            raise Interrupted(
+                f"interrupted: saved step {at.step:,} (epoch {at.epoch + 1}, row {at.row:,})",
+                hint=GOES_ON,
+            )
+        self._save()
+        self._events.call("on_checkpoint", state)
+
+    def _save(self) -> None:
+        """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
+        self._saved_at, at = time.monotonic(), self.progress
+        try:
+            self._checkpoints.save(at, self._backend.arrays())
+            self._failed_saves = 0
+            self._events.log(Saved(step=at.step, epoch=at.epoch, row=at.row))
+        except DiskError as error:
+            self._failed_saves += 1
+            if self._failed_saves == FAILED_SAVES:
+                raise
+            warnings.warn(f"a checkpoint could not be written: {error}", stacklevel=2)
+
+    def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
+        """Return what callbacks see.
+
+        Parameters
+        ----------
+        first_row : int
+            Row of the epoch at which this session began.
+        seconds : float
+            Time since then.
+        """
+        at, reader, row = self.progress, self._reader, self._done()
+        speed = (row - first_row) / seconds if seconds > 0 else 0.0
+        left = (self._spec.epochs - at.epoch) * reader.n_rows - row
+        rows = max(at.loss_rows * self._plan.n_repetitions, 1)
+        return State(
+            epoch=at.epoch,
+            epochs=self._spec.epochs,
+            row=row,
+            n_rows=reader.n_rows,
+            step=at.step,
+            loss=at.loss_sum * self._backend.n_waves / rows,
+            rows_per_second=speed,
+            seconds=at.seconds,
+            left_seconds=left / speed if speed else 0.0,
+            waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
+            history=at.history,
+            best_epoch=at.best_epoch,
+        )
+
+
+def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:
+    """Return the progress at the start of the next epoch."""
+    # Without held-out rows the last one is the best.
+    score = float(progress.epoch) if entry.merit is None else entry.merit
+    better = score > progress.best_score
+    return msgspec.structs.replace(
+        progress,
+        epoch=progress.epoch + 1,
+        row=0,
+        wave=0,
+        wave_steps=0,
+        loss_sum=0.0,
+        loss_rows=0,
+        seconds=seconds,
+        history=(*progress.history, entry),
+        best_step=progress.step if better else progress.best_step,
+        best_epoch=progress.epoch if better else progress.best_epoch,
+        best_score=score if better else progress.best_score,
+    )

@@ -1,0 +1,61 @@
+"""The other process of :mod:`streammach.training.precompile`: it trains on a few rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from streammach.backends.registry import fallback
+from streammach.data.store.dataset import Dataset
+from streammach.errors import Interrupted, StreammachError
+from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
+from streammach.processes import cleaned
+from streammach.spec.training import TrainingOptions
+from streammach.training.precompile import PRECOMPILING, Order
+from streammach.training.trainer import Trainer
+
+ROWS, HELD_OUT = 600, 200
+FEW_BUCKETS, MANY_BUCKETS = 16, 300  # codes of a byte, and of two
+REPETITIONS = 3
+
+
+def train_a_little(order: Order) -> None:
+    """Train by a small plan of a kind on the first rows of a store; all it compiles is kept.
+
+    Where there are too few rows for something, this is no error: again it would be no better.
+    """
+    os.environ[PRECOMPILING] = "1"  # this process starts no other one
+    place = Path(order.folder).parent
+    with cleaned(lambda: shutil.rmtree(place)):  # where the process that made it is gone
+        try:
+            _train(order)
+        except Interrupted:
+            raise
+        except StreammachError:
+            return
+
+
+def _train(order: Order) -> None:
+    kernels = order.kernels
+    with Dataset.open(order.store) as data:
+        sample = data.first(ROWS)
+        shape = (sample.n_classes, 1)
+        if not kernels.exact:
+            shape = (MANY_BUCKETS if kernels.many_buckets else FEW_BUCKETS, REPETITIONS)
+        constraints = Constraints(
+            n_buckets=shape[0], n_repetitions=shape[1], device=fallback(),
+            optimizer=kernels.optimizer or "auto", threads=kernels.threads,
+            parts=dict(kernels.parts),
+        )  # fmt: skip
+        made = plan(sample, constraints)
+        config = made.config
+        batching = replace(config.batching, held_out_rows=min(HELD_OUT, sample.n_rows // 3))
+        made = replace(made, config=replace(config, dense=kernels.dense, batching=batching))
+        options = TrainingOptions(
+            epochs=1, learning_rate=None if kernels.transform == "auto" else 0.5,
+            transform=kernels.transform, validation=order.validation, hold_out_by=kernels.by,
+        )  # fmt: skip
+        Trainer(made, options).fit(sample, order.folder)

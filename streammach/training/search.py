@@ -1,0 +1,278 @@
+"""Short trainings compared on held-out rows: which transform, which learning rate, which parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streammach.errors import DivergedError
+from streammach.figures import TrialFigures
+from streammach.parts.registry import planned
+from streammach.planning.schedule import EPOCHS, screen, trial
+from streammach.prediction.evaluate import Measured, measure
+from streammach.prediction.ranking import by_hashes
+from streammach.rows.block import RowBlock
+from streammach.rows.transforms import transformed
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.types import LossKind, Optimizer, Transform
+from streammach.training.events import Tried
+from streammach.training.loop import open_reader, train_epoch
+from streammach.training.session import Session
+
+TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
+SMOOTHING = {False: 0.1, True: 0.0}  # by dense
+EPSILON = 1e-8
+MAX_STEPS = 6  # rates tried in one direction
+RATE_FACTOR = 2.0
+WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One short training and what it reached."""
+
+    transform: Transform
+    whitened: bool
+    loss: LossKind
+    learning_rate: float
+    rows: int
+    epochs: int
+    measured: Measured
+
+    @property
+    def figures(self) -> TrialFigures:
+        """What is saved of it."""
+        return TrialFigures(
+            transform=self.transform, whitened=self.whitened, loss=self.loss,
+            learning_rate=self.learning_rate, rows=self.rows, epochs=self.epochs,
+            p_at_1=self.measured.p_at_1, p_at_5=self.measured.p_at_5,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search chose, what it tried, and why, in sentences."""
+
+    spec: TrainSpec
+    trials: tuple[Trial, ...]
+    reasons: tuple[str, ...]
+
+
+def typical_value(rows: RowBlock, transform: Transform) -> float:
+    """Return the root mean square of the stored values after a transform; 1 without any."""
+    values = transformed(rows, transform).values
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) if len(values) else 1.0
+
+
+def usual_rate(optimizer: Optimizer, rows: RowBlock, transform: Transform) -> float:
+    """Return the rate that the search starts from.
+
+    A first step of row-wise Adagrad moves a logit by rate times value, one of Adam by rate times
+    value for every value of the row; SGD's depends on the gradient too. The constants are the
+    middle of what did best on the data sets measured.
+    """
+    value = max(typical_value(rows, transform), 1e-6)
+    mean_nnz = max(rows.nnz / max(rows.n_rows, 1), 1.0)
+    if optimizer == "adam":
+        return 1.5 / (mean_nnz * value)
+    if optimizer == "sgd":
+        return 1.0 / (mean_nnz * value * value)
+    return 0.5 / value
+
+
+def prior(optimizer: Optimizer, rows: RowBlock, transform: Transform) -> float:
+    """Return the epsilon of the optimiser.
+
+    Row-wise Adagrad starts its sum of squares as if one gradient of a typical value had been seen,
+    so that a feature with few rows moves less.
+    """
+    return max(typical_value(rows, transform), 1e-6) ** 2 if optimizer == "adagrad" else EPSILON
+
+
+def start(plan: Plan, options: TrainingOptions, rows: RowBlock, transform: Transform) -> TrainSpec:
+    """Return the training that a search starts from, with a transform.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    options : TrainingOptions
+        What the user fixed.
+    rows : RowBlock
+        Held-out rows, whose values say what rate is usual.
+    transform : str
+        The transform.
+    """
+    config = plan.config
+    assert config.optimizer is not None, "a plan trains"
+    smoothing, rate = options.label_smoothing, options.learning_rate
+    spec = TrainSpec(
+        epochs=options.epochs or EPOCHS[config.dense], batch_size=config.batching.batch_size,
+        learning_rate=rate or usual_rate(config.optimizer, rows, transform), transform=transform,
+        label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
+        optimizer=config.optimizer,
+        epsilon=options.epsilon or prior(config.optimizer, rows, transform),
+        seed=options.seed,
+    )  # fmt: skip
+    for part in planned(config):
+        planned_part = config.part(part.name)
+        assert planned_part is not None
+        spec = part.begin(spec, planned_part)
+    return spec
+
+
+class Search:
+    """Chooses what was left open of a training by short trainings on part of the rows.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its backend's weights are overwritten.
+    options : TrainingOptions
+        What the user fixed.
+    """
+
+    def __init__(self, session: Session, options: TrainingOptions) -> None:
+        self._session, self._options = session, options
+        self._rows, self._n_rows = session.held.rows, session.dataset.n_rows
+        self._trials: dict[tuple[TrainSpec, int], Trial] = {}
+        self.climbs = options.learning_rate is None
+
+    def choose(self) -> SearchResult:
+        """Return the training with everything chosen."""
+        reasons, transform = [], self._options.fixed_transform
+        if transform is None:
+            transform, reason = self._choose_transform()
+            reasons.append(reason)
+        spec = self._start(transform)
+        if self.climbs:
+            spec, reason = self.choose_rate(spec, "learning rate")
+            reasons.append(reason)
+        for part in planned(self._session.plan.config):
+            spec, more = part.search(self._session, self, spec)
+            reasons += more
+        return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
+
+    def _start(self, transform: Transform) -> TrainSpec:
+        return start(self._session.plan, self._options, self._rows, transform)
+
+    def _choose_transform(self) -> tuple[Transform, str]:
+        names: list[Transform] = list(TRANSFORMS)
+        if len(np.unique(self._rows.values)) == 1:  # scaled copies of one another
+            names = ["binary", "l2"]
+        if self._session.plan.facts.density > WHOLE:
+            names.remove("binary")
+        if len(names) == 1:
+            return names[0], f"transform {names[0]}: the only one that makes a difference"
+        rows, epochs = screen(self._n_rows)
+        tried = []
+        for name in names:
+            spec, rate = self._start(name), self._options.learning_rate
+            if rate:
+                spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
+            tried.append(self._try(spec, rows, epochs))
+        best = max(tried, key=lambda trial: trial.measured.merit)
+        return best.transform, _reason(
+            "transform", best.transform, [(t.transform, t) for t in tried]
+        )
+
+    def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
+        """Climb from the usual rate in factors of two until both neighbours are worse.
+
+        Of rates that the held-out rows cannot tell apart the smallest is taken: the training
+        itself is longer than a trial, and a longer one wants a smaller rate.
+
+        Parameters
+        ----------
+        spec : TrainSpec
+            The training, at the rate to start from.
+        what : str
+            What is chosen, for people.
+        """
+
+        def at(rate: float) -> Trial:
+            return self._rehearsed(replace(spec, learning_rate=rate))
+
+        tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
+        factor = (
+            RATE_FACTOR if tried[1].measured.merit > tried[0].measured.merit else 1 / RATE_FACTOR
+        )
+        best = max(tried, key=lambda trial: trial.measured.merit)
+        for _ in range(MAX_STEPS):
+            tried.append(at(best.learning_rate * factor))
+            if tried[-1].measured.merit <= best.measured.merit:
+                break
+            best = tried[-1]
+        tried.sort(key=lambda trial: trial.learning_rate)
+        enough = best.measured.merit - self._noise(best)
+        chosen = next(trial for trial in tried if trial.measured.merit >= enough).learning_rate
+        figures = [(f"{trial.learning_rate:.3g}", trial) for trial in tried]
+        return replace(spec, learning_rate=chosen), _reason(what, f"{chosen:.3g}", figures)
+
+    def better(
+        self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
+    ) -> tuple[bool, str]:
+        """Return whether another training is better by more than noise, and the evidence.
+
+        It has to be, since it takes longer.
+
+        Parameters
+        ----------
+        spec, other : TrainSpec
+            The trainings.
+        what : str
+            What is chosen, for people.
+        names : tuple of str
+            What the two are called.
+        """
+        tried = [self._rehearsed(spec), self._rehearsed(other)]
+        better = tried[1].measured.merit > tried[0].measured.merit + self._noise(tried[0])
+        return better, _reason(what, names[better], list(zip(names, tried, strict=True)))
+
+    def _rehearsed(self, spec: TrainSpec) -> Trial:
+        """Train as long as it takes to compare rates."""
+        return self._try(spec, *trial(self._n_rows, spec.epochs))
+
+    def _noise(self, trial: Trial) -> float:
+        """Return half the standard error of P@1 on the held-out rows."""
+        p = trial.measured.p_at_1
+        return 0.5 * math.sqrt(p * (1 - p) / max(self._rows.n_rows, 1))
+
+    def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
+        short = replace(spec, epochs=epochs)
+        key = (short, rows)
+        if key in self._trials:
+            return self._trials[key]
+        session, backend = self._session, self._session.backend
+        batch_nnz = session.plan.config.batching.batch_nnz
+        backend.prepare(short, batch_nnz, session.basis(spec))
+        reader = open_reader(session, short, rows=rows)
+        try:
+            for epoch in range(epochs):
+                for _ in train_epoch(backend, reader, short, epoch):
+                    session.check()
+            measured = measure(self._rows, by_hashes(backend, "logsum", spec.transform))
+        except DivergedError:
+            measured = Measured(0.0, 0.0)
+        done = Trial(
+            transform=spec.transform, whitened=spec.whitened, loss=spec.loss,
+            learning_rate=spec.learning_rate, rows=reader.n_rows, epochs=epochs, measured=measured,
+        )  # fmt: skip
+        self._trials[key] = done
+        session.events.log(Tried(done.figures))
+        session.events.call("on_search", done)
+        return done
+
+
+def _reason(what: str, chosen: str, tried: list[tuple[str, Trial]]) -> str:
+    first = tried[0][1]
+    figures = ", ".join(
+        f"{name} {t.measured.p_at_1:.3f} / {t.measured.p_at_5:.3f}" for name, t in tried
+    )
+    return (
+        f"{what} {chosen}: held-out P@1 / P@5 after {first.epochs} epoch"
+        f"{'s' if first.epochs > 1 else ''} of {first.rows:,} rows: {figures}"
+    )

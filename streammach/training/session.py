@@ -1,0 +1,142 @@
+"""A training under way: what every stage of it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from streammach.backends.base import Backend
+from streammach.backends.registry import BACKENDS
+from streammach.data.holdout import HeldOut, hold_out
+from streammach.data.store.dataset import Dataset
+from streammach.errors import Interrupted
+from streammach.parts.registry import planned
+from streammach.rows.dense import Basis
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.types import Transform
+from streammach.training.events import Events, Interruption, Message
+from streammach.training.signals import StopSignals
+
+NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
+GOES_ON = "The same command with --resume goes on."
+EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
+
+
+class Session:
+    """What the stages of a training share.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The training store.
+    plan : Plan
+        Model, memory, place.
+    backend : Backend
+        Trains; its weights are those of the stage before.
+    held : HeldOut
+        The rows on which choices are made.
+    events : Events
+        Told what happens.
+    stop : StopSignals
+        Says whether a signal asks for the end.
+
+    Attributes
+    ----------
+    epochs_saved : bool
+        Whether a checkpoint holds what was done.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        backend: Backend,
+        held: HeldOut,
+        *,
+        events: Events,
+        stop: StopSignals,
+    ) -> None:
+        self.dataset, self.plan, self.backend, self.held = dataset, plan, backend, held
+        self.events, self.stop = events, stop
+        self.epochs_saved = False
+        self._basis: tuple[Transform, Basis] | None = None  # the last one that was found
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return self.plan.config.placement.threads
+
+    def check(self) -> None:
+        """End the work where a signal asks for it.
+
+        Raises
+        ------
+        Interrupted
+            If one does.
+        """
+        if self.stop.requested:
+            self.events.log(Interruption())
+            message, hint = EPOCHS_SAVED if self.epochs_saved else NOTHING_SAVED
+            raise Interrupted(message, hint=hint)
+
+    def tell(self, text: str) -> None:
+        """Say what a part found."""
+        self.events.log(Message(text))
+        self.events.call("on_message", text)
+
+    def basis(self, spec: TrainSpec) -> Basis | None:
+        """Return the basis of a training's rows, if a part brings them to one."""
+        if self._basis is not None and self._basis[0] == spec.transform and spec.whitened:
+            return self._basis[1]
+        if spec.whitened:
+            self._basis = None  # there is room for one
+        found = (part.basis(self, spec) for part in planned(self.plan.config))
+        basis = next((one for one in found if one is not None), None)
+        if basis is not None:
+            self._basis = (spec.transform, basis)
+        return basis
+
+    def forget_basis(self) -> None:
+        """Give back what was kept for further trials."""
+        self._basis = None
+
+
+@contextmanager
+def opened(
+    plan: Plan,
+    options: TrainingOptions,
+    dataset: Dataset,
+    *,
+    events: Events,
+    stop: StopSignals,
+) -> Iterator[Session]:
+    """Open a backend and read the held-out rows; close what was opened at the end.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    options : TrainingOptions
+        Which rows are held out.
+    dataset : Dataset
+        The training store.
+    events : Events
+        Told what happens.
+    stop : StopSignals
+        Says whether a signal asks for the end.
+
+    Raises
+    ------
+    BudgetError, DeviceError
+        If the device is not as it was when the plan was made.
+    UsageError, StoreError, DiskError
+        If rows cannot be held out.
+    """
+    with ExitStack() as closing:
+        backend = BACKENDS[plan.config.placement.device].open(
+            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        )
+        closing.callback(backend.close)
+        held = hold_out(dataset, plan.config.batching, options)
+        yield Session(dataset, plan, backend, held, events=events, stop=stop)

@@ -1,0 +1,152 @@
+"""The recipes of CONTRIBUTING, done: each adds one thing through its registry and uses it."""
+
+import zlib
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import zarr.codecs
+
+from streammach.data.convert import convert
+from streammach.data.formats import parsed
+from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
+from streammach.data.label_arrays import Labels
+from streammach.data.matrix import Dense, Opened
+from streammach.data.matrix_source import MatrixSource
+from streammach.data.sources import MATRIX_SOURCES
+from streammach.data.store import codecs
+from streammach.data.store.dataset import Dataset
+from streammach.errors import StoreError
+from streammach.rows.names import Names, find_or_add, hash_name
+from streammach.rows.transforms import TRANSFORMS, transformed
+from tests.builders import block_of
+
+ROWS = [("cat", {"soft": 2.0, "small": 1.0}), ("dog", {"small": 3.0}), ("cat", {"soft": 1.0})]
+
+
+def stored(path):
+    """The rows of a store by names."""
+    with Dataset.open(path) as data:
+        block = data.rows(0, data.n_rows)
+        rows = []
+        for i, y in enumerate(block.classes.tolist()):
+            part = slice(block.indptr[i], block.indptr[i + 1])
+            pairs = zip(block.features[part].tolist(), block.values[part].tolist(), strict=True)
+            rows.append((data.labels.label(y), {data.features.label(f): v for f, v in pairs}))
+        return in_order(rows)
+
+
+def in_order(rows):
+    """Rows of a store have an order of their own."""
+    return sorted((label, sorted(values.items())) for label, values in rows)
+
+
+def id_of(text, start, end, table):
+    """The id of a name in a table, which takes it in; -1 where the table is full."""
+    size = end - start
+    words = map(np.uint64, hash_name(text, start, size, 0))
+    return find_or_add(table, text, start, size, 0, *words)
+
+
+def parse_pairs(text, p, end, label_needed, add_labels, add_names, out, labels, spaces, names):
+    """Lines such as ``label;name=value;name=value``, read in plain Python."""
+    while p < end:
+        line = text[p:end].tobytes().split(b"\n")[0]
+        n, z = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
+        found, at = [], p
+        for part in line.split(b";"):
+            name, _, value = part.partition(b"=")
+            found.append((id_of(text, at, at + len(name), names if found else labels), value))
+            at += len(part) + 1
+        if min(i for i, _ in found) < 0:
+            return parsed.GROW, p
+        if not all(value.isdigit() for _, value in found[1:]):
+            out.state[parsed.REASON], out.state[parsed.FROM] = parsed.NO_NUMBER, p
+            out.state[parsed.TO] = p + len(line)
+            return parsed.BAD, p
+        out.classes[n], out.importance[n], out.places[n], out.tags[n] = found[0][0], 1, p, 0
+        for q, (feature, value) in enumerate(found[1:]):
+            out.features[z + q], out.values[z + q] = feature, float(value)
+        out.indptr[n + 1] = z + len(found) - 1
+        out.state[parsed.ROWS], out.state[parsed.VALUES] = n + 1, out.indptr[n + 1]
+        out.state[parsed.LINE] += 1
+        p += len(line) + 1
+    return parsed.DONE, p
+
+
+PAIRS = TextFormat(name="pairs", fits=lambda line, _: b";" in line, parse=parse_pairs)
+
+
+def test_a_text_format_is_one_file_and_one_line(monkeypatch, tmp_path):
+    lines = [";".join([y, *(f"{k}={v:.0f}" for k, v in row.items())]) for y, row in ROWS]
+    (tmp_path / "a.txt").write_text("\n".join([*lines, "cat;soft=none"]) + "\n")
+    monkeypatch.setitem(TEXT_FORMATS, "pairs", PAIRS)
+    assert guess_format(lines[0].encode()) == "pairs"
+    done = convert(tmp_path / "a.txt", tmp_path / "a.zarr", on_bad_row="skip")
+    assert done.formats == ("pairs",)
+    assert done.skipped == {"value ... is not a number": 1}
+    assert stored(tmp_path / "a.zarr") == in_order(ROWS)
+
+
+class TableSource(MatrixSource):
+    """A first line ``TABLE name name``, then lines ``label value value``."""
+
+    form = "table"
+    magic = b"TABLE"
+
+    @contextmanager
+    def opened(self):
+        head, *lines = (line.split() for line in self.path.read_text().splitlines())
+        x = np.array([line[1:] for line in lines], np.float64)
+        labels = Labels.of(np.array([line[0] for line in lines]), self.path, "the labels")
+        names = Names.of([name.encode() for name in head[1:]])
+        yield Opened(Dense(lambda a, b: x[a:b], x.shape), labels, names)
+
+
+@pytest.mark.parametrize("form", [None, "table"])
+def test_a_matrix_source_is_one_file_and_one_line(form, monkeypatch, tmp_path):
+    lines = [f"{y} {row.get('soft', 0)} {row.get('small', 0)}" for y, row in ROWS]
+    (tmp_path / "a.tab").write_text("\n".join(["TABLE soft small", *lines]) + "\n")
+    monkeypatch.setitem(MATRIX_SOURCES, "table", TableSource)
+    done = convert(tmp_path / "a.tab", tmp_path / "a.zarr", format=form)
+    assert done.formats == ("table",)
+    assert stored(tmp_path / "a.zarr") == in_order(ROWS)
+
+
+class Deflate:
+    """A codec of stores."""
+
+    chain = ("gzip",)
+
+    def encode(self, values):
+        stream = zlib.compressobj(wbits=31)
+        return stream.compress(values.tobytes()) + stream.flush()
+
+    def decode(self, body, out):
+        out.view(np.uint8)[:] = np.frombuffer(zlib.decompress(body, wbits=31), np.uint8)
+
+    def document(self, dtype):
+        return [zarr.codecs.GzipCodec()]
+
+
+def test_a_store_is_read_with_the_codec_that_wrote_it(monkeypatch, tiny):
+    plain = stored(tiny.store("a.zarr"))
+    with monkeypatch.context() as older:
+        older.setattr("streammach.data.store.arrays.WRITTEN", Deflate())
+        older.setattr("streammach.data.store.writer.WRITTEN", Deflate())
+        path = tiny.folder / "b.zarr"
+        convert(tiny.folder / "a.zarr.vw", path)
+    with pytest.raises(StoreError, match="is not stored as this format stores it"):
+        stored(path)
+    monkeypatch.setattr(codecs, "CODECS", (*codecs.CODECS, Deflate()))
+    assert stored(path) == plain
+    assert zarr.open_array(path / "y")[:].tolist()
+
+
+def test_a_transform_is_one_function_and_one_line(monkeypatch, rng):
+    def halves(indptr, values):
+        values[indptr[0] : indptr[-1]] /= 2
+
+    monkeypatch.setitem(TRANSFORMS, "half", halves)
+    block = block_of(rng, 20, 30, 5)
+    assert (transformed(block, "half").values == block.values / 2).all()

@@ -1,0 +1,250 @@
+"""Made-up rows of a known shape that a classifier can learn, at any scale, in constant memory.
+
+Two kinds: counts, sparse like words of a text, and activations, like what a network's last hidden
+layer gives for a picture. Row i follows from the seed, the part and i alone; both parts of a data
+set share classes and structure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import UsageError, clean
+from streammach.rows.block import RowBlock
+from streammach.rows.order import keys
+from tools.synthetic.kernels import (
+    EMPTY,
+    FEWEST_TOKENS,
+    MORE_TOKENS,
+    SLOTS,
+    activation_rows,
+    count_rows,
+    vw_lines,
+)
+
+PARTS = ("train", "test")
+PIECE_VALUES = 1 << 20  # made at a time
+VALUE_BYTES, LINE_BYTES = 22, 16  # of VW text, at most
+SHARED_STREAM, THRESHOLD_STREAM, PART_STREAMS = 1, 2, {"train": 3, "test": 4}
+MEAN_THRESHOLD, THRESHOLD_DEVIATION = 0.56, 0.5  # 31% of the values are above 0
+STRENGTH = 8.0  # of a class's pattern over all features, in deviations of the noise
+SCALE = 0.4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What made-up data look like.
+
+    Attributes
+    ----------
+    kind : str
+        ``counts`` or ``activations``.
+    n_rows, n_test_rows : int
+        Rows to train on, and to test on.
+    n_classes, n_features : int
+        Classes and features. Training rows hold each class and, for counts, each feature, where
+        there are as many rows.
+    """
+
+    kind: Literal["counts", "activations"]
+    n_rows: int
+    n_test_rows: int
+    n_classes: int
+    n_features: int
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no data set can have."""
+        for name in ("n_rows", "n_test_rows", "n_classes", "n_features"):
+            if not 0 < getattr(self, name) < 2**31:
+                word = name.removeprefix("n_").replace("_", "-")
+                raise UsageError(f"{getattr(self, name):,} is not from 1 to 2^31 - 1: --{word}")
+
+    def scaled(self, factor: float) -> Shape:
+        """Return the shape with so many times the rows, the classes and, for counts, features.
+
+        Parameters
+        ----------
+        factor : float
+            Above 0. Activations keep their columns.
+
+        Raises
+        ------
+        UsageError
+            If it is not above 0, or too large.
+        """
+        if not 0 < factor < 2**31:
+            raise UsageError(f"{factor:g} is not a number above 0: --scale")
+        features = self.n_features * (factor if self.kind == "counts" else 1)
+        rows, test_rows = self.n_rows * factor, self.n_test_rows * factor
+        numbers = (rows, test_rows, self.n_classes * factor, features)
+        return Shape(self.kind, *(max(1, round(n)) for n in numbers))
+
+    def changed(
+        self,
+        *,
+        n_rows: int | None = None,
+        n_test_rows: int | None = None,
+        n_classes: int | None = None,
+        n_features: int | None = None,
+    ) -> Shape:
+        """Return the shape with those numbers that are not None."""
+        given = (n_rows, n_test_rows, n_classes, n_features)
+        own = (self.n_rows, self.n_test_rows, self.n_classes, self.n_features)
+        pairs = zip(given, own, strict=True)
+        return Shape(self.kind, *(b if a is None else a for a, b in pairs))
+
+
+SHAPES = {
+    # Values a row are not published for ODP; here they are about 60.
+    "odp": Shape("counts", 1_084_404, 493_014, 105_033, 422_713),
+    "imagenet": Shape("activations", 12_777_062, 1_419_674, 21_841, 6_144),
+}
+
+
+class SyntheticRows:
+    """The rows of one part of made-up data.
+
+    Parameters
+    ----------
+    shape : Shape
+        What they look like.
+    part : str
+        ``train`` or ``test``.
+    seed : int
+        Decides everything that is random.
+
+    Attributes
+    ----------
+    shape : Shape
+        What they look like.
+    part : str
+        Which part they are.
+    n_rows : int
+        Rows of this part.
+
+    Raises
+    ------
+    UsageError
+        If the part or the seed cannot be.
+    """
+
+    def __init__(self, shape: Shape, *, part: str = "train", seed: int = 0) -> None:
+        if part not in PARTS:
+            raise UsageError(f"'{clean(part)}' is not one of train, test: --part")
+        if not 0 <= seed < 2**63:
+            raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
+        self.shape, self.part = shape, part
+        self.n_rows = shape.n_rows if part == "train" else shape.n_test_rows
+        self._step = _coprime(self.n_rows) if part == "train" else 0
+        self._stream, self._structure = (
+            _state(seed, PART_STREAMS[part]),
+            _state(seed, SHARED_STREAM),
+        )
+        room = SLOTS + FEWEST_TOKENS + MORE_TOKENS
+        self._scratch = np.full(room, EMPTY, np.int32), np.empty(room, np.float32)
+        n_thresholds = shape.n_features if shape.kind == "activations" else 0
+        self._thresholds = _thresholds(seed, n_thresholds)
+
+    @property
+    def most_row_nnz(self) -> int:
+        """The most values that a row can have."""
+        if self.shape.kind == "activations":
+            return self.shape.n_features
+        return min(self.shape.n_features, FEWEST_TOKENS + MORE_TOKENS)
+
+    def pieces(self, piece_values: int = PIECE_VALUES) -> Iterator[RowBlock]:
+        """Yield all rows in their order; a piece is valid until the next one.
+
+        Parameters
+        ----------
+        piece_values : int
+            About how many values are made at a time; the rows do not depend on it.
+
+        Yields
+        ------
+        RowBlock
+            Values float32, classes from 0.
+        """
+        rows = max(1, min(self.n_rows, piece_values // self.most_row_nnz))
+        nnz = rows * self.most_row_nnz
+        indptr, classes = np.zeros(rows + 1, np.int64), np.empty(rows, np.int32)
+        features, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+        for first in range(0, self.n_rows, rows):
+            n = min(rows, self.n_rows - first)
+            self._make(first, indptr[: n + 1], features, values, classes[:n])
+            end = int(indptr[n])
+            yield RowBlock(indptr[: n + 1], features[:end], values[:end], classes[:n])
+
+    def _make(
+        self,
+        first: int,
+        indptr: NDArray[np.int64],
+        features: NDArray[np.int32],
+        values: NDArray[np.float32],
+        classes: NDArray[np.int32],
+    ) -> None:
+        shape = self.shape
+        out = (indptr, features, values, classes, self.n_rows, shape.n_classes)
+        states = (self._stream, self._structure)
+        if shape.kind == "counts":
+            table, counts = self._scratch
+            octaves = shape.n_features.bit_length()
+            count_rows(
+                *out, shape.n_features, first, self._step, octaves, table, counts, *states
+            )  # fmt: skip
+        else:
+            strength = STRENGTH / math.sqrt(shape.n_features)
+            activation_rows(*out, self._thresholds, first, self._step, strength, SCALE, *states)
+
+
+def vw_pieces(
+    rows: SyntheticRows, piece_values: int = PIECE_VALUES
+) -> Iterator[tuple[RowBlock, memoryview]]:
+    """Yield the rows, and as VW text; both are valid until the next ones.
+
+    Parameters
+    ----------
+    rows : SyntheticRows
+        The rows.
+    piece_values : int
+        About how many values are made at a time.
+
+    Yields
+    ------
+    block : RowBlock
+        Some rows.
+    text : memoryview of uint8
+        Their lines, classes counted from 1, features from 0.
+    """
+    out = np.empty(0, np.uint8)
+    for block in rows.pieces(piece_values):
+        room = VALUE_BYTES * block.nnz + LINE_BYTES * block.n_rows
+        if len(out) < room:
+            out = np.empty(room, np.uint8)
+        n = vw_lines(block.indptr, block.features, block.values, block.classes, out)
+        yield block, out.data[:n]
+
+
+def _state(seed: int, stream: int) -> np.uint64:
+    return np.uint64(keys(seed, np.array([stream]))[0])
+
+
+def _coprime(n: int) -> int:
+    """Return a number near 0.618 n that has no divisor in common with n."""
+    step = max(1, int(n * 0.6180339887))
+    while math.gcd(step, n) > 1:
+        step += 1
+    return step
+
+
+def _thresholds(seed: int, n_features: int) -> NDArray[np.float64]:
+    bits = keys(seed, THRESHOLD_STREAM, np.arange(n_features))
+    parts = [(bits >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48)]
+    normal = (sum(part.astype(np.float64) for part in parts) - 131070.0) / 37837.2
+    return np.asarray(MEAN_THRESHOLD + THRESHOLD_DEVIATION * normal)

@@ -10,6 +10,7 @@ from streammach.backends.registry import BACKENDS
 from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
+from streammach.planning.candidates import settled
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
 from streammach.spec.model import ModelSpec
@@ -119,7 +120,7 @@ def changed(plan, *, sizes=(), limits=(), **changes):
     sizes = dict(sizes)
     parts = tuple(replace(part, size=sizes.get(part.name, part.size)) for part in config.parts)
     limits = replace(plan.limits, **dict(limits))
-    return replace(plan, config=replace(config, parts=parts), limits=limits)
+    return replace(plan, config=settled(replace(config, parts=parts)), limits=limits)
 
 
 def dense_block(x, classes=None):

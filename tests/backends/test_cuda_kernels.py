@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,7 +194,7 @@ def test_a_wave_of_models_gives_the_bits_of_all_of_them(rng):
     together.step(batch, 0.4)
     for first in (0, 2):
         a, b = spec.hash_a[first : first + 2], spec.hash_b[first : first + 2]
-        wave = Device(type(spec)(40, 9, 8, 2, a, b), how)
+        wave = Device(replace(spec, n_repetitions=2, hash_a=a, hash_b=b), how)
         wave.step(batch, 0.4)
         assert wave.table.tobytes() == together.table[:, 8 * first : 8 * first + 16].tobytes()
         assert wave.squares.tobytes() == together.squares[:, first : first + 2].tobytes()

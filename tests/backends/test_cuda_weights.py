@@ -2,6 +2,7 @@
 
 import os
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_tiles_items_blocks_and_waves_do_not_change_a_bit(rng):
         assert trained(spec, **options).tobytes() == whole.tobytes()
     for first in (0, 2):
         a, b = spec.hash_a[first : first + 2], spec.hash_b[first : first + 2]
-        wave = trained(type(spec)(40, 9, 8, 2, a, b), first_chunk=2 * first)
+        wave = trained(replace(spec, n_repetitions=2, hash_a=a, hash_b=b), first_chunk=2 * first)
         assert wave.tobytes() == whole[:, 4 * first : 4 * first + 8].tobytes()
 
 

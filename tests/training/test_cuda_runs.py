@@ -1,7 +1,6 @@
 """Whole runs on a GPU, or on the few rows that Numba's simulator can train on."""
 
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
 ):
     """Trials of all transforms fill the device again and again; a run may go on the other way."""
     assert plan.config.placement.resident
-    streamed = replace(plan, resident=False)
+    streamed = changed(plan, resident=False)
     options = {"transform": transform, "epochs": 2}
     found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
     assert model_bytes(found[0]) == model_bytes(found[1])
@@ -102,7 +101,7 @@ def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
     resident, data, plan, run, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
-    late = fit(data, tmp_path / "late", replace(plan, resident=resident, waves=2))
+    late = fit(data, tmp_path / "late", changed(plan, resident=resident, waves=2))
     assert model_bytes(late) == model_bytes(run)
     assert [h.loss for h in late.result.history] == pytest.approx(
         [h.loss for h in run.result.history], rel=1e-6
@@ -124,7 +123,7 @@ def test_a_model_of_one_device_is_served_on_the_other(run, rows, tmp_path):
 def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
     waves, data, plan, run, tmp_path, monkeypatch
 ):
-    in_waves = replace(plan, waves=waves)
+    in_waves = changed(plan, waves=waves)
     steps = 3 + 5 * (waves - 1)  # within the first wave, or within the second
     stop = StopAfter(steps, monkeypatch)
     with pytest.raises(Interrupted, match=f"saved step {steps}"):

@@ -96,11 +96,11 @@ def convert_here(
             on_bad_row=options["on_bad_row"], max_bad=options["max_bad"], memory=options["memory"],
             threads=options["threads"], seed=options["seed"], progress=shown,
         )  # fmt: skip
-    skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
-    tell(
-        f"{short_path(store)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
-        f"{done.n_features:,} features{skipped}"
-    )
+        skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
+        tell(
+            f"{short_path(store)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
+            f"{done.n_features:,} features{skipped}"
+        )
 
 
 def _check_same(

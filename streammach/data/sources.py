@@ -143,6 +143,8 @@ def _first_lines(raw: RawFile, path: Path) -> tuple[bytes, bytes]:
     except OSError as error:
         raise disk_error(error, path) from error
     sample = sample.removeprefix(BYTE_ORDER_MARK)
+    if len(sample) >= SAMPLE_BYTES:  # it may end within a value
+        sample = sample.rsplit(None, 1)[0]
     lines = (line for line in sample.split(b"\n") if line.strip() and line.lstrip()[:1] != b"#")
     line = next(lines, None)
     if line is None:

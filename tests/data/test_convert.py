@@ -8,6 +8,7 @@ import pytest
 
 from streammach.data.convert import convert
 from streammach.data.formats.registry import guess_format
+from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
 from streammach.files.locks import locked
@@ -139,6 +140,14 @@ def test_svmlight_and_vw_of_the_same_rows_give_the_same_store_content(tiny):
     convert(tiny.text("r.vw", vw), tiny.folder / "a")
     convert(tiny.text("r.svm", svm), tiny.folder / "b")
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")
+
+
+@pytest.mark.parametrize("more", range(8))
+def test_the_format_is_guessed_from_the_start_of_a_long_row(more, tmp_path):
+    """Wherever what is looked at ends, within a value or not."""
+    row = "7" + " " * more + "".join(f" {i}:2" for i in range(1, 20_000))
+    (tmp_path / "a.svm").write_text(row + "\n")
+    assert open_source(tmp_path / "a.svm").form == "svmlight"
 
 
 @pytest.mark.parametrize(

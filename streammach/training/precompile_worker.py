@@ -18,6 +18,7 @@ from streammach.training.precompile import PRECOMPILING, Order
 from streammach.training.trainer import Trainer
 
 ROWS, HELD_OUT = 600, 200
+VALUES, FEWEST_ROWS = 300_000, 30  # long rows: fewer of them
 FEW_BUCKETS, MANY_BUCKETS = 16, 300  # codes of a byte, and of two
 REPETITIONS = 3
 
@@ -38,10 +39,21 @@ def train_a_little(order: Order) -> None:
             return
 
 
+def enough(n_rows: int, nnz: int) -> int:
+    """Return how many first rows of a store are taken: fewer where they are long.
+
+    Parameters
+    ----------
+    n_rows, nnz : int
+        Rows and values of the store.
+    """
+    return max(FEWEST_ROWS, min(ROWS, VALUES * n_rows // max(nnz, 1)))
+
+
 def _train(order: Order) -> None:
     kernels = order.kernels
     with Dataset.open(order.store) as data:
-        sample = data.first(ROWS)
+        sample = data.first(enough(data.n_rows, data.nnz))
         shape = (sample.n_classes, 1)
         if not kernels.exact:
             shape = (MANY_BUCKETS if kernels.many_buckets else FEW_BUCKETS, REPETITIONS)

@@ -137,7 +137,7 @@ class Trainer:
             remove_temporaries(folder)
             write_atomic(folder / PLAN, to_json(self.plan))
             events = Events(folder, self._callbacks)
-            events.log(Started(str(folder / PLAN)))
+            events.log(Started(name_of(folder / PLAN)))
             session = closing.enter_context(
                 opened(self.plan, options, dataset, events=events, stop=stop)
             )

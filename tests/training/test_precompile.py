@@ -10,7 +10,7 @@ from streammach.errors import StreammachError
 from streammach.spec.training import TrainingOptions
 from streammach.training import precompile as module
 from streammach.training.precompile import precompile
-from streammach.training.precompile_worker import train_a_little
+from streammach.training.precompile_worker import enough, train_a_little
 from streammach.training.run import Run
 from tests.builders import changed
 
@@ -55,6 +55,12 @@ def test_each_kind_is_compiled_once(store, told):
     precompile(made, dataclasses.replace(OPTIONS, validation=str(store)), store)
     assert len(orders) == 7
     assert len({order.kernels for order in orders}) == 7
+
+
+def test_of_long_rows_few_are_taken():
+    assert enough(10_000, 100_000) == enough(10_000, 0) == 600
+    assert enough(300, 300 * 3_000) == 100
+    assert enough(40, 40 * 200_000) == 30
 
 
 def test_what_failed_is_tried_again(store, told):

@@ -1,7 +1,9 @@
 """Training runs: they learn, they resume to the same bytes, they say what they chose."""
 
 import json
+import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,6 +67,20 @@ def test_a_run_learns_and_leaves_its_files(data, tiny):
     assert events.count("validation") == 5
     assert run.result.peak_bytes > 0
     assert sm.Run.open(run.path).result == run.result
+
+
+def test_names_may_be_any_bytes(tiny):
+    odd = Path(os.fsdecode(os.fsencode(tiny.folder) + b"/a\xff\n"))
+    odd.mkdir()
+    data = tiny.store("train.zarr", n_rows=300, n_classes=10).rename(odd / "train.zarr")
+    other = tiny.store("valid.zarr", n_rows=90, like=data).rename(odd / "valid.zarr")
+    plan = sm.plan(data, n_buckets=4, n_repetitions=3)
+    run = train(data, odd / "run", plan, **FIXED, validation=str(other))
+    again = train(data, odd / "run", plan, **FIXED, validation=str(other), resume=True)
+    assert again.result == run.result
+    assert json.loads((run.path / "log.jsonl").read_text().splitlines()[0])["plan"].endswith(
+        "a\\xff\n/run/plan.json"
+    )
 
 
 def test_what_was_chosen_is_said_with_its_evidence(data, tiny):

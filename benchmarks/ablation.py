@@ -1,4 +1,4 @@
-"""What each idea brings, alone and together: P@1 and P@5 with some of them left out.
+"""What each idea brings, alone and together: both accuracies with some of them left out.
 
     python -m benchmarks.ablation TRAIN.zarr TEST.zarr --name NAME [--hold-out-by NAMESPACE]
         [--transform binary --learning-rate 0.5] [--seeds 3] [--json FILE]
@@ -20,7 +20,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.parts.counts.ensemble import CountSettings
 from streammach.parts.counts.part import Counts
 from streammach.parts.registry import registered
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 from streammach.spec.training import TrainingOptions
 
 IDEAS = {
@@ -55,7 +55,7 @@ def counts(ideas):
 
 
 def run_one(given, ideas, seed, rows):
-    """Return P@1 and P@5 of a training with these ideas."""
+    """Return accuracy and top-5 accuracy of a training with these ideas."""
     options = TrainingOptions(
         seed=seed, transform=given.transform, learning_rate=given.learning_rate,
         label_smoothing=0.1 if "smoothing" in ideas else 0.0, hold_out_by=given.hold_out_by,
@@ -91,7 +91,7 @@ def main():
     path = Path(given.json) if given.json else None
     results = json.loads(path.read_text()) if path is not None and path.exists() else {}
     with Dataset.open(given.train) as data, Dataset.open(given.test) as other:
-        rows = finished(
+        rows = canonicalize(
             other.rows(0, min(given.max_test, other.n_rows)),
             data.features.ids_of(other.features), data.labels.ids_of(other.labels),
         )  # fmt: skip
@@ -104,7 +104,7 @@ def main():
             reached[str(seed)] = run_one(given, ideas, seed, rows)
             print(
                 f"{given.name}  seed {seed}  {name:<20} "
-                f"P@1 {reached[str(seed)][0]:.4f}  P@5 {reached[str(seed)][1]:.4f}",
+                f"accuracy {reached[str(seed)][0]:.4f}  top-5 {reached[str(seed)][1]:.4f}",
                 flush=True,
             )
             if path is not None:
@@ -115,7 +115,7 @@ def main():
 
 def table(found):
     """Return the figures of a data set as Markdown: means over seeds and standard errors."""
-    lines = ["| ideas | P@1 | P@5 |", "|---|---|---|"]
+    lines = ["| ideas | accuracy | top-5 |", "|---|---|---|"]
     for name, reached in found["rows"].items():
         figures = 100 * np.array(list(reached.values()))
         mean, error = figures.mean(axis=0), figures.std(axis=0, ddof=1) / len(figures) ** 0.5

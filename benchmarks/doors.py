@@ -149,7 +149,7 @@ def main():
         seen = seen.tolil()
         seen[:, ::40] = 0
         rows, wanted = made(rng, given.rows)
-        print(f"{kind:<18}{'rows':>8}{'equal ids':>12}{'and scores':>12}{'P@1':>8}{'s':>8}")
+        print(f"{kind:<18}{'rows':>8}{'equal ids':>12}{'and scores':>12}{'accuracy':>8}{'s':>8}")
         with TemporaryDirectory() as name, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of columns that were empty, and that are elsewhere
             model = train(Path(name), names is NAMES, seen.tocsr(), labels)

@@ -3,8 +3,8 @@
     python -m benchmarks.sizes RUN TEST.zarr --sizes 50MB,100MB [--name DATA] [--json FILE]
 
 Each size is what `streammach shrink --size` makes of the run, saved to a folder and loaded again;
-its bytes are those of the folder's files. P@k is that of the first rows of the test, where a label
-that training never saw counts as wrong. Figures of other data in the JSON file stay.
+its bytes are those of the folder's files. Accuracy is that of the first rows of the test, where a
+label that training never saw counts as wrong. Figures of other data in the JSON file stay.
 """
 
 import json
@@ -20,14 +20,14 @@ from streammach.model.fit import shrink_to
 from streammach.model.model import Model
 from streammach.prediction.evaluate import measure
 from streammach.prediction.predictor import Predictor
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 
 
 def test_rows(model, store, most):
     """Return the first rows of a store with the model's ids."""
     with Dataset.open(store) as data:
         rows = data.rows(0, min(most, data.n_rows))
-        return finished(
+        return canonicalize(
             rows, model.features.ids_of(data.features), model.labels.ids_of(data.labels)
         )
 
@@ -43,7 +43,7 @@ def figures(folder, rows, threads):
         "bytes": folder_bytes(folder), "bytes_in_memory": model.n_bytes,
         "weights": model.stored or str(model.weights.dtype),
         "repetitions": model.spec.n_repetitions, "pairs": model.n_pairs,
-        "p_at_1": found.p_at_1, "p_at_5": found.p_at_5, "test_rows": rows.n_rows,
+        "p_at_1": found.accuracy, "p_at_5": found.top_5_accuracy, "test_rows": rows.n_rows,
         "load_seconds": loaded,
     }  # fmt: skip
 
@@ -90,7 +90,7 @@ def line(size, row):
     """Return a row as text."""
     return (
         f"{size:>6} {row['bytes'] / 1e6:8.1f} MB  {row['weights']:<7} {row['repetitions']:>3} rep. "
-        f"{row['pairs']:>11,} pairs  P@1 {row['p_at_1']:.4f}  P@5 {row['p_at_5']:.4f}  "
+        f"{row['pairs']:>11,} pairs  accuracy {row['p_at_1']:.4f}  top-5 {row['p_at_5']:.4f}  "
         f"loaded in {row['load_seconds']:.1f} s"
     )
 

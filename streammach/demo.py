@@ -216,7 +216,7 @@ class NaiveBayes:
 
 
 def precision(rows: list[Row], best: Iterator[list[str]]) -> tuple[float, float]:
-    """Return P@1 and P@5 of lists of labels."""
+    """Return accuracy and top-5 accuracy of lists of labels."""
     first = among = 0
     for row, labels in zip(rows, best, strict=True):
         first += labels[0] == row.label
@@ -292,14 +292,14 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any
     common = [label for label, _ in Counter(row.label for row in text.train).most_common(5)]
     common_first, common_among = precision(text.test, (common for _ in text.test))
     commands.say(
-        f"\n{'':<16}   P@1    P@5   on {len(text.test):,} rows of files not seen in training"
+        f"\n{'':<16} accuracy  top-5   on {len(text.test):,} rows of files not seen in training"
     )
     for name, first, among in (
-        ("streammach", found["p_at_1"], found["p_at_5"]),
+        ("streammach", found["accuracy"], found["top_5_accuracy"]),
         ("naive Bayes", bayes_first, bayes_among),
         ("majority class", common_first, common_among),
     ):
-        commands.say(f"{name:<16} {first:.3f}  {among:.3f}")
+        commands.say(f"{name:<16}    {first:.3f}  {among:.3f}")
     commands.say()
     for row, line in zip(text.test[:SHOWN], predictions.splitlines()[1:], strict=True):
         guesses = [g.replace(row.label, f"[{row.label}]") if g == row.label else g
@@ -309,9 +309,10 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any
     commands.say(f"\neverything is in {folder}; see: streammach info {trained}")
     return {
         "folder": str(folder), "n_train": len(text.train), "n_test": len(text.test),
-        "n_dropped": text.dropped, "p_at_1": found["p_at_1"], "p_at_5": found["p_at_5"],
-        "naive_bayes": {"p_at_1": bayes_first, "p_at_5": bayes_among},
-        "majority": {"p_at_1": common_first, "p_at_5": common_among},
+        "n_dropped": text.dropped, "accuracy": found["accuracy"],
+        "top_5_accuracy": found["top_5_accuracy"],
+        "naive_bayes": {"accuracy": bayes_first, "top_5_accuracy": bayes_among},
+        "majority": {"accuracy": common_first, "top_5_accuracy": common_among},
     }  # fmt: skip
 
 

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transform
 
-
-class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """P@1 and P@5 on some rows."""
-
-    p_at_1: Share
-    p_at_5: Share
+FORMER_NAMES = {
+    "accuracy": "p_at_1", "top_3_accuracy": "p_at_3", "top_5_accuracy": "p_at_5",
+    "selection_score": "merit",
+}  # fmt: skip # under which figures are saved
 
 
-class EpochFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class FormerNames:
+    """Figures by the names that they had."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> float:
+        """Return a figure by its former name."""
+        for now, before in FORMER_NAMES.items():
+            if name == before:
+                found: float = getattr(self, now)
+                return found
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+
+class Reached(
+    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=FORMER_NAMES
+):
+    """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five."""
+
+    accuracy: Share
+    top_5_accuracy: Share
+
+    @property
+    def selection_score(self) -> float:
+        """Accuracy + top-5 accuracy / 2, which compares settings: accuracy alone has more noise."""
+        return self.accuracy + self.top_5_accuracy / 2
+
+
+class TopK(Protocol):
+    """What has an accuracy and a top-5 accuracy."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the rows whose class is first."""
+
+    @property
+    def top_5_accuracy(self) -> float:
+        """Share of the rows whose class is among the first five."""
+
+
+def figures_text(found: TopK, digits: int = 3) -> str:
+    """Return both accuracies as text."""
+    return f"accuracy {found.accuracy:.{digits}f}, top-5 {found.top_5_accuracy:.{digits}f}"
+
+
+class EpochFigures(
+    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
+    rename=FORMER_NAMES,
+):  # fmt: skip
     """What was measured at the end of an epoch.
 
     Attributes
@@ -29,8 +77,8 @@ class EpochFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         Share of the time in which training waited for rows.
     peak_bytes : int
         The largest resident memory so far.
-    p_at_1, p_at_5, merit : float or None
-        On the held-out rows, if there are any; the merit compares epochs.
+    accuracy, top_5_accuracy, selection_score : float or None
+        On the held-out rows, if there are any; the score compares epochs.
     """
 
     epoch: Size
@@ -38,12 +86,14 @@ class EpochFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     rows_per_second: Amount
     waited_share: Amount
     peak_bytes: Count
-    p_at_1: Share | None = None
-    p_at_5: Share | None = None
-    merit: Amount | None = None
+    accuracy: Share | None = None
+    top_5_accuracy: Share | None = None
+    selection_score: Amount | None = None
 
 
-class TrialFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialFigures(
+    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=FORMER_NAMES
+):
     """One short training of a search and what it reached on held-out rows."""
 
     transform: Transform
@@ -52,5 +102,5 @@ class TrialFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     learning_rate: Amount
     rows: Count
     epochs: Count
-    p_at_1: Share
-    p_at_5: Share
+    accuracy: Share
+    top_5_accuracy: Share

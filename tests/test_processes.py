@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streammach.cli.conduct import conducted
+from streammach.cli.handlers import handlers_installed
 from streammach.errors import DataError, StreammachError
 from streammach.processes import run
 
@@ -36,7 +36,7 @@ def ended():
 
 
 def warned():
-    with conducted():
+    with handlers_installed():
         warnings.warn("look\nhere", stacklevel=1)
 
 

@@ -112,5 +112,5 @@ def test_weights_fold_back(rng, monkeypatch):
     white = np.empty_like(x)
     basis.apply(x, white)
     expected = white @ weights + bias
-    basis.fold(weights, bias)
+    basis.unwhiten_weights(weights, bias)
     np.testing.assert_allclose(x @ weights + bias, expected, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
 from streammach.backends.estimators import KINDS
 from streammach.backends.registry import BACKENDS
-from streammach.rows.batch import Chosen
+from streammach.rows.batch import RowIdBatch
 from streammach.spec.training import TrainingOptions
 
 GB = 1e9
@@ -49,12 +49,12 @@ def opened(shape, *, limit=0, waves=1, weights="float32", keep=0):
 
 def shown(backend, batches):
     """Batches as a backend wants them: where it keeps rows, they are kept and then named."""
-    if backend.keeper is None:
+    if backend.row_cache is None:
         return batches
     first, out = 0, []
     for batch in batches:
-        backend.keeper.keep(batch, "drawn")
-        out.append(Chosen(np.arange(first, first + batch.n_rows), batch.indptr))
+        backend.row_cache.keep(batch, "drawn")
+        out.append(RowIdBatch(np.arange(first, first + batch.n_rows), batch.indptr))
         first += batch.n_rows
     return out
 
@@ -227,12 +227,12 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
     def run(count, *, waiting=False):
         began = time.perf_counter()
         for wave in range(backend.n_waves):
-            backend.select(wave)
+            backend.select_wave(wave)
             for batch in islice(cycle(batches), count):
                 backend.step(batch, 0.1)
                 if waiting:
-                    backend.settle()
-            backend.settle()
+                    backend.drain_losses()
+            backend.drain_losses()
         return time.perf_counter() - began
 
     run(2)
@@ -273,7 +273,7 @@ def repeat(options, weights="float32"):
         backend = opened(shape, waves=waves, weights=weights, keep=keep)
         batches = shown(backend, Rows(shape).batches(options.distinct))
         for wave in range(backend.n_waves):
-            backend.select(wave)
+            backend.select_wave(wave)
             for batch in batches:
                 backend.step(batch, 0.1)
         digests.append(hashlib.sha256(backend.arrays()["weights"].data).hexdigest())
@@ -316,6 +316,6 @@ def whole_run(options):
             if options.test_store:
                 with sm.Predictor(run.model, device=device) as predictor:
                     report = evaluate(predictor, options.test_store)
-                entry["test_p_at_1"] = report.p_at_1
+                entry["test_p_at_1"] = report.accuracy
         found[name] = entry
     return found

@@ -4,7 +4,7 @@ import time
 
 import streammach as sm
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.evaluate import hits
+from streammach.prediction.evaluate import top_k_hits
 
 ESTIMATORS = {"mean": "unbiased", "median": "median", "min": "min", "logsum": "log-sum"}
 
@@ -26,7 +26,7 @@ def compare(model, rows, repetitions, threads):
     Returns
     -------
     list of dict
-        For each r the bytes of its weights, and P@1, P@5 and microseconds a row by estimator.
+        For each r the bytes of its weights; by estimator both accuracies and microseconds a row.
     """
     found = []
     for r in repetitions:
@@ -42,14 +42,14 @@ def compare(model, rows, repetitions, threads):
 
 
 def measured(model, rows, estimator, threads):
-    """Return P@1, P@5 and microseconds a row."""
+    """Return accuracy, top-5 accuracy and microseconds a row."""
     with sm.Predictor(model, estimator=estimator, threads=threads) as predictor:
         predictor.topk_ids(rows.part(0, min(10, rows.n_rows)), 5)  # loaded before the clock
         began = time.monotonic()
         ids, _ = predictor.topk_ids(rows, 5)
         seconds = time.monotonic() - began
     return {
-        "p_at_1": hits(ids, rows.classes, 1) / rows.n_rows,
-        "p_at_5": hits(ids, rows.classes, 5) / rows.n_rows,
+        "p_at_1": top_k_hits(ids, rows.classes, 1) / rows.n_rows,
+        "p_at_5": top_k_hits(ids, rows.classes, 5) / rows.n_rows,
         "microseconds": 1e6 * seconds / rows.n_rows,
     }

@@ -67,13 +67,13 @@ def grids(results):
 
 
 def compared(results):
-    """Return the lines that have figures: (name, P@1)."""
+    """Return the lines that have figures: (name, accuracy)."""
     steps = {name: results["steps"].get(name, {"failed": ""}) for name in LINE_NAMES}
     return [(LINE_NAMES[n], step["p_at_1"]) for n, step in steps.items() if "failed" not in step]
 
 
 def accuracy(results, axes):
-    """Draw P@1 of the unbiased estimator against the bytes of the weights, a line per B."""
+    """Draw accuracy of the unbiased estimator against the bytes of the weights, a line per B."""
     for step, colour, marker in zip(grids(results), COLOURS, MARKERS, strict=False):
         sizes = [point["bytes"] / 1e6 for point in step["points"]]
         right = [100 * point["mean"]["p_at_1"] for point in step["points"]]
@@ -82,7 +82,7 @@ def accuracy(results, axes):
     axes.set_xscale("log")
     axes.set_ylim(0, 1.1 * max(_highest(results)))
     axes.set_xlabel("MB of weights (marks from the left: R = 1, 2, 4, 8, ..)")
-    axes.set_ylabel("P@1, %")
+    axes.set_ylabel("accuracy, %")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     horizontals(axes, compared(results))
     axes.legend(loc="best", frameon=True, framealpha=1, edgecolor="none")
@@ -96,7 +96,7 @@ def _highest(results):
 
 
 def horizontals(axes, named):
-    """Draw a dashed line for each (name, P@1), its name at the right, apart from the others."""
+    """Draw a dashed line for each (name, accuracy), its name at the right, away from others."""
     gap = 0.05 * axes.get_ylim()[1]
     place = -gap
     for (name, p), dashes in zip(sorted(named, key=lambda pair: pair[1]), DASHES, strict=False):
@@ -123,7 +123,7 @@ def accuracy_title(results):
 
 
 def best_point(results):
-    """Return the grid and point of the largest P@1 by the unbiased estimator."""
+    """Return the grid and point of the largest accuracy by the unbiased estimator."""
     every = [(step, point) for step in grids(results) for point in step["points"]]
     return max(every, key=lambda pair: pair[1]["mean"]["p_at_1"])
 
@@ -135,7 +135,7 @@ def reference(results):
 
 
 def estimators(results, axes):
-    """Draw P@1 and P@5 against R, a line per estimator."""
+    """Draw accuracy and top-5 accuracy against R, a line per estimator."""
     step = reference(results)
     series = list(zip(ESTIMATOR_NAMES.items(), COLOURS, MARKERS, strict=False))
     for (name, label), colour, marker in series:
@@ -146,7 +146,7 @@ def estimators(results, axes):
                 r, [100 * point[name][place] for point in points], style, color=colour,
                 marker=marker, ms=5, label=label if style == "-" else None,
             )  # fmt: skip
-    for place, text in (("p_at_1", "P@1"), ("p_at_5", "P@5")):
+    for place, text in (("p_at_1", "accuracy"), ("p_at_5", "top-5 accuracy")):
         last = [
             step["points"][-1].get(name, step["points"][-1]["mean"]) for name in ESTIMATOR_NAMES
         ]
@@ -170,7 +170,7 @@ def estimators_title(results, step):
         f"{ESTIMATOR_NAMES[name]} {100 * x['p_at_1']:.1f} / {100 * x['p_at_5']:.1f}"
         for name, x in sorted(known.items(), key=lambda pair: -pair[1]["p_at_5"])
     )
-    return f"P@1 / P@5 at R = {last['repetitions']}, {results['request']['name']}:\n{shown}"
+    return f"accuracy / top-5 at R = {last['repetitions']}, {results['request']['name']}:\n{shown}"
 
 
 def distinguished(results, axes):

@@ -67,7 +67,7 @@ def train(store, folder, options, **shape):
         counts="off",
         closed_form="off",
         whitening="off",
-        loss="apart",
+        loss="independent",
         threads=options.threads,
         **shape,
     )

@@ -23,7 +23,7 @@ from benchmarks.paper.sample import sampled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError, UsageError, clean
 from streammach.files.writing import write_atomic
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 
 PAPER_CLASSES = 105_033  # of ODP
 GRID = "8x25,32x25,128x12"
@@ -110,7 +110,7 @@ def test_rows(test, most):
 
     def rows(like):
         with Dataset.open(test) as other:
-            return finished(
+            return canonicalize(
                 other.rows(0, min(most, other.n_rows)),
                 like.features.ids_of(other.features),
                 like.labels.ids_of(other.labels),
@@ -173,11 +173,11 @@ def said(name, figures):
         return figures["failed"]
     if name.startswith("grid/"):
         best = figures["points"][-1]
-        return "P@1 " + ", ".join(
+        return "accuracy " + ", ".join(
             f"{best[e]['p_at_1']:.3f} {e}" for e in ("mean", "logsum") if e in best
         )
     if name.startswith("line/"):
-        return f"P@1 {figures['p_at_1']:.3f}, {figures['train_seconds']:.0f} s of training"
+        return f"accuracy {figures['p_at_1']:.3f}, {figures['train_seconds']:.0f} s of training"
     if name == "data":
         return f"{figures['rows']:,} rows, {figures['classes']:,} classes"
     return f"R {figures['theorem_repetitions']} by the theorem"

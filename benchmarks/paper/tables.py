@@ -24,7 +24,7 @@ def table(head, rows):
 
 
 def both(figures):
-    """Return P@1 / P@5 in percent."""
+    """Return accuracy / top-5 in percent."""
     five = figures.get("p_at_5")
     return f"{100 * figures['p_at_1']:.1f} / " + ("-" if five is None else f"{100 * five:.1f}")
 
@@ -42,14 +42,14 @@ def section(results, figures):
     parts = [
         f"## {results['request']['name']}\n",
         intro(results),
-        picture("P@1 against model size", figures["accuracy"]),
+        picture("accuracy against model size", figures["accuracy"]),
         accuracy(results),
         "### Training time\n",
         training(results),
         "### Lines\n",
         compared(results),
         "### Estimators\n",
-        picture("P@1 and P@5 against R by estimator", figures["estimators"]),
+        picture("accuracy and top-5 accuracy against R by estimator", figures["estimators"]),
         estimators(results),
         "### Classes that the hashes cannot tell apart\n",
         picture("pairs of classes with the same codes against R", figures["distinguish"]),
@@ -75,8 +75,8 @@ def intro(results):
         f"Trained on {rows} rows ({data['classes']:,} classes, {data['features']:,} features, "
         f"{data['values_a_row']:.1f} values a row), tested on {data['test_rows']:,} rows, of which "
         f"{100 * data['unseen']:.1f}% have a label that training did not see and count as wrong "
-        f"(standard error of a P@1 at most {error:.2f}). All steps took {minutes:.0f} minutes "
-        f"with {threads} on {machine['processor']}."
+        f"(standard error of an accuracy at most {error:.2f}). All steps took "
+        f"{minutes:.0f} minutes with {threads} on {machine['processor']}."
         + (f" {results['note']}" if "note" in results else "")
         + f"\n\n```\n{command(asked)}\n```\n"
     )
@@ -96,8 +96,8 @@ def command(asked):
 
 
 def accuracy(results):
-    """Return P@1 / P@5 by B and R, unbiased and log-sum."""
-    head = ["B", "R", "weights MB", "unbiased P@1 / P@5", "log-sum P@1 / P@5"]
+    """Return accuracy / top-5 by B and R, unbiased and log-sum."""
+    head = ["B", "R", "weights MB", "unbiased accuracy / top-5", "log-sum accuracy / top-5"]
     rows = [
         [step["buckets"], p["repetitions"], f"{p['bytes'] / 1e6:,.1f}", both(p["mean"]),
          both(p["logsum"])]
@@ -127,7 +127,7 @@ def training(results):
 
 def compared(results):
     """Return the lines, those without figures with the reason."""
-    head = ["system", "P@1 / P@5", "training s", "model MB", "us a row", "settings"]
+    head = ["system", "accuracy / top-5", "training s", "model MB", "us a row", "settings"]
     rows = []
     for name, label in figure.LINE_NAMES.items():
         row = results["steps"].get(name)
@@ -144,7 +144,7 @@ def compared(results):
 
 
 def estimators(results):
-    """Return P@1 / P@5 of each estimator by B and R, and what a row takes at the largest R."""
+    """Return both accuracies of each estimator by B and R, and the time of a row at the last R."""
     rows = []
     for step in figure.grids(results):
         for p in step["points"][1:]:

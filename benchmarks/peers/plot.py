@@ -1,4 +1,4 @@
-"""P@1 against the bytes of the model, a plot for each data set.
+"""accuracy against the bytes of the model, a plot for each data set.
 
 python -m benchmarks.peers.plot benchmarks/results/peers.json docs
 """
@@ -76,7 +76,7 @@ def draw(name, rows, path):
     figure, axes = pyplot.subplots(figsize=(8, 6), layout="constrained")
     axes.set(
         xscale="log", xlim=(10**low, 10**high), ylim=(0, top),
-        xlabel="model, MB", ylabel="P@1", title=name,
+        xlabel="model, MB", ylabel="accuracy", title=name,
     )  # fmt: skip
     points = [
         ((a - low) / (high - low), row["p_at_1"] / top) for a, row in zip(x, rows, strict=True)

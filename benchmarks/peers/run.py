@@ -5,7 +5,7 @@
 Every system runs in a process of its own, one after another, with the same number of threads; its
 file in benchmarks/peers/systems says which settings, and the figures go into one JSON file, where
 older ones of the same data and system are replaced. What fails or runs out of time is written down
-in its own words. P@k counts rows whose label training never saw as wrong.
+in its own words. Accuracy counts rows whose label training never saw as wrong.
 """
 
 import importlib
@@ -110,7 +110,7 @@ def line(data, row):
         return f"{data:<14} {row['system']:<32} {row['failed']}"
     five = "     -" if row["p_at_5"] is None else f"{row['p_at_5']:.4f}"
     return (
-        f"{data:<14} {row['system']:<32} P@1 {row['p_at_1']:.4f}  P@5 {five}  "
+        f"{data:<14} {row['system']:<32} accuracy {row['p_at_1']:.4f}  top-5 {five}  "
         f"{row['train_seconds']:7.0f} s  {row['model_bytes'] / 1e6:8.1f} MB  "
         f"{row['microseconds_a_query']:7.0f} us  peak {row['peak_bytes'] / 1e9:.2f} GB"
     )

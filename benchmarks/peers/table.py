@@ -15,7 +15,7 @@ Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`,
 `python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with
 one thread, pinned to one core of a shared machine ({processor}). Seconds are
 of processor time; where the file has none they are by the clock, from before other work was seen on
-that core. They are good for ratios of two and more, not for less. P@1 and P@5 are of the test rows,
+that core. They are good for ratios of two and more, not for less. Accuracies are of the test rows,
 where a label that training never saw counts as wrong. Training is the system's own time, without
 the writing of its input, for streammach with the search of its settings. Peak is the largest
 resident memory of the process, with the rows that the harness holds. One run each. Without counts
@@ -46,7 +46,7 @@ NOTES = {
     "callees": "Which function a call in the Linux kernel calls: 1,090,755 rows, 104,965 classes, "
     "420,000 features. The first 50,000 test rows, which are in random order.",
 }
-COLUMNS = "| system | P@1 | P@5 | training s | model MB | us a query | peak GB |"
+COLUMNS = "| system | accuracy | top-5 | training s | model MB | us a query | peak GB |"
 
 
 def data_of(results):
@@ -85,7 +85,7 @@ def section(name, systems, known):
     tested = max(row["test_rows"] for row in found)
     return [
         f"## {name}: {tested:,} test rows\n", textwrap.fill(NOTES.get(name, ""), 100), "",
-        f"![P@1 against the size of the model]({file_name(name)})\n",
+        f"![accuracy against the size of the model]({file_name(name)})\n",
         COLUMNS, "|---" * 7 + "|", *(cell(row) for row in found), "",
         *([f"- {row['system']}: {row['failed']}" for row in failed]),
         *missing(systems, known), "",

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from streammach.data.store.dataset import Dataset
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 
 K = 5  # classes that are asked for
 DENSE, FULL = 0.1, 0.9  # shares of values that are not 0 from which rows count as dense, as full
@@ -64,7 +64,7 @@ class Task:
         """Read two stores; the test's first rows, which are in random order."""
         with Dataset.open(train) as data, Dataset.open(test) as other:
             rows = data.rows(0, data.n_rows)
-            tested = finished(
+            tested = canonicalize(
                 other.rows(0, min(max_test, other.n_rows)),
                 data.features.ids_of(other.features),
                 data.labels.ids_of(other.labels),

@@ -2,8 +2,8 @@
 
     python -m benchmarks.planner.fit [benchmarks/results/planner_grid.json]
 
-The file holds P@1 and P@5 by data set, kind (hashed alone, beside counts, or of dense rows), B and
-R, and those of exact models of dense rows, which are the best of their sets. For each kind one
+The file holds both accuracies by data set, kind (hashed alone, beside counts, or of dense rows), B
+and R, and those of exact models of dense rows, which are the best of their sets. For each kind one
 curve is fitted to the means of both, all data sets together, each with a best of its own:
 
     mean = best(data) - columns (n / (B R))^power - repetitions / R^2 - buckets / B
@@ -32,7 +32,7 @@ def loss(constants, b, r, n):
 def fitted(rows, known):
     """Return the four constants, the best of each data set, and what is left over.
 
-    `known` holds P@1 and P@5 of the best of some data sets.
+    `known` holds accuracy and top-5 accuracy of the best of some data sets.
     """
     names = sorted({row["data"] for row in rows})
     which = np.array([names.index(row["data"]) for row in rows])

@@ -4,8 +4,8 @@
     python -m benchmarks.planner.frontier --json FILE --draw docs                   # draw them
 
 SWEEP is the folder of a sweep; points of sparse rows that had no room for counts are left out. A
-plot is P@1 on the test rows against the bytes of the model, a line for each B; points on the broad
-line have no other that is smaller and better.
+plot is accuracy on the test rows against the bytes of the model, a line for each B; points on the
+broad line have no other that is smaller and better.
 """
 
 import json

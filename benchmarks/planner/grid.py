@@ -6,7 +6,7 @@
 SWEEP is the folder of `streammach sweep STORE --out SWEEP --on TEST --memory 3.5GB`, whose points
 are the grid, with the same transform and rate (searched for each where they are not given). For
 every budget the plan's own B x R and the rule's, 32 with the largest R that fits, are trained into
-the same folder; then P@1 of the plan stands beside the best of all points that fit the budget.
+the same folder; then accuracy of the plan stands beside the best of all points that fit the budget.
 """
 
 import json
@@ -77,7 +77,7 @@ def main():
                     constraints=Constraints(threads=given.threads),
                 )  # fmt: skip
             reached = {
-                (p.buckets, p.repetitions): (p.test.p_at_1, p.test.p_at_5, p.seconds)
+                (p.buckets, p.repetitions): (p.test.accuracy, p.test.top_5_accuracy, p.seconds)
                 for p in found.points
                 if p.test and fits(data, budget, p.buckets, p.repetitions)
             }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.loss import Loss
-from streammach.rows.batch import Batch, Chosen
+from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
 from streammach.spec.model import ModelSpec
@@ -16,7 +16,7 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Estimator
 
 
-class Keeper(Protocol):
+class RowCache(Protocol):
     """Keeps a store's rows in a device's memory, so that batches may name them."""
 
     def count(self, content: str) -> int:
@@ -41,8 +41,8 @@ class Backend(Protocol):
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps. Repetitions that do not fit a device together are trained in waves,
-    each of which sees all rows of an epoch. A backend with a `keeper` is shown all rows once, and
-    is given their numbers as batches.
+    each of which sees all rows of an epoch. A backend with a `row_cache` is shown all rows once,
+    and is given their numbers as batches.
     """
 
     spec: ModelSpec
@@ -51,7 +51,7 @@ class Backend(Protocol):
     n_waves: int
 
     @property
-    def keeper(self) -> Keeper | None:
+    def row_cache(self) -> RowCache | None:
         """Where rows are kept, if they are."""
         ...
 
@@ -65,26 +65,26 @@ class Backend(Protocol):
         batch_nnz : int
             Most values of a batch.
         basis : Basis, optional
-            Coordinates that dense rows are brought to, until :meth:`fold`.
+            Coordinates that dense rows are brought to, until :meth:`unwhiten_weights`.
         """
         ...
 
-    def fold(self) -> None:
+    def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
         ...
 
-    def select(self, wave: int, done: int = 0) -> None:
+    def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
         ...
 
-    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+    def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
         """Train on one batch; return the losses of it and of earlier ones that are known now.
 
         A device may be some batches behind. Each loss is returned once.
         """
         ...
 
-    def settle(self) -> Loss:
+    def drain_losses(self) -> Loss:
         """Wait for all steps; return the losses that none of them returned."""
         ...
 

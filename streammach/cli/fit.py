@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from streammach.cli.conduct import conducted
 from streammach.cli.data import STAGES
+from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import (
     bad_row_options,
     debug_option,
@@ -89,7 +89,7 @@ def convert_here(
     from streammach.data.convert import convert  # compiled code loads on demand
 
     labels = list(options["labels"]) if like is None else []
-    with conducted(), Progress(progress, STAGES) as shown:
+    with handlers_installed(), Progress(progress, STAGES) as shown:
         done = convert(
             sources, store, format=options["form"], labels=labels, x_path=options["x_path"],
             y_path=options["y_path"], first_label=options["first_label"], like=like,

@@ -11,6 +11,7 @@ import msgspec
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import model_bytes, say, say_json, short_path
 from streammach.errors import clean
+from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ def _run_document(path: Path) -> dict[str, Any]:
     ratio = result.peak_bytes / result.projected_bytes
     best, placement = result.best, plan.config.placement
     validation = (
-        "no held-out rows"
-        if best is None
-        else f"P@1 {best.p_at_1:.3f}, P@5 {best.p_at_5:.3f} on {run.settings.held_out}"
+        "no held-out rows" if best is None else f"{figures_text(best)} on {run.settings.held_out}"
     )
     lines = [
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
@@ -173,8 +172,8 @@ def _model_lines(model: Model, path: Path) -> list[tuple[str, str]]:
         alone, both = (model.validation.get(name) for name in ("logsum", "blend"))
         if alone is not None and both is not None:
             said.append(
-                f"in training held-out P@1 / P@5 {alone.p_at_1:.3f} / {alone.p_at_5:.3f} without "
-                f"them, {both.p_at_1:.3f} / {both.p_at_5:.3f} with"
+                f"in training held-out {figures_text(alone)} without them, "
+                f"{figures_text(both)} with"
             )
         lines.append(("counts", "; ".join(said)))
     return lines

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import streammach
-from streammach.cli.conduct import MAX_LINE, conducted
+from streammach.cli.handlers import MAX_LINE, handlers_installed
 from streammach.cli.output import say_json, tell
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
@@ -103,7 +103,7 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         Its arguments.
     """
     interrupts = Interrupts()
-    with conducted(), handled(interrupts):
+    with handlers_installed(), handled(interrupts):
         try:
             code = _run(command, name, arguments, interrupts)
             return _flushed(code)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streammach.errors import UNSAFE, clean, escaped
+from streammach.figures import FORMER_NAMES
 from streammach.machine import peak_bytes, size_text, time_text
 
 PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
@@ -36,7 +37,12 @@ def say_json(document: Any) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        plain = {key: _plain(item) for key, item in value.items()}
+        for now, before in FORMER_NAMES.items():  # figures have both names in this version
+            for name, other in ((now, before), (before, now)):
+                if name in plain:
+                    plain.setdefault(other, plain[name])
+        return plain
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

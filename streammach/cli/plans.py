@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from streammach.cli.conduct import conducted
+from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import debug_option, epilog, json_option, parts_of, shape_options
 from streammach.cli.output import say, say_json, tell
 from streammach.errors import clean
+from streammach.figures import figures_text
 from streammach.machine import parse_size, size_text, time_text
 from streammach.processes import run
 
@@ -72,7 +73,7 @@ def pilot_here(
     """Train on samples, in a process of its own."""
     from streammach.training.pilot import pilot  # compiled code loads on demand
 
-    with conducted():
+    with handlers_installed():
         return pilot(
             store, within, constraints=constraints, training=training, folder=folder,
             told=lambda one: tell(_pilot_line(one)),
@@ -163,8 +164,8 @@ def _pilot_line(one: Pilot) -> str:
     from streammach.parts.registry import parts_text  # compiled code loads on demand
 
     return (
-        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out P@1 "
-        f"{one.p_at_1:.3f}  P@5 {one.p_at_5:.3f}  {time_text(one.seconds)}"
+        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
+        f"{figures_text(one)}  {time_text(one.seconds)}"
     )
 
 
@@ -285,9 +286,9 @@ def _option_document(option: Option) -> dict[str, Any]:
 def plan(store: Path, as_json: bool, **options: Any) -> None:
     """Choose the model that fits a memory budget.
 
-    Every byte is accounted for. What is lost is expected, in points of the mean of P@1 and P@5,
-    against the best model of any size; so is the time of a training. Without --memory, --buckets or
-    --exact the budget is 2GB.
+    Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
+    top-5 accuracy, against the best model of any size; so is the time of a training. Without
+    --memory, --buckets or --exact the budget is 2GB.
     """
     chosen = made_plan(store, options)
     if as_json:

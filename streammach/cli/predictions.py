@@ -55,7 +55,7 @@ def evaluate(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Measure P@1, P@3, P@5 and log loss.
+    """Measure accuracy, top-3 and top-5 accuracy and log loss.
 
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
@@ -93,16 +93,16 @@ def evaluate(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    say("                P@1    P@3    P@5  log loss")
+    say("            accuracy  top-3  top-5  log loss")
     seen = found.n_rows - found.n_unseen
     scale = found.n_rows / seen if seen else float("nan")
-    hits = (found.p_at_1, found.p_at_3, found.p_at_5)
+    hits = (found.accuracy, found.top_3_accuracy, found.top_5_accuracy)
     say(
-        "all rows    "
-        + "".join(f"{x:7.3f}" for x in hits)
+        f"all rows    {hits[0]:8.3f}{hits[1]:7.3f}{hits[2]:7.3f}"
         + "         -  unseen labels count as wrong"
     )
-    say("seen labels " + "".join(f"{x * scale:7.3f}" for x in hits) + f"{found.log_loss:10.3f}")
+    first, third, fifth = (x * scale for x in hits)
+    say(f"seen labels {first:8.3f}{third:7.3f}{fifth:7.3f}{found.log_loss:10.3f}")
     say(f"estimator   {found.estimator}; majority class {found.majority:.4f}")
     if found.unknown_values:
         say(f"left out    {found.unknown_values:,} values of features never seen in training")

@@ -18,6 +18,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Progress, model_bytes, peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
+from streammach.figures import figures_text
 from streammach.files.destinations import Destination
 from streammach.machine import parse_size, size_text
 
@@ -96,10 +97,7 @@ def shrink(
         return
     say(_line(out, small, whole, sizes))
     for name, found in zip(("before", "after"), reached, strict=False):
-        say(
-            f"{name:<8}P@1 {found.p_at_1:.4f}, P@5 {found.p_at_5:.4f} on {found.n_rows:,} rows of "
-            f"{short_path(store)}"
-        )
+        say(f"{name:<8}{figures_text(found, 4)} on {found.n_rows:,} rows of {short_path(store)}")
 
 
 def _smaller(
@@ -110,11 +108,11 @@ def _smaller(
     pairs: int | None,
 ) -> Model:
     """Return the model that the options ask for."""
-    from streammach.model.fit import Asked, shrink_to  # loads on demand
+    from streammach.model.fit import ShrinkTarget, shrink_to  # loads on demand
     from streammach.model.shrink import Size, shrink
 
     if size is not None:
-        return shrink_to(model, parse_size(size), Asked(weights, repetitions, pairs))
+        return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
     usual: Stored = "float32" if model.dense else "int8"
     most = model.spec.n_repetitions if repetitions is None else repetitions
     return shrink(model, Size(weights or usual, most, model.n_pairs if pairs is None else pairs))

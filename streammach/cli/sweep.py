@@ -107,7 +107,7 @@ def sweep(
         say(f"left out: {one.reason}")
     rows = "test" if found.tested else "held-out"
     say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
-        f"more {rows} P@1")  # fmt: skip
+        f"more {rows} accuracy")  # fmt: skip
 
 
 def _tell(found: Point | Infeasible) -> None:
@@ -135,7 +135,8 @@ def _draw(found: Sweep, out: Path) -> Path | None:
 
 def _rows(found: Sweep) -> list[tuple[str, ...]]:
     header = (
-        "B x R", "model", "peak", "time", "held-out P@1", "P@5", "test P@1", "P@5", "frontier"
+        "B x R", "model", "peak", "time", "held-out accuracy", "top-5", "test accuracy", "top-5",
+        "frontier",
     )  # fmt: skip
     return [header, *(_row(found, point) for point in found.points)]
 
@@ -152,4 +153,4 @@ def _row(found: Sweep, point: Point) -> tuple[str, ...]:
 def _figures(reached: Reached | None) -> tuple[str, str]:
     if reached is None:
         return "-", "-"
-    return f"{reached.p_at_1:.3f}", f"{reached.p_at_5:.3f}"
+    return f"{reached.accuracy:.3f}", f"{reached.top_5_accuracy:.3f}"

@@ -24,6 +24,7 @@ from streammach.cli.plans import (
     shape_text,
     training_options,
 )
+from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class Watcher:
         tell(
             f"trial    {trial.transform:<6} {'whitened ' if trial.whitened else ''}loss "
             f"{trial.loss:<5} rate {trial.learning_rate:<7.3g} {trial.rows:>9,} rows "
-            f"x {trial.epochs}  held-out P@1 {trial.measured.p_at_1:.3f}  "
-            f"P@5 {trial.measured.p_at_5:.3f}"
+            f"x {trial.epochs}  held-out {figures_text(trial.measured)}"
         )
 
     def on_message(self, text: str) -> None:
@@ -64,10 +64,10 @@ class Watcher:
         """Add a line to the table of epochs."""
         self._progress.close()
         if not self._headed:
-            tell(" epoch    loss  val P@1  val P@5  best    rows/s  peak GB  waiting")
+            tell(" epoch    loss  accuracy    top-5  best    rows/s  peak GB  waiting")
             self._headed = True
         entry = state.history[-1]
-        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.p_at_1, entry.p_at_5)]
+        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
         best = "*" if state.best_epoch == state.epoch else ""
         tell(
             f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
@@ -166,7 +166,7 @@ def say_run(run: Run) -> None:
     result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
-    accuracy = "" if best is None else f"held-out P@1 {best.p_at_1:.3f}, P@5 {best.p_at_5:.3f}; "
+    accuracy = "" if best is None else f"held-out {figures_text(best)}; "
     say(
         f"{short_path(run.path)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} "
         f"kept{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "

@@ -56,7 +56,7 @@ class GroupWeights:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class PairWeights:
     """One weight a pair and one a feature; both empty where nothing was learnt.
 
     Attributes
@@ -71,7 +71,7 @@ class Learnt:
     delta: NDArray[np.float32]
 
     @classmethod
-    def nothing(cls) -> Learnt:
+    def nothing(cls) -> PairWeights:
         """Return no weights."""
         return cls(np.zeros(0, np.float32), np.zeros(0, np.float32))
 
@@ -84,7 +84,7 @@ def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def weigh(
-    table: CountTable, weights: GroupWeights, learnt: Learnt, gains: NDArray[np.int16]
+    table: CountTable, weights: GroupWeights, learnt: PairWeights, gains: NDArray[np.int16]
 ) -> CountWeights:
     """Return what scores are made of.
 
@@ -98,7 +98,7 @@ def weigh(
         The counts.
     weights : GroupWeights
         Weights by group.
-    learnt : Learnt
+    learnt : PairWeights
         Feature and pair weights.
     gains : int16 (Z,)
         Written, and part of the result.
@@ -138,7 +138,7 @@ def evidence(
     rows: RowBlock,
     candidates: NDArray[np.int32],
     group: NDArray[np.int32],
-    learnt: Learnt,
+    learnt: PairWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
 ) -> NDArray[np.float32]:
     """Return what the counts say of candidates: float32 (n, m, 2 G + 1).
@@ -155,7 +155,7 @@ def evidence(
         Class ids.
     group : int32 (d,)
         Group of each feature.
-    learnt : Learnt
+    learnt : PairWeights
         Feature and pair weights.
     each : callable
         Calls a function with ranges of rows, on all threads.
@@ -179,7 +179,7 @@ def learn(
     scorer: CountScorer,
     blocks: Iterable[RowBlock],
     longest_row: int,
-) -> Learnt:
+) -> PairWeights:
     """Learn feature and pair weights from counted rows, each scored as if it had not been counted.
 
     Candidates of one block are found on all threads, then the block is learnt from row by row; so
@@ -199,7 +199,9 @@ def learn(
         Most values of a row.
     """
     m = min(CANDIDATES, len(table.class_rows))
-    learnt = Learnt(np.zeros(table.n_pairs, np.float32), np.zeros(table.n_features, np.float32))
+    learnt = PairWeights(
+        np.zeros(table.n_pairs, np.float32), np.zeros(table.n_features, np.float32)
+    )
     theta_sum = np.full(table.n_pairs, PAIR_PRIOR, np.float32)
     delta_sum = np.full(table.n_features, FEATURE_PRIOR, np.float32)
     place = np.empty((m, longest_row), np.int64)

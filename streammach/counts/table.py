@@ -71,7 +71,7 @@ def cut(ends: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Worth:
+class PairGainModel:
     """What a pair adds to a score by its rows: decides which pairs are kept where not all fit.
 
     Attributes
@@ -96,7 +96,7 @@ def count_pairs(
     max_pairs: int,
     mark_bytes: int,
     threads: int,
-    worth: Worth | None = None,
+    gain_model: PairGainModel | None = None,
 ) -> CountTable:
     """Count the pairs of rows that can be read again and again, within a number of bytes.
 
@@ -115,13 +115,13 @@ def count_pairs(
         Bytes for marks.
     threads : int
         Threads that sort.
-    worth : Worth, optional
+    gain_model : PairGainModel, optional
         Keep the pairs that add most, as many as there is room for, which takes each pass twice.
 
     Raises
     ------
     OverflowError
-        If there are more pairs, and `worth` does not say which to keep.
+        If there are more pairs, and `gain_model` does not say which to keep.
     """
     starts = np.zeros(n_features + 1, np.int64)
     classes, counts = np.empty(max_pairs, np.int32), np.empty(max_pairs, np.int32)
@@ -131,7 +131,7 @@ def count_pairs(
         feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
     nothing = np.zeros(n_features, np.float32)
-    known, least = worth or Worth(nothing, nothing), 0
+    known, least = gain_model or PairGainModel(nothing, nothing), 0
     ranges = list(_ranges(feature_counts, mark_bytes))
     with ThreadPoolExecutor(threads, "count") as pool:
 
@@ -139,7 +139,7 @@ def count_pairs(
             parts = threads * PIECES_PER_THREAD
             return _sorted_lists(pool, blocks, feature_counts, first, last, parts)
 
-        if worth is not None:
+        if gain_model is not None:
             bins = np.sum([lists(*some).bins(known) for some in ranges], axis=0)
             above = np.cumsum(bins[::-1])[::-1]
             least = max(1, int(np.searchsorted(-above, -max_pairs)))
@@ -159,9 +159,9 @@ class _Lists:
     marks: NDArray[np.int32]
     pieces: list[tuple[int, int]]
 
-    def bins(self, worth: Worth) -> NDArray[np.int64]:
+    def bins(self, gain_model: PairGainModel) -> NDArray[np.int64]:
         """Return the number of pairs by what they add: int64 (BINS,)."""
-        known = worth.of(self.first, self.first + len(self.begins) - 1)
+        known = gain_model.of(self.first, self.first + len(self.begins) - 1)
         out = np.zeros((len(self.pieces), kernels.BINS), np.int64)
         numbers = {first: i for i, (first, _) in enumerate(self.pieces)}
         self.each(
@@ -172,7 +172,7 @@ class _Lists:
 
     def fill(
         self,
-        worth: Worth,
+        gain_model: PairGainModel,
         least: int,
         starts: NDArray[np.int64],
         classes: NDArray[np.int32],
@@ -180,7 +180,7 @@ class _Lists:
     ) -> None:
         """Write the pairs that add enough; `starts` is known up to the first feature."""
         last = self.first + len(self.begins) - 1
-        known, here = worth.of(self.first, last), starts[self.first : last + 1]
+        known, here = gain_model.of(self.first, last), starts[self.first : last + 1]
         sizes = np.zeros(len(here) - 1, np.int64)
         self.each(
             lambda a, b: kernels.size_lists(self.begins, self.marks, a, b, *known, least, sizes)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streammach.data.store.arrays import CHUNK
 from streammach.data.store.codecs import WRITTEN
 from streammach.rows.block import RowBlock
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary, by_frequency
 
@@ -22,7 +22,7 @@ def packed_bytes(
     counts = np.bincount(block.features, minlength=vocabulary.n_features)
     rank = np.empty(len(counts), np.int32)
     rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
-    done = finished(block, rank)
+    done = canonicalize(block, rank)
     values = _encoded(done.features) + _encoded(done.values.astype(value_type))
     rows = _encoded(done.indptr) + _encoded(done.classes)
     return values / max(1, block.nnz), rows / max(1, block.n_rows)

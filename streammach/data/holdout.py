@@ -12,8 +12,8 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
-from streammach.rows.finish import finished
 from streammach.rows.namespaces import in_namespace, namespaces
 from streammach.rows.order import keys
 from streammach.spec.config import Batching
@@ -108,7 +108,7 @@ def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
         labels = dataset.labels.ids_of(other.labels)
         nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))
         wanted = min(max(room.held_out_rows, 1), nnz_rows, other.n_rows)
-        rows = finished(other.rows(0, wanted), features, labels)
+        rows = canonicalize(other.rows(0, wanted), features, labels)
         return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")
 
 

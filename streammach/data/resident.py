@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, pool_rows
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError
-from streammach.rows.batch import Batch, BatchSlot, Chosen
+from streammach.rows.batch import Batch, BatchSlot, RowIdBatch
 from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
 
@@ -99,7 +99,7 @@ class OrderReader:
         pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
         return {"decoded rows": 2 * block + slot, "row orders": 4 * facts.n_rows + pools}
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Chosen]:
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[RowIdBatch]:
         """Yield the batches of an epoch.
 
         Parameters
@@ -118,7 +118,7 @@ class OrderReader:
         if len(waiting):
             yield self._batch(waiting)
 
-    def _cut(self, waiting: NDArray[np.int64]) -> Chosen | None:
+    def _cut(self, waiting: NDArray[np.int64]) -> RowIdBatch | None:
         """Return the first batch of what waits; None where a later row may belong to it, too."""
         some = waiting[: self._batch_size]
         ends = np.cumsum(self._lengths[some], dtype=np.int64)
@@ -126,10 +126,10 @@ class OrderReader:
         full = len(some) == self._batch_size or fits < len(some)
         return self._batch(some[:fits]) if full else None
 
-    def _batch(self, rows: NDArray[np.int64]) -> Chosen:
+    def _batch(self, rows: NDArray[np.int64]) -> RowIdBatch:
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(self._lengths[rows], out=indptr[1:])
-        return Chosen(rows, indptr)
+        return RowIdBatch(rows, indptr)
 
     def _rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
         """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""

@@ -19,7 +19,7 @@ from streammach.data.formats.parsed import NEWLINE, Promised
 from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, name_of
 from streammach.data.source import START, Place, Source
-from streammach.data.text_rows import ReadAs, Slot, TextPiece, TextReader
+from streammach.data.text_rows import ReadAs, TextBuffer, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
@@ -129,7 +129,7 @@ class TextSource(Source[TextPiece]):
         self._read_as = ReadAs(TEXT_FORMATS[form], first_label)
         self._raw = raw
         self._header: Promised | None = None
-        self._free: deque[Slot] = deque()
+        self._free: deque[TextBuffer] = deque()
 
     def files(self) -> list[Path]:
         """Return the file; none for a pipe."""
@@ -154,21 +154,21 @@ class TextSource(Source[TextPiece]):
             raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
             self._raw = raw
             with raw:
-                for slot, size, base in self._whole_lines(raw.text()):
+                for buffer, size, base in self._whole_lines(raw.text()):
                     done = base + size
                     start = max(0, begin.at - base)
                     if base < begin.at <= done:
                         self._check_before(
-                            begin, google_crc32c.extend(crc, slot.text[:start].tobytes())
+                            begin, google_crc32c.extend(crc, buffer.text[:start].tobytes())
                         )
-                    crc = google_crc32c.extend(crc, slot.text[:size].tobytes())
+                    crc = google_crc32c.extend(crc, buffer.text[:size].tobytes())
                     if base == 0:
-                        first, lines = self._first_row(slot.text, size)
+                        first, lines = self._first_row(buffer.text, size)
                         start, before = max(start, first), lines if start < first else 0
                     if start >= size:
-                        self._free.append(slot)
+                        self._free.append(buffer)
                         continue
-                    yield TextPiece(slot, start, size, base, before, raw.n_bytes, crc)
+                    yield TextPiece(buffer, start, size, base, before, raw.n_bytes, crc)
                     before = 0
                 if done < begin.at:
                     self._check_before(begin, -1)
@@ -187,7 +187,7 @@ class TextSource(Source[TextPiece]):
 
     def give_back(self, piece: TextPiece) -> None:
         """Say that a piece and the rows read from it are needed no more."""
-        self._free.append(piece.slot)
+        self._free.append(piece.buffer)
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Refuse text with another number of rows than its header names."""
@@ -222,35 +222,35 @@ class TextSource(Source[TextPiece]):
 
     def _whole_lines(
         self, file: io.RawIOBase | io.BufferedReader
-    ) -> Iterator[tuple[Slot, int, int]]:
-        """Yield (slot, bytes of whole lines in it, offset of the first in the text).
+    ) -> Iterator[tuple[TextBuffer, int, int]]:
+        """Yield (buffer, bytes of whole lines in it, offset of the first in the text).
 
         Newlines stand behind the lines. A last line without one gets one.
         """
-        slot, have, base, ended = self._slot(), 0, 0, False
+        buffer, have, base, ended = self._buffer(), 0, 0, False
         while not ended:
-            slot = slot.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
-            room = len(slot.text) - PADDING - 1
-            got = file.readinto(slot.text[have:room].data) or 0
+            buffer = buffer.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
+            room = len(buffer.text) - PADDING - 1
+            got = file.readinto(buffer.text[have:room].data) or 0
             ended = not got
             have += got
-            if ended and have and slot.text[have - 1] != NEWLINE:
-                slot.text[have] = NEWLINE
+            if ended and have and buffer.text[have - 1] != NEWLINE:
+                buffer.text[have] = NEWLINE
                 have += 1
             if not ended and have < room // 2:
                 continue  # a pipe gives a little at a time
-            cut = _behind_last_newline(slot.text, have)
+            cut = _behind_last_newline(buffer.text, have)
             if cut:
-                following = self._slot().with_room_for(have - cut + BLOCK_BYTES // 2 + 1, 0)
-                following.text[: have - cut] = slot.text[cut:have]
-                slot.text[cut : cut + PADDING] = NEWLINE
-                yield slot, cut, base
-                slot, have, base = following, have - cut, base + cut
+                following = self._buffer().with_room_for(have - cut + BLOCK_BYTES // 2 + 1, 0)
+                following.text[: have - cut] = buffer.text[cut:have]
+                buffer.text[cut : cut + PADDING] = NEWLINE
+                yield buffer, cut, base
+                buffer, have, base = following, have - cut, base + cut
             elif have >= MAX_LINE:
                 raise DataError(f"a line is longer than {MAX_LINE >> 20} MiB", path=self.path)
 
-    def _slot(self) -> Slot:
-        return self._free.popleft() if self._free else Slot(BLOCK_BYTES)
+    def _buffer(self) -> TextBuffer:
+        return self._free.popleft() if self._free else TextBuffer(BLOCK_BYTES)
 
 
 def _behind_last_newline(text: NDArray[np.uint8], size: int) -> int:

@@ -38,7 +38,7 @@ from streammach.simd import PADDING
 DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
 
-class Slot:
+class TextBuffer:
     """A buffer of text and room for its rows, used again and again."""
 
     def __init__(self, n_bytes: int) -> None:
@@ -52,20 +52,20 @@ class Slot:
             self._room = room_for(len(self.text))
         return self._room
 
-    def with_room_for(self, n_bytes: int, kept: int) -> Slot:
-        """Return a slot of at least so many bytes whose first ones are those of this one."""
+    def with_room_for(self, n_bytes: int, kept: int) -> TextBuffer:
+        """Return a buffer of at least so many bytes whose first ones are those of this one."""
         if len(self.text) - PADDING >= n_bytes:
             return self
-        larger = Slot(max(n_bytes, 2 * len(self.text)))
+        larger = TextBuffer(max(n_bytes, 2 * len(self.text)))
         larger.text[:kept] = self.text[:kept]
         return larger
 
 
 @dataclass
 class TextPiece:
-    """Whole lines: bytes ``start:stop`` of a slot's text, which starts at byte `base`."""
+    """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`."""
 
-    slot: Slot
+    buffer: TextBuffer
     start: int
     stop: int
     base: int
@@ -126,26 +126,26 @@ class TextReader:
 
     def read(self, piece: TextPiece) -> Part:
         """Return the rows of a piece."""
-        out = piece.slot.room._replace(short=self._short, direct=self._direct)
+        out = piece.buffer.room._replace(short=self._short, direct=self._direct)
         out.state[:] = 0
         out.state[LINE] = piece.n_lines_before
         out.state[FIRST] = self._read_as.first_label
         out.state[MOST_COLUMNS] = self._read_as.most_columns
         out.state[MOST_LABELS] = self._read_as.most_labels
         bad = self._parse(piece, out)
-        block = _taken(piece.slot.text, piece.base, out, bad)
+        block = _taken(piece.buffer.text, piece.base, out, bad)
         return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]))
 
     def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
-        before = piece.slot.text[piece.start : place - piece.base]
+        before = piece.buffer.text[piece.start : place - piece.base]
         line = piece.n_lines_before + int(np.count_nonzero(before == NEWLINE)) + 1
         return BadRow(reason, "", line, 1)
 
     def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
         """Read all rows of a piece into `out`; return the bad ones."""
         bad: list[BadRow] = []
-        words, text, position = self._vocabulary, piece.slot.text, piece.start
+        words, text, position = self._vocabulary, piece.buffer.text, piece.start
         while position < piece.stop:
             code, position = self._read_as.form.parse(
                 text, position, piece.stop, self._label_needed, words.add_labels,

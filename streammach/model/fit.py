@@ -24,7 +24,7 @@ SPARSE: tuple[Stored, ...] = ("int8", "int4")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShrinkTarget:
     """What is to be kept in any case; None is chosen.
 
     Attributes
@@ -42,7 +42,7 @@ class Asked:
     n_pairs: int | None = None
 
 
-def shrink_to(model: Model, n_bytes: int, asked: Asked | None = None) -> Model:
+def shrink_to(model: Model, n_bytes: int, target: ShrinkTarget | None = None) -> Model:
     """Return a model whose files have at most so many bytes.
 
     int8 weights if everything fits with them, else int4 ones; if not everything fits with those
@@ -55,37 +55,39 @@ def shrink_to(model: Model, n_bytes: int, asked: Asked | None = None) -> Model:
         A model as it was trained.
     n_bytes : int
         Most bytes of its files.
-    asked : Asked, optional
+    target : ShrinkTarget, optional
         What is to be kept in any case.
 
     Raises
     ------
     UsageError
-        If what is asked for cannot be made of the model.
+        If what is target for cannot be made of the model.
     BudgetError
         If the smallest model has more bytes.
     """
-    asked = asked or Asked()
-    check(model, asked.weights, asked.n_repetitions)
-    if asked == Asked() and model.file_bytes() <= n_bytes:
+    target = target or ShrinkTarget()
+    check(model, target.weights, target.n_repetitions)
+    if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
-    wider, narrower = (DENSE if model.dense else SPARSE) if asked.weights is None else (
-        asked.weights, asked.weights
+    wider, narrower = (DENSE if model.dense else SPARSE) if target.weights is None else (
+        target.weights, target.weights
     )  # fmt: skip
     pairs = pairs_of(model, narrower)
-    sizes = {stored: _Sizes(model, stored, pairs, asked) for stored in (wider, narrower)}
-    whole = asked.n_repetitions or model.spec.n_repetitions
+    sizes = {stored: _Sizes(model, stored, pairs, target) for stored in (wider, narrower)}
+    whole = target.n_repetitions or model.spec.n_repetitions
     stored = wider if sizes[wider].of(whole) <= n_bytes else narrower
-    return _fitted(model, sizes[stored], n_bytes, asked, pairs)
+    return _fitted(model, sizes[stored], n_bytes, target, pairs)
 
 
-def _fitted(model: Model, sizes: _Sizes, n_bytes: int, asked: Asked, pairs: Pairs | None) -> Model:
+def _fitted(
+    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None
+) -> Model:
     """Return the model with as many repetitions and pairs as fit."""
-    most = asked.n_repetitions or model.spec.n_repetitions
-    least = asked.n_repetitions or 1
+    most = target.n_repetitions or model.spec.n_repetitions
+    least = target.n_repetitions or 1
     r = most if sizes.of(most) <= n_bytes else max(least, sizes.repetitions(n_bytes, most))
     while True:
-        small = shrink(model, Size(sizes.stored, r, asked.n_pairs or 0), pairs)
+        small = shrink(model, Size(sizes.stored, r, target.n_pairs or 0), pairs)
         size = small.file_bytes()
         if size <= n_bytes:
             break
@@ -94,7 +96,7 @@ def _fitted(model: Model, sizes: _Sizes, n_bytes: int, asked: Asked, pairs: Pair
                 f"the smallest model that can be made has {size_text(size)}", path="--size"
             )
         r = max(least, r - 1)
-    if pairs is None or asked.n_pairs is not None:
+    if pairs is None or target.n_pairs is not None:
         return small
     return replace(small, counts=_most_pairs(pairs, n_bytes - size))
 
@@ -127,11 +129,13 @@ def counts_bytes(counts: dict[str, NDArray[Any]]) -> int:
 class _Sizes:
     """What a model with one type of weights would take, part by part."""
 
-    def __init__(self, model: Model, stored: Stored, pairs: Pairs | None, asked: Asked) -> None:
+    def __init__(
+        self, model: Model, stored: Stored, pairs: Pairs | None, target: ShrinkTarget
+    ) -> None:
         self.stored = stored
         bare = {} if pairs is None else pairs.largest(0)
         kept = {} if pairs is None else pairs.largest(
-            len(pairs) if asked.n_pairs is None else asked.n_pairs
+            len(pairs) if target.n_pairs is None else target.n_pairs
         )  # fmt: skip
         self._pairs = counts_bytes(kept) - counts_bytes(bare)
         self._repetition = _sampled(model, stored) / model.spec.n_repetitions
@@ -139,7 +143,7 @@ class _Sizes:
         self._fixed = replace(
             model, weights=nothing, counts=bare or None, stored=stored
         ).file_bytes()
-        self._free = asked.n_pairs is None
+        self._free = target.n_pairs is None
 
     def of(self, n_repetitions: int) -> float:
         """Return about how many bytes so many repetitions and all pairs take."""

@@ -16,8 +16,8 @@ from streammach.counts.scores import CountWeights
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
+from streammach.figures import Reached
 from streammach.parts.switches import Switch
-from streammach.prediction.evaluate import Measured
 from streammach.prediction.ranking import Ranking
 from streammach.rows.dense import Basis
 from streammach.spec.config import PartPlan, RunConfig
@@ -180,20 +180,20 @@ class Decision:
     ----------
     reasons : tuple of str
         Why, in sentences.
-    figures : dict of str to Measured
+    figures : dict of str to Reached
         What was measured on held-out rows, by way of ranking.
     ranking : callable or None
         How classes are ranked with the part, where it changes that.
     """
 
     reasons: tuple[str, ...] = ()
-    figures: dict[Ranker, Measured] = field(default_factory=dict)
+    figures: dict[Ranker, Reached] = field(default_factory=dict)
     ranking: Ranking | None = None
 
     def learn_held_out(self) -> None:
         """Learn from the rows that were held out, when all choices are made."""
 
-    def finish(self, draft: Draft) -> None:
+    def finalize(self, draft: Draft) -> None:
         """Put what belongs to the model into its draft."""
 
     def close(self) -> None:

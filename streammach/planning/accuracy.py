@@ -3,7 +3,7 @@
 Accuracy itself depends on the data and is not guessed. What a model loses against a larger one of
 the same data behaves alike on the data sets measured: columns B*R, repetitions R and buckets B cost
 what :data:`FITS` says; what optional parts bring, they say themselves. A point is one of a hundred
-of the mean of P@1 and P@5. ``docs/planner.md`` has the measurements,
+of the mean of accuracy and top-5 accuracy. ``docs/planner.md`` has the measurements,
 ``python -m benchmarks.planner.fit`` makes the constants.
 """
 

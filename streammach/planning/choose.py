@@ -57,7 +57,7 @@ def plan(
         ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
         ``latency``, ``objective``, ``device``, ``weights``, ``threads``, ``seed``), and what is
         said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each ``auto``,
-        ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``apart``.
+        ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
 
     Returns
     -------
@@ -167,8 +167,8 @@ def _why(
         "smallest": f"the smallest model within {WORTH:g} point of the best that fits",
         "fastest": f"the fastest within {WORTH:g} point of the best that fits",
     }[constraints.goal]
-    loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f}) of P@1 and P@5"
-    text = f"{shape} is {aim}; {loss} are lost against a model without limit"
+    loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
+    text = f"{shape} is {aim}; {loss} of both accuracies are lost against a model without limit"
     parts = weighed_parts(option.config)
     wider = [
         c.option for c in weighed

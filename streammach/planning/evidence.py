@@ -1,11 +1,11 @@
 """What trainings on samples say about models, beside what is expected of them.
 
-A pilot's score is the mean of P@1 and P@5 in points. Where a model was trained on two samples, its
-score for all rows goes on as it went between them, in the logarithm of the rows and at most as far
-again. Scores become points lost by the one constant that agrees best with what the planner expects;
-both estimates of a loss are then weighed by their errors. The error of a score is that of its
-held-out rows as if they were others for each model: they are the same, so that differences are
-surer than is said.
+A pilot's score is the mean of accuracy and top-5 accuracy in points. Where a model was trained on
+two samples, its score for all rows goes on as it went between them, in the logarithm of the rows
+and at most as far again. Scores become points lost by the one constant that agrees best with what
+the planner expects; both estimates of a loss are then weighed by their errors. The error of a
+score is that of its held-out rows as if they were others for each model: they are the same, so that
+differences are surer than is said.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def model_key(option: Option | Pilot) -> ModelKey:
 
 
 def score(pilot: Pilot) -> Score:
-    """Return the mean of P@1 and P@5 of a pilot in points, and its standard error."""
-    p, q = pilot.p_at_1, pilot.p_at_5
+    """Return the mean of both accuracies of a pilot in points, and its standard error."""
+    p, q = pilot.accuracy, pilot.top_5_accuracy
     variance = p * (1 - p) + q * (1 - q) + 2 * p * (1 - q)  # a row right at once is right in five
     return Score(50 * (p + q), 50 * math.sqrt(variance / max(pilot.held_out, 1)))
 

@@ -15,7 +15,7 @@ from streammach.errors import DataError, clean
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.evaluate import CANDIDATES, PLACES, hits, log_probabilities
+from streammach.prediction.evaluate import CANDIDATES, PLACES, log_probabilities, top_k_hits
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
 from streammach.prediction.room import Room
@@ -82,10 +82,10 @@ class Decile:
 
 @dataclass(frozen=True)
 class Depth:
-    """P@1 of the first `n_repetitions` repetitions, by the way to rank."""
+    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
 
     n_repetitions: int
-    p_at_1: dict[str, float]
+    accuracy: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Diagnosis:
         Where the rows come from.
     n_rows, n_unseen : int
         Rows used, and those of them whose label was never seen in training: they count as wrong.
-    p_at_1, p_at_5 : float
+    accuracy, top_5_accuracy : float
         Of the model as it ranks.
     estimator : str
         How it ranks.
@@ -116,8 +116,8 @@ class Diagnosis:
     path: str
     n_rows: int
     n_unseen: int
-    p_at_1: float
-    p_at_5: float
+    accuracy: float
+    top_5_accuracy: float
     estimator: Ranker
     before: Reliability
     after: Reliability
@@ -184,8 +184,8 @@ def diagnose(
         {"threads": threads, "memory": memory}, tell,
     )  # fmt: skip
     return Diagnosis(
-        str(path), n, int((classes < 0).sum()), hits(best, classes, 1) / n,
-        hits(best, classes, 5) / n,
+        str(path), n, int((classes < 0).sum()), top_k_hits(best, classes, 1) / n,
+        top_k_hits(best, classes, 5) / n,
         model.estimator, reliability(before[known], right), reliability(after[known], right),
         deciles(classes, best[:, 0] == classes, model.spec.n_classes), min(n, DEPTH_ROWS), depths,
     )  # fmt: skip
@@ -302,7 +302,7 @@ def _depths(
     found = []
     for i, n_repetitions in enumerate(counts, 1):
         with Predictor(_first(model, n_repetitions), **means) as predictor:
-            found.append(Depth(n_repetitions, _p_at_1(predictor, blocks(), n)))
+            found.append(Depth(n_repetitions, _accuracy(predictor, blocks(), n)))
         tell("repetitions", i * n, len(counts) * n)
     return tuple(found)
 
@@ -318,12 +318,12 @@ def _first(model: Model, n_repetitions: int) -> Model:
     return replace(small, counts=model.counts, hashed_weight=weight)
 
 
-def _p_at_1(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[str, float]:
+def _accuracy(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[str, float]:
     names: tuple[Ranker, ...] = ESTIMATORS
     if predictor.model.counts is not None:
         names = ("blend", *ESTIMATORS)
     right = dict.fromkeys(names, 0)
     for block in blocks:
         for name in names:
-            right[name] += hits(predictor.topk_ids(block, 1, name)[0], block.classes, 1)
+            right[name] += top_k_hits(predictor.topk_ids(block, 1, name)[0], block.classes, 1)
     return {name: count / n for name, count in right.items()}

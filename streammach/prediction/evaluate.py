@@ -1,4 +1,4 @@
-"""How good predictions are: P@k, log loss, and the map from scores to probabilities."""
+"""How good predictions are: top-k accuracy, log loss, and the map from scores to probabilities."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
+from streammach.figures import FormerNames, Reached
 from streammach.model.document import Calibration
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import ESTIMATORS, Predictor
@@ -27,7 +28,7 @@ PLACES = (1, 3, 5)
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(FormerNames):
     """What a model reaches on labelled rows.
 
     Attributes
@@ -38,11 +39,13 @@ class Evaluation:
         Rows whose label was never seen in training.
     unknown_values : int
         Values left out because the model does not know their feature.
-    p_at_1, p_at_3, p_at_5 : float
+    accuracy, top_3_accuracy, top_5_accuracy : float
         Share of the rows whose label is among the first 1, 3, 5.
     log_loss : float
         Mean of ``-ln p`` of the label over the rows whose label was seen in training, in nats; NaN
         if there are none. The probabilities sum to 1 over all classes.
+    p_at_1, p_at_3, p_at_5 : float
+        Former names of the three.
     majority : float
         Share of the rows with the most frequent class of the training data.
     estimator : str
@@ -54,54 +57,41 @@ class Evaluation:
     n_rows: int
     n_unseen: int
     unknown_values: int
-    p_at_1: float
-    p_at_3: float
-    p_at_5: float
+    accuracy: float
+    top_3_accuracy: float
+    top_5_accuracy: float
     log_loss: float
     majority: float
     estimator: Ranker
     seconds: float
 
 
-@dataclass(frozen=True)
-class Measured:
-    """P@1 and P@5 of some rows, and the one number by which settings are compared."""
-
-    p_at_1: float
-    p_at_5: float
-
-    @property
-    def merit(self) -> float:
-        """P@1 + P@5 / 2: P@1 alone has too much noise to choose between settings."""
-        return self.p_at_1 + self.p_at_5 / 2
-
-
-def hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
+def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
     """Return how many rows have their label among the first k ids."""
     return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
 
 
-def measure(rows: RowBlock, ranking: Ranking) -> Measured:
+def measure(rows: RowBlock, ranking: Ranking) -> Reached:
     """Return what a ranking reaches on rows held in memory."""
     ids, _ = ranking(rows, PLACES[-1])
     n = max(rows.n_rows, 1)
-    return Measured(hits(ids, rows.classes, 1) / n, hits(ids, rows.classes, 5) / n)
+    return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
 
 
 def choose_estimator(
     backend: Backend, rows: RowBlock, transform: Transform
-) -> tuple[Estimator, dict[Estimator, Measured]]:
+) -> tuple[Estimator, dict[Estimator, Reached]]:
     """Return the estimator to use, and what every one reaches on rows.
 
     The first of the list is used unless another one is better by more than a standard error of
-    P@1. With one repetition all rank alike and only the first is measured.
+    accuracy. With one repetition all rank alike and only the first is measured.
     """
     names = ESTIMATORS[:1] if backend.spec.n_repetitions == 1 else ESTIMATORS
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
     usual = found[names[0]]
-    error = (usual.p_at_1 * (1 - usual.p_at_1) / max(rows.n_rows, 1)) ** 0.5
-    best = max(names, key=lambda name: found[name].merit)
-    return best if found[best].merit > usual.merit + error else names[0], found
+    error = (usual.accuracy * (1 - usual.accuracy) / max(rows.n_rows, 1)) ** 0.5
+    best = max(names, key=lambda name: found[name].selection_score)
+    return best if found[best].selection_score > usual.selection_score + error else names[0], found
 
 
 def log_probabilities(
@@ -209,7 +199,9 @@ def evaluate(
         n_rows=seen.rows,
         n_unseen=seen.unseen_labels,
         unknown_values=seen.unknown_values,
-        **{f"p_at_{place}": counts[place] / seen.rows for place in PLACES},
+        accuracy=counts[1] / seen.rows,
+        top_3_accuracy=counts[3] / seen.rows,
+        top_5_accuracy=counts[5] / seen.rows,
         log_loss=loss / known if known else float("nan"),
         majority=majority / seen.rows,
         estimator=predictor.estimator,
@@ -229,9 +221,9 @@ def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int
     logs = log_probabilities(
         ids[known], scores[known], block.classes[known], model.spec.n_classes, model.calibration
     )
-    return {place: hits(best, block.classes, place) for place in PLACES}, float(-logs.sum())
+    return {place: top_k_hits(best, block.classes, place) for place in PLACES}, float(-logs.sum())
 
 
-def merits(found: Iterable[tuple[str, Measured]]) -> str:
-    """Return settings with their P@1 and P@5 as text, for a reason."""
-    return ", ".join(f"{name} {m.p_at_1:.3f} / {m.p_at_5:.3f}" for name, m in found)
+def scores_text(found: Iterable[tuple[str, Reached]]) -> str:
+    """Return settings with their accuracy and top-5 accuracy as text, for a reason."""
+    return ", ".join(f"{name} {m.accuracy:.3f} / {m.top_5_accuracy:.3f}" for name, m in found)

@@ -20,8 +20,8 @@ from streammach.model.model import Model
 from streammach.prediction.order import Order
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
-from streammach.rows.finish import finished
 from streammach.rows.vocabulary import Vocabulary
 
 
@@ -126,7 +126,7 @@ def _store_rows(path: Path, model: Model, seen: Seen, room: Room) -> Iterator[Ro
         same = features is None or np.array_equal(features, np.arange(len(features)))
         for start, stop in _ranges(dataset, room):
             block = dataset.rows(start, stop)
-            done = finished(block, None if same else features, labels)
+            done = canonicalize(block, None if same else features, labels)
             seen.unknown_values += block.nnz - done.nnz
             numbers, tags = dataset.origins(start, stop)
             yield replace(done, numbers=numbers, tags=tags)
@@ -153,5 +153,5 @@ def _file_rows(
     source = open_source(path, options)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         for part in room.cut(block):
-            yield finished(part)
+            yield canonicalize(part)
     seen.unknown_values += bad_rows.unknown_values

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_by_name, ids_by_number
-from streammach.rows.finish import finished
 from streammach.rows.names import Label, Names
 from streammach.rows.trained import TrainedColumns
 
@@ -61,7 +61,7 @@ class MatrixRows:
             matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data,
             np.full(n, -1, np.int32), numbers=np.arange(n),
         )  # fmt: skip
-        return finished(plain, ids)
+        return canonicalize(plain, ids)
 
     def _ids(self, n_columns: int, columns: tuple[Label, ...] | None) -> NDArray[np.int32]:
         """Return the feature of each column, -1 where it has none: int32 (n_columns,)."""

@@ -126,7 +126,7 @@ def deciles_plot(found: Diagnosis) -> Plot | None:
 
 
 def repetitions_plot(found: Diagnosis) -> Plot | None:
-    """Return P@1 of the first repetitions, a line for each way to rank; None with a single one.
+    """Return the accuracy of the first repetitions by the way to rank; None with a single one.
 
     Parameters
     ----------
@@ -136,15 +136,16 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
     if not found.depths:
         return None
     counts = [depth.n_repetitions for depth in found.depths]
-    names = list(found.depths[0].p_at_1)
+    names = list(found.depths[0].accuracy)
     last, before = found.depths[-1], found.depths[-2]
-    gain = 100 * (last.p_at_1[found.estimator] - before.p_at_1[found.estimator])
+    gain = 100 * (last.accuracy[found.estimator] - before.accuracy[found.estimator])
     finding = (
-        f"{found.estimator.capitalize()} reaches P@1 {percent(last.p_at_1[found.estimator])}% with "
-        f"{counts[-1]} repetitions, {gain:+.1f} points over the first {counts[-2]}"
+        f"{found.estimator.capitalize()} reaches accuracy "
+        f"{percent(last.accuracy[found.estimator])}% with {counts[-1]} repetitions, "
+        f"{gain:+.1f} points over the first {counts[-2]}"
     )
-    alt = f"P@1 against the first {counts[0]} to {counts[-1]} repetitions: " + "; ".join(
-        f"{name} {percent(found.depths[0].p_at_1[name])}% to {percent(last.p_at_1[name])}%"
+    alt = f"accuracy against the first {counts[0]} to {counts[-1]} repetitions: " + "; ".join(
+        f"{name} {percent(found.depths[0].accuracy[name])}% to {percent(last.accuracy[name])}%"
         for name in names
     )
 
@@ -153,7 +154,7 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
 
         axes = figure.subplots()
         for name, (color, marker, dash) in zip(names, SERIES, strict=False):
-            axes.plot(counts, [100 * d.p_at_1[name] for d in found.depths], color=color,
+            axes.plot(counts, [100 * d.accuracy[name] for d in found.depths], color=color,
                       marker=marker, linestyle=dash, label=NAMES.get(name, name),
                       markerfacecolor="none" if color == DARK else color)  # fmt: skip
         axes.set_xscale("log")
@@ -161,14 +162,14 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
         axes.xaxis.set_major_formatter(FixedFormatter([str(count) for count in counts]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("first repetitions used")
-        axes.set_ylabel("P@1 (%)")
+        axes.set_ylabel("accuracy (%)")
         axes.set_ylim(bottom=0)
         legend_beside(axes)
 
     rows = tuple(
-        (f"{depth.n_repetitions}", *(percent(depth.p_at_1[name], 2) for name in names))
+        (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
         for depth in found.depths
     )
-    header = ("first repetitions", *(f"{name} P@1 %" for name in names))
+    header = ("first repetitions", *(f"{name} accuracy %" for name in names))
     svg = drawn("repetitions", alt, 6.6, 2.8, draw)
     return Plot("repetitions", finding, alt, svg, header, rows)

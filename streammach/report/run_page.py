@@ -97,13 +97,14 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     figures = []
     if diagnosis is not None:
         figures.append(
-            f"P@1 {percent(diagnosis.p_at_1)}% and P@5 {percent(diagnosis.p_at_5)}% on "
+            f"accuracy {percent(diagnosis.accuracy)}% and top-5 accuracy "
+            f"{percent(diagnosis.top_5_accuracy)}% on "
             f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
         )
     if best is not None:
         figures.append(
-            f"P@1 {percent(best.p_at_1)}% and P@5 {percent(best.p_at_5)}% on "
-            f"{run.settings.held_out}"
+            f"accuracy {percent(best.accuracy)}% and top-5 accuracy "
+            f"{percent(best.top_5_accuracy)}% on {run.settings.held_out}"
         )
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
     counts = " with counts" if model.counts is not None else ""
@@ -167,10 +168,10 @@ def _parts(run: Run, model: Model) -> list[str]:
         ranked = [
             (f"{name}{' (used)' if name == model.estimator else ''}",
              "with" if name == "blend" else "without",
-             percent(found.p_at_1, 2), percent(found.p_at_5, 2))
+             percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
             for name, found in run.result.validation.items()
         ]  # fmt: skip
-        header = ("ranked by", "counts", "held-out P@1 %", "held-out P@5 %")
+        header = ("ranked by", "counts", "held-out accuracy %", "held-out top-5 %")
         parts.append(html.table(header, ranked))
     return parts
 
@@ -178,14 +179,16 @@ def _parts(run: Run, model: Model) -> list[str]:
 def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
     if diagnosis is None:
         return (
-            "Reliability, recall by class frequency and P@1 by repetitions need labelled rows: "
+            "Reliability, recall by class frequency and accuracy by repetitions need labelled "
+            "rows: "
             f"streammach report {clean(run.path, 200)} --on STORE"
         )
     note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
     if diagnosis.n_unseen:
         note += (
             f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
-            "wrong in P@1 and P@5, and are left out of reliability and of the groups of classes."
+            "wrong in both accuracies, and are left out of reliability and of the groups of "
+            "classes."
         )
     if diagnosis.depths and diagnosis.depth_rows < diagnosis.n_rows:
         note += f" Repetitions are compared on the first {diagnosis.depth_rows:,} rows."

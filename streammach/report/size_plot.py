@@ -21,7 +21,7 @@ MB = 1e6
 
 
 def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
-    """Return P@1 against model size, a line for each B; None where no point has a P@1.
+    """Return accuracy against model size, a line for each B; None where no point has an accuracy.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
     star : str, optional
         Folder of the run that is marked.
     """
-    points = [(p, reached.p_at_1) for p in sweep.points if (reached := sweep.compared(p))]
+    points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
     if not points:
         return None
     rows_name = "test" if sweep.tested else "held-out"
     finding = _finding(points, rows_name, star)
     alt = (
         f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
-        f"{size_text(points[-1][0].model_bytes)}, {rows_name} P@1 from "
+        f"{size_text(points[-1][0].model_bytes)}, {rows_name} accuracy from "
         f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
         f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
     )
@@ -63,7 +63,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
         axes.margins(x=0.08, y=0.16)
         plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
         axes.set_xlabel("model (MB)")
-        axes.set_ylabel(f"{rows_name} P@1 (%)")
+        axes.set_ylabel(f"{rows_name} accuracy (%)")
         legend_beside(axes)
 
     rows = tuple(point_row(sweep, point) for point in sweep.points)
@@ -72,8 +72,8 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
 
 
 POINT_HEADER = (
-    "B x R", "model MB", "peak GB", "time s", "held-out P@1 %", "P@5 %", "test P@1 %", "P@5 %",
-    "frontier",
+    "B x R", "model MB", "peak GB", "time s", "held-out accuracy %", "top-5 %", "test accuracy %",
+    "top-5 %",     "frontier",
 )  # fmt: skip
 
 
@@ -90,7 +90,9 @@ def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
     figures = [
         percent(None if reached is None else value, 2)
         for reached in (point.held_out, point.test)
-        for value in ((None, None) if reached is None else (reached.p_at_1, reached.p_at_5))
+        for value in (
+            (None, None) if reached is None else (reached.accuracy, reached.top_5_accuracy)
+        )
     ]
     exact = point.buckets == sweep.n_classes
     return (
@@ -107,19 +109,19 @@ def _finding(points: list[tuple[Point, float]], rows_name: str, star: str | None
     if marked is None:
         small, score = points[0]
         return (
-            f"{_shape(best)} reaches {rows_name} P@1 {percent(top)}% with "
+            f"{_shape(best)} reaches {rows_name} accuracy {percent(top)}% with "
             f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
             f"has {percent(score)}%"
         )
     point, score = marked
     if point.frontier:
         return (
-            f"This run ({rows_name} P@1 {percent(score)}%, {size_text(point.model_bytes)}) lies on "
-            f"the frontier of {len(points)} models"
+            f"This run ({rows_name} accuracy {percent(score)}%, "
+            f"{size_text(point.model_bytes)}) lies on the frontier of {len(points)} models"
         )
     better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
     return (
-        f"{_shape(better[0])} is no larger than this run and has {rows_name} P@1 "
+        f"{_shape(better[0])} is no larger than this run and has {rows_name} accuracy "
         f"{percent(better[1])}% against {percent(score)}%"
     )
 

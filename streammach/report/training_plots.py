@@ -31,7 +31,7 @@ MOST_POINTS = 500  # of a curve over time
 
 
 def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = False) -> Plot:
-    """Return loss and held-out P@1 by epoch.
+    """Return loss and held-out accuracy by epoch.
 
     Parameters
     ----------
@@ -43,16 +43,16 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         Whether the model has counts, which come after the epochs.
     """
     epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
-    scores = [entry.p_at_1 for entry in history if entry.p_at_1 is not None]
+    scores = [entry.accuracy for entry in history if entry.accuracy is not None]
     finding = f"Epoch {kept} of {len(epochs)} was kept"
     alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
     if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
         finding += (
-            f": held-out P@1 {percent(scores[kept - 1])}%{alone}, {percent(scores[0])}% after the "
-            "first"
+            f": held-out accuracy {percent(scores[kept - 1])}%{alone}, "
+            f"{percent(scores[0])}% after the first"
         )
-        alt += f"; held-out P@1 goes from {percent(scores[0])}% to {percent(scores[-1])}%"
+        alt += f"; held-out accuracy goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(1, 2 if scores else 1, squeeze=False)[0]
@@ -60,7 +60,7 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         panels[0].set_ylabel("training loss (nats a model)")
         if scores:
             panels[1].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
-            panels[1].set_ylabel("held-out P@1 (%)")
+            panels[1].set_ylabel("held-out accuracy (%)")
         for axes in panels:
             axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
             axes.set_xlabel("epoch (dotted: kept)")
@@ -71,15 +71,15 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         (
             f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}",
             f"{entry.loss:.4f}",
-            percent(entry.p_at_1, 2),
-            percent(entry.p_at_5, 2),
+            percent(entry.accuracy, 2),
+            percent(entry.top_5_accuracy, 2),
             f"{entry.rows_per_second:,.0f}",
             percent(entry.waited_share),
             f"{entry.peak_bytes / GB:.2f}",
         )
         for entry in history
     )
-    header = ("epoch", "loss", "P@1 %", "P@5 %", "rows/s", "waiting %", "peak GB")
+    header = ("epoch", "loss", "accuracy %", "top-5 %", "rows/s", "waiting %", "peak GB")
     return Plot("epochs", finding, alt, drawn("epochs", alt, 6.6, 2.5, draw), header, rows)
 
 

@@ -72,7 +72,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class RowIdBatch:
     """Rows for one training step that a device holds, by their numbers.
 
     Attributes

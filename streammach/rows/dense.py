@@ -93,7 +93,7 @@ class Basis:
         product(x, self.rotation, out=out)
         out -= self.shift
 
-    def fold(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+    def unwhiten_weights(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
         """Turn weights (d, C) and bias (C,) for whitened rows into those for plain ones."""
         bias -= product(self.shift, weights)
         for first in range(0, len(bias), COLUMNS):

@@ -63,7 +63,8 @@ class OlderPilot:
         return Pilot(
             shape=replace(shape, n_buckets=self.n_buckets, n_repetitions=self.n_repetitions),
             parts=_parts(self.max_pairs, self.closed_form, whitened=False), rows=self.rows,
-            held_out=self.held_out, p_at_1=self.p_at_1, p_at_5=self.p_at_5, seconds=self.seconds,
+            held_out=self.held_out, accuracy=self.p_at_1,
+            top_5_accuracy=self.p_at_5, seconds=self.seconds,
         )  # fmt: skip
 
 

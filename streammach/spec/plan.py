@@ -22,8 +22,8 @@ class Option:
     projected_bytes, model_bytes : int
         Memory of its training, and of the trained model on disk.
     loss, loss_error : float
-        Points of the mean of P@1 and P@5 (0 to 100) that it is expected to stay below the best
-        model for the same data, and how far that was off on the data sets measured.
+        Points of the mean of accuracy and top-5 accuracy (0 to 100) that it is expected to stay
+        below the best model for the same data, and how far that was off on the data sets measured.
     seconds, query_seconds : float
         Expected time of its training, and of a query on one thread.
     fits : bool
@@ -60,7 +60,7 @@ class Pilot:
         The parts that this has room for.
     rows, held_out : int
         Rows that were trained on and measured on.
-    p_at_1, p_at_5 : float
+    accuracy, top_5_accuracy : float
         On the held-out rows.
     seconds : float
         What it took.
@@ -70,8 +70,8 @@ class Pilot:
     parts: tuple[PartPlan, ...]
     rows: Count
     held_out: Count
-    p_at_1: Share
-    p_at_5: Share
+    accuracy: Share
+    top_5_accuracy: Share
     seconds: Amount
 
 

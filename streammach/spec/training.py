@@ -112,8 +112,9 @@ class TrainSpec:
     seed : int
         Decides the order of the rows.
     loss : str
-        ``apart``: each repetition learns the bucket of the row's class. ``joint``: all of them
-        learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes.
+        ``independent``: each repetition learns the bucket of the row's class. ``joint``: all of
+        them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
+        classes.
     whitened : bool
         Whether dense rows are whitened (:mod:`streammach.whitening`).
     """
@@ -126,5 +127,5 @@ class TrainSpec:
     optimizer: Optimizer
     epsilon: Amount
     seed: Count
-    loss: LossKind = "apart"
+    loss: LossKind = "independent"
     whitened: bool = False

@@ -11,7 +11,7 @@ Optimizer = Literal["adagrad", "adam", "sgd"]
 Weights = Literal["float32", "bfloat16"]  # while they are trained
 Estimator = Literal["mean", "min", "median", "logsum"]
 Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
-LossKind = Literal["apart", "joint"]  # of the repetitions, by the loss
+LossKind = Literal["independent", "joint"]  # of the repetitions, by the loss
 Objective = Literal["accuracy", "smallest", "fastest"]
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]

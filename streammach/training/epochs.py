@@ -86,7 +86,7 @@ class Epochs:
         if progress.best_epoch not in (-1, progress.epoch - 1):
             self._checkpoints.read(progress.best_step, self._backend.arrays())
             self._backend.restore()
-        self._backend.fold()
+        self._backend.unwhiten_weights()
 
     def _epoch(self) -> State:
         """Train to the end of the present epoch, measure, keep the best."""
@@ -147,7 +147,10 @@ class Epochs:
             return entry
         found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))
         return msgspec.structs.replace(
-            entry, p_at_1=found.p_at_1, p_at_5=found.p_at_5, merit=found.merit
+            entry,
+            accuracy=found.accuracy,
+            top_5_accuracy=found.top_5_accuracy,
+            selection_score=found.selection_score,
         )
 
     def _is_time_to_save(self) -> bool:
@@ -155,7 +158,7 @@ class Epochs:
 
     def _between_batches(self, state: State) -> None:
         """Save, and end where a signal asks for it."""
-        loss, at = self._backend.settle(), self.progress
+        loss, at = self._backend.drain_losses(), self.progress
         check_loss(loss, self._spec, at.epoch, at.row, self._reader.n_rows)
         self.progress = at = msgspec.structs.replace(
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
@@ -216,7 +219,7 @@ class Epochs:
 def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:
     """Return the progress at the start of the next epoch."""
     # Without held-out rows the last one is the best.
-    score = float(progress.epoch) if entry.merit is None else entry.merit
+    score = float(progress.epoch) if entry.selection_score is None else entry.selection_score
     better = score > progress.best_score
     return msgspec.structs.replace(
         progress,

@@ -54,14 +54,14 @@ def open_reader(
         If the store cannot be read.
     """
     dataset, batching = session.dataset, session.plan.config.batching
-    keeper, held = session.backend.keeper, session.held.mask if held is None else held
-    if keeper is not None:
+    row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
+    if row_cache is not None:
         order = RowOrder(
             dataset.facts, seed=spec.seed, pool_blocks=batching.pool_blocks, held=held, rows=rows
         )
-        known = keeper.count(spec.transform)
+        known = row_cache.count(spec.transform)
         for batch in block_batches(dataset, spec.transform, known, order.end):
-            keeper.keep(batch, spec.transform)
+            row_cache.keep(batch, spec.transform)
         return OrderReader(
             order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
             batch_nnz=batching.batch_nnz,
@@ -147,14 +147,14 @@ def train_epoch(
     """
     total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
     for wave in range(start.wave, backend.n_waves):
-        backend.select(wave, start.wave_steps)
+        backend.select_wave(wave, start.wave_steps)
         row = start.row
         for batch in reader.epoch(epoch, row):
             rate = rate_at(spec, before + row, total)
             loss = backend.step(batch, rate)
             row += batch.n_rows
             if row == reader.n_rows:
-                loss = joined(loss, backend.settle())
+                loss = joined(loss, backend.drain_losses())
             check_loss(loss, spec, epoch, row, reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
         start = Start()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from streammach.data.identity import name_of
 from streammach.files.reading import sha256
 from streammach.planning.schedule import EPOCHS
+from streammach.spec.documents import encoded
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.training.search import EPSILON, SMOOTHING
@@ -40,4 +39,4 @@ def older_request(plan: Plan, options: TrainingOptions) -> str:
         transform, options.learning_rate, losses, name_of(str(options.validation)),
         options.hold_out_by,
     ]  # fmt: skip
-    return sha256([msgspec.json.encode(decided)])
+    return sha256([encoded(decided)])

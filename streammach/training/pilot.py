@@ -256,5 +256,5 @@ class _Pilots:
         self._known = True
         return Pilot(
             shape=shape, parts=weighed_parts(option.config), rows=n_rows, held_out=held_out,
-            p_at_1=best.p_at_1, p_at_5=best.p_at_5, seconds=run.result.seconds,
+            accuracy=best.accuracy, top_5_accuracy=best.top_5_accuracy, seconds=run.result.seconds,
         )  # fmt: skip

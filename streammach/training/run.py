@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasons : tuple of str
         Why.
     validation : dict of str to Reached
-        P@1 and P@5 of each way to rank on the held-out rows.
+        accuracy and top-5 accuracy of each way to rank on the held-out rows.
     seconds : float
         Time spent on training, the search included.
     projected_bytes, peak_bytes : int
@@ -98,8 +98,8 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What the model reached on held-out rows, if there were any."""
         found = self.validation.get(self.estimator)
         epoch = self.history[self.best_epoch]
-        if found is None and epoch.p_at_1 is not None and epoch.p_at_5 is not None:
-            return Reached(epoch.p_at_1, epoch.p_at_5)
+        if found is None and epoch.accuracy is not None and epoch.top_5_accuracy is not None:
+            return Reached(epoch.accuracy, epoch.top_5_accuracy)
         return found
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streammach.errors import DivergedError
-from streammach.figures import TrialFigures
+from streammach.figures import Reached, TrialFigures
 from streammach.parts.registry import planned
 from streammach.planning.schedule import EPOCHS, screen, trial
-from streammach.prediction.evaluate import Measured, measure
+from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
@@ -40,7 +40,7 @@ class Trial:
     learning_rate: float
     rows: int
     epochs: int
-    measured: Measured
+    measured: Reached
 
     @property
     def figures(self) -> TrialFigures:
@@ -48,7 +48,7 @@ class Trial:
         return TrialFigures(
             transform=self.transform, whitened=self.whitened, loss=self.loss,
             learning_rate=self.learning_rate, rows=self.rows, epochs=self.epochs,
-            p_at_1=self.measured.p_at_1, p_at_5=self.measured.p_at_5,
+            accuracy=self.measured.accuracy, top_5_accuracy=self.measured.top_5_accuracy,
         )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ class Search:
             if rate:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
             tried.append(self._try(spec, rows, epochs))
-        best = max(tried, key=lambda trial: trial.measured.merit)
+        best = max(tried, key=lambda trial: trial.measured.selection_score)
         return best.transform, _reason(
             "transform", best.transform, [(t.transform, t) for t in tried]
         )
@@ -198,17 +198,21 @@ class Search:
 
         tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
         factor = (
-            RATE_FACTOR if tried[1].measured.merit > tried[0].measured.merit else 1 / RATE_FACTOR
+            RATE_FACTOR
+            if tried[1].measured.selection_score > tried[0].measured.selection_score
+            else 1 / RATE_FACTOR
         )
-        best = max(tried, key=lambda trial: trial.measured.merit)
+        best = max(tried, key=lambda trial: trial.measured.selection_score)
         for _ in range(MAX_STEPS):
             tried.append(at(best.learning_rate * factor))
-            if tried[-1].measured.merit <= best.measured.merit:
+            if tried[-1].measured.selection_score <= best.measured.selection_score:
                 break
             best = tried[-1]
         tried.sort(key=lambda trial: trial.learning_rate)
-        enough = best.measured.merit - self._noise(best)
-        chosen = next(trial for trial in tried if trial.measured.merit >= enough).learning_rate
+        enough = best.measured.selection_score - self._noise(best)
+        chosen = next(
+            trial for trial in tried if trial.measured.selection_score >= enough
+        ).learning_rate
         figures = [(f"{trial.learning_rate:.3g}", trial) for trial in tried]
         return replace(spec, learning_rate=chosen), _reason(what, f"{chosen:.3g}", figures)
 
@@ -229,7 +233,9 @@ class Search:
             What the two are called.
         """
         tried = [self._rehearsed(spec), self._rehearsed(other)]
-        better = tried[1].measured.merit > tried[0].measured.merit + self._noise(tried[0])
+        better = tried[1].measured.selection_score > tried[
+            0
+        ].measured.selection_score + self._noise(tried[0])
         return better, _reason(what, names[better], list(zip(names, tried, strict=True)))
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
@@ -237,8 +243,8 @@ class Search:
         return self._try(spec, *trial(self._n_rows, spec.epochs))
 
     def _noise(self, trial: Trial) -> float:
-        """Return half the standard error of P@1 on the held-out rows."""
-        p = trial.measured.p_at_1
+        """Return half the standard error of accuracy on the held-out rows."""
+        p = trial.measured.accuracy
         return 0.5 * math.sqrt(p * (1 - p) / max(self._rows.n_rows, 1))
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
@@ -256,7 +262,7 @@ class Search:
                     session.check()
             measured = measure(self._rows, by_hashes(backend, "logsum", spec.transform))
         except DivergedError:
-            measured = Measured(0.0, 0.0)
+            measured = Reached(0.0, 0.0)
         done = Trial(
             transform=spec.transform, whitened=spec.whitened, loss=spec.loss,
             learning_rate=spec.learning_rate, rows=reader.n_rows, epochs=epochs, measured=measured,
@@ -270,9 +276,9 @@ class Search:
 def _reason(what: str, chosen: str, tried: list[tuple[str, Trial]]) -> str:
     first = tried[0][1]
     figures = ", ".join(
-        f"{name} {t.measured.p_at_1:.3f} / {t.measured.p_at_5:.3f}" for name, t in tried
+        f"{name} {t.measured.accuracy:.3f} / {t.measured.top_5_accuracy:.3f}" for name, t in tried
     )
     return (
-        f"{what} {chosen}: held-out P@1 / P@5 after {first.epochs} epoch"
+        f"{what} {chosen}: held-out accuracy / top-5 after {first.epochs} epoch"
         f"{'s' if first.epochs > 1 else ''} of {first.rows:,} rows: {figures}"
     )

@@ -60,7 +60,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     test : Reached or None
         On the sweep's test rows, if there are any.
     frontier : bool
-        Whether no other point has fewer bytes and more P@1.
+        Whether no other point has fewer bytes and more accuracy.
     """
 
     buckets: Index
@@ -230,18 +230,18 @@ def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
-    """Return which of some (bytes, P@1) are worth their bytes.
+    """Return which of some (bytes, accuracy) are worth their bytes.
 
     A point is not where another one is better in one of the two and no worse in the other.
 
     Parameters
     ----------
     sizes : sequence of (int, float)
-        Bytes and P@1 of each point.
+        Bytes and accuracy of each point.
     """
     return [
-        not any(b <= bytes_ and p >= p_at_1 and (b, p) != (bytes_, p_at_1) for b, p in sizes)
-        for bytes_, p_at_1 in sizes
+        not any(b <= bytes_ and p >= accuracy and (b, p) != (bytes_, accuracy) for b, p in sizes)
+        for bytes_, accuracy in sizes
     ]
 
 
@@ -344,7 +344,7 @@ def _measured(
     run = Run.open(folder / point.run)
     with Predictor(run.model, threads=threads) as predictor:
         found = evaluate(predictor, test)
-    return msgspec.structs.replace(point, test=Reached(found.p_at_1, found.p_at_5))
+    return msgspec.structs.replace(point, test=Reached(found.accuracy, found.top_5_accuracy))
 
 
 def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Infeasible]) -> Sweep:
@@ -357,7 +357,7 @@ def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Infeasible]
     )
     scores = [joined.compared(point) for point in ordered]
     known = [i for i, score in enumerate(scores) if score is not None]
-    marks = frontier([(ordered[i].model_bytes, s.p_at_1) for i, s in enumerate(scores) if s])
+    marks = frontier([(ordered[i].model_bytes, s.accuracy) for i, s in enumerate(scores) if s])
     best = {i for i, mark in zip(known, marks, strict=True) if mark}
     marked = (msgspec.structs.replace(p, frontier=i in best) for i, p in enumerate(ordered))
     return msgspec.structs.replace(joined, points=tuple(marked))

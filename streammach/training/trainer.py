@@ -27,7 +27,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Events, Held, Started, held_bytes
-from streammach.training.finish import finish
+from streammach.training.finalize import finalize
 from streammach.training.older import older_request
 from streammach.training.precompile import precompile
 from streammach.training.run import (
@@ -152,7 +152,7 @@ class Trainer:
         )
         state = epochs.run()
         epochs.return_to_best()
-        model, reasons = finish(session, settings.training, last_passes=self.options.last_passes)
+        model, reasons = finalize(session, settings.training, last_passes=self.options.last_passes)
         model.save(folder / "model", force=True)
         progress, backend = epochs.progress, session.backend
         result = Result(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streammach.backends.cuda.memory import DeviceArray, Memory, Moment
+from streammach.backends.cuda.memory import DeviceArray, Event, Memory
 
 
 class LateMemory(Memory):
@@ -31,8 +31,8 @@ class LateMemory(Memory):
         assert not coming.intersection(buffers), "used before it was copied"
         super().launch(kernel, grid, threads, *arguments)
 
-    def moment(self):
-        return LateMoment(self)
+    def event(self):
+        return LateEvent(self)
 
     def wait(self):
         self.copied(len(self.copies))
@@ -50,7 +50,7 @@ class LateMemory(Memory):
         self.fetches[:count] = [(np.empty(0), np.empty(0))] * len(self.fetches[:count])
 
 
-class LateMoment(Moment):
+class LateEvent(Event):
     """How many copies, fetches and launches there were."""
 
     def __init__(self, memory):

@@ -13,13 +13,13 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.items import Sorter
 from streammach.backends.cuda.launch import decode_bounds, decode_shape
 from streammach.backends.cuda.memory import Memory
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.segments import SegmentBuilder
+from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.backends.estimators import KINDS
-from streammach.rows.batch import Chosen
+from streammach.rows.batch import RowIdBatch
 from tests.backends.device import Device, batch_of
 from tests.builders import block_of, dense_block, open_backend, spec_of, training
 from tests.reference.decoding import topk
@@ -94,7 +94,7 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
     memory, block = Memory(1 << 30), block_of(rng, n_rows, 6, 5)
-    slot, sorter = Slot(memory, 9, 80), Sorter(memory, 9, 80, 6, segment)
+    slot, sorter = TransferBuffer(memory, 9, 80), SegmentBuilder(memory, 9, 80, 6, segment)
     for _ in range(2):  # the second time into buffers that hold the first
         entries = slot.fill(block.indptr, block.features, block.values)
         sorter.sort(slot, n_rows, block.nnz, entries)
@@ -125,11 +125,11 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         kept.keep(batch_of(block.part(0, 3), 90), "l2")
         assert (kept.count("raw"), kept.count("l2")) == (0, 3)
         kept.keep(whole, "again")
-    sent, gathered = Slot(memory, 9, 700), Slot(memory, 9, 700, kept)
+    sent, gathered = TransferBuffer(memory, 9, 700), TransferBuffer(memory, 9, 700, kept)
     for n in (9, 4):
         rows = rng.permutation(23)[:n]
         lengths = np.diff(block.indptr)[rows]
-        chosen = Chosen(rows, np.concatenate([[0], np.cumsum(lengths)]))
+        chosen = RowIdBatch(rows, np.concatenate([[0], np.cumsum(lengths)]))
         m = gathered.load(chosen)
         places = np.concatenate([np.arange(*block.indptr[r : r + 2]) for r in rows])
         assert m == sent.fill(
@@ -144,7 +144,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
 
 def test_empty_rows_are_cut_into_the_bias_alone():
     memory, nothing = Memory(1 << 30), np.zeros(0, np.float32)
-    slot, sorter = Slot(memory, 3, 8), Sorter(memory, 3, 8, 6)
+    slot, sorter = TransferBuffer(memory, 3, 8), SegmentBuilder(memory, 3, 8, 6)
     entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
     sorter.sort(slot, 3, 0, entries)
     assert (entries, sorter.whole.count.values[0], sorter.joined.count.values[0]) == (0, 1, 0)

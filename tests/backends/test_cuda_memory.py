@@ -134,7 +134,7 @@ def test_copies_ahead_have_a_stream_of_their_own_and_moments_join_it(cupy):
     with memory.use():
         array = memory.zeros(4, np.float32)
         for ahead in (False, True):
-            moment = memory.moment()
+            moment = memory.event()
             moment.mark(ahead=ahead)
             moment.before(ahead=not ahead)
             moment.reach()

@@ -10,10 +10,10 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda import backend as cuda_backend
-from streammach.backends.cuda.slot import Slot
-from streammach.rows.batch import Chosen
+from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.rows.batch import RowIdBatch
 from tests.backends.device import batch_of
-from tests.backends.late import LateMemory, LateMoment
+from tests.backends.late import LateEvent, LateMemory
 from tests.builders import block_of, open_backend, spec_of, training
 
 N_BATCHES = 19  # more than losses are on their way
@@ -29,10 +29,10 @@ def trained(spec, how, batches, *, dense, keep):
     if keep:
         first = 0
         for i, batch in enumerate(batches):
-            backend.keeper.keep(batch, "rows")
-            batches[i] = Chosen(np.arange(first, first + batch.n_rows), batch.indptr)
+            backend.row_cache.keep(batch, "rows")
+            batches[i] = RowIdBatch(np.arange(first, first + batch.n_rows), batch.indptr)
             first += batch.n_rows
-    total = sum(backend.step(batch, 0.3).total for batch in batches) + backend.settle().total
+    total = sum(backend.step(batch, 0.3).total for batch in batches) + backend.drain_losses().total
     held = {name: array.tobytes() for name, array in backend.arrays().items()}
     backend.close()
     return held, total
@@ -59,14 +59,14 @@ def test_each_rule_of_a_slot_is_needed(rng, monkeypatch):
     expected = trained(spec, how, list(batches), dense=False, keep=False)
     monkeypatch.setattr(cuda_backend, "open_memory", LateMemory)
     with monkeypatch.context() as patch:
-        patch.setattr(Slot, "release", lambda slot: None)
+        patch.setattr(TransferBuffer, "release", lambda slot: None)
         with pytest.raises(AssertionError, match="overwritten while it is in use"):
             trained(spec, how, list(batches), dense=False, keep=False)
     with monkeypatch.context() as patch:
-        patch.setattr(LateMoment, "before", lambda moment, ahead=False: None)
+        patch.setattr(LateEvent, "before", lambda moment, ahead=False: None)
         with pytest.raises(AssertionError, match="used before it was copied"):
             trained(spec, how, list(batches), dense=False, keep=False)
     with monkeypatch.context() as patch:
-        patch.setattr(LateMoment, "reach", lambda moment: None)
+        patch.setattr(LateEvent, "reach", lambda moment: None)
         found = trained(spec, how, list(batches), dense=False, keep=False)
         assert found[1] != pytest.approx(expected[1], rel=1e-3)

@@ -34,7 +34,7 @@ def test_the_first_repetitions_are_a_model_of_their_own(tiny, dense):
         counts="off",
         optimizer=optimizer,
         threads=1,
-        loss="apart",
+        loss="independent",
         whitening="off",
     )
     whole = trained(store, changed(plan, dense=dense), tiny.folder / "whole")

@@ -112,7 +112,7 @@ def test_fit_converts_and_trains(tiny, train_text, capfd):
     options = ["--out", folder, *BUDGET, "--epochs", 2, "--learning-rate", 0.5, "--transform",
                "binary", "--validation", held]  # fmt: skip
     code, out, err = run(capfd, "fit", train_text, *options)
-    assert (code, "held-out P@1" in out, "700 rows" in err) == (0, True, True)
+    assert (code, "held-out accuracy" in out, "700 rows" in err) == (0, True, True)
     assert {p.name for p in folder.iterdir()} >= {"train.zarr", "validation.zarr", "model"}
     held_out = json.loads(run(capfd, "info", folder, "--json")[1])["held_out"]
     assert "of 150 rows of" in held_out  # those of the file, not of the training store
@@ -133,7 +133,7 @@ def test_train_tells_its_story_and_its_result(job, capsys):
     assert "projected of" in err
     assert err.count("trial ") >= 6
     assert "epoch    loss" in err
-    assert "held-out P@1" in out
+    assert "held-out accuracy" in out
     assert "learning rate" in out
     code, out, _ = run(
         capsys, "train", job / "train.zarr", "--out", job / "run3", *BUDGET, "--json",
@@ -151,10 +151,12 @@ def test_evaluate_json_has_the_agreed_keys(job, capsys):
         code, out, _ = run(capsys, "evaluate", job / "run", job / "test.zarr", *options)
         found = json.loads(out)
         assert code == 0
-        keys = {"n_rows", "p_at_1", "p_at_3", "p_at_5", "log_loss", "seconds"}
+        keys = {"n_rows", "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "seconds"}
         assert keys <= set(found)
         assert found["n_rows"] == 200
-        assert 0.6 < found["p_at_1"] <= found["p_at_3"] <= found["p_at_5"] <= 1
+        accuracies = [found[k] for k in ("accuracy", "top_3_accuracy", "top_5_accuracy")]
+        assert 0.6 < accuracies[0] <= accuracies[1] <= accuracies[2] <= 1
+        assert [found[k] for k in ("p_at_1", "p_at_3", "p_at_5")] == accuracies
         assert found["estimator"] == estimator
 
 
@@ -334,7 +336,7 @@ def test_shrink_makes_a_smaller_model(job, capsys):
     out = job / "small"
     code, text, _ = run(capsys, "shrink", job / "run", "--out", out, "--on", job / "test.zarr")
     assert code == 0
-    assert all(word in text for word in ("int8", "before  P@1", "after   P@1"))
+    assert all(word in text for word in ("int8", "before  accuracy", "after   accuracy"))
     document = json.loads(run(capsys, "info", out, "--json")[1])
     assert (document["kind"], document["weights"]) == ("model", "int8")
     assert run(capsys, "evaluate", out, job / "test.zarr")[0] == 0

@@ -75,7 +75,7 @@ def begin(backend, reference, rng):
 
 def loss_of(backend, batch, rate):
     """Train on a batch; its loss."""
-    known, late = backend.step(batch, rate), backend.settle()
+    known, late = backend.step(batch, rate), backend.drain_losses()
     assert known.n_rows + late.n_rows == batch.n_rows
     return known.total + late.total
 
@@ -94,11 +94,11 @@ SHAPES = [  # K, d, B, R
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("loss", ["apart", "joint"])
+@pytest.mark.parametrize("loss", ["independent", "joint"])
 def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, loss, rng):
     n_classes, n_features = shape[:2]
     spec = spec_of(*shape)
-    n = few(device, 30) if loss == "apart" else few(device, 150)  # more than are decoded at once
+    n = few(device, 150 if loss == "joint" else 30)  # joint: more than are decoded at once
     how = training(
         optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3, loss=loss
     )
@@ -118,7 +118,7 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, l
     backend.close()
 
 
-@pytest.mark.parametrize("loss", ["apart", "joint"])
+@pytest.mark.parametrize("loss", ["independent", "joint"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -182,12 +182,12 @@ def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape,
     before = backend.outputs(plain, logarithms=False)
     expected = reference.probabilities(white.indptr, white.features, white.values)
     np.testing.assert_allclose(before, expected, atol=1e-4)
-    backend.fold()
+    backend.unwhiten_weights()
     np.testing.assert_allclose(backend.outputs(plain, logarithms=False), before, atol=1e-4)
     held = backend.arrays()
     np.testing.assert_allclose(held["weights"], basis.rotation @ reference.W, atol=1e-3, rtol=1e-3)
     folded = {name: array.copy() for name, array in held.items()}
-    backend.fold()  # there is nothing left to do
+    backend.unwhiten_weights()  # there is nothing left to do
     assert all((backend.arrays()[name] == folded[name]).all() for name in folded)
     backend.prepare(how, MOST_VALUES)  # plain rows again
     loss_of(backend, batch_of(plain, n_features), 0.1)
@@ -217,11 +217,11 @@ def test_empty_rows_train_the_bias_alone(device):
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("loss", ["apart", "joint"])
+@pytest.mark.parametrize("loss", ["independent", "joint"])
 def test_the_number_of_threads_does_not_change_a_bit(device, optimizer, shape, loss, rng):
     n_classes, n_features = shape[:2]
     spec = spec_of(*shape)
-    n = few(device, 40) if loss == "apart" else few(device, 150)
+    n = few(device, 150 if loss == "joint" else 40)
     blocks = [block_of(rng, n, n_features, n_classes) for _ in range(few(device, 3))]
     held = []
     for threads in (1, 2, 5):
@@ -248,10 +248,10 @@ def test_every_loss_is_returned_once_however_late(device, rng):
         ends = np.cumsum([b.n_rows for b in batches[:done]]).tolist()
         assert rows in [0, *ends]
         assert total == pytest.approx(sum(expected[: [0, *ends].index(rows)]))
-    late = backend.settle()
+    late = backend.drain_losses()
     assert rows + late.n_rows == sum(b.n_rows for b in batches)
     assert total + late.total == pytest.approx(sum(expected))
-    assert backend.settle() == (0, 0)
+    assert backend.drain_losses() == (0, 0)
     backend.close()
 
 

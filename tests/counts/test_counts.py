@@ -5,9 +5,9 @@ import pytest
 
 from streammach.counts import learning
 from streammach.counts import scores as scores_module
-from streammach.counts.learning import GroupWeights, Learnt, evidence, learn, weigh
+from streammach.counts.learning import GroupWeights, PairWeights, evidence, learn, weigh
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.counts.table import Worth, count_pairs, cut
+from streammach.counts.table import PairGainModel, count_pairs, cut
 from streammach.rows.block import RowBlock
 from tests.builders import block_of
 from tests.reference import counts as reference
@@ -99,7 +99,7 @@ def test_the_pairs_that_add_most_are_kept_where_not_all_fit(block, rng, room, ma
     max_pairs = int(room * len(pairs))
     table = count_pairs(
         whole(block, held), D, K, max_pairs=max_pairs, mark_bytes=mark_bytes, threads=2,
-        worth=Worth(slope, match),
+        gain_model=PairGainModel(slope, match),
     )  # fmt: skip
     kept = as_pairs(table)
     assert all(pairs[pair] == n for pair, n in kept.items())
@@ -130,9 +130,9 @@ def test_cuts_cover_everything_once(rng):
 def test_scores_equal_the_reference(block, rng, with_learnt):
     table = counted(block)
     weights = group_weights(rng, learnt=0.7 if with_learnt else 0.0)
-    learnt, theta, delta = Learnt.nothing(), {}, {}
+    learnt, theta, delta = PairWeights.nothing(), {}, {}
     if with_learnt:
-        learnt = Learnt(
+        learnt = PairWeights(
             rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
         )
         theta = dict(zip(as_pairs(table), learnt.theta.tolist(), strict=True))
@@ -180,7 +180,7 @@ def test_counts_beside_hashes_are_exact_to_the_bit(rng, monkeypatch, k, weight, 
         np.zeros(D, np.int32), *(np.ones(1, np.float32) * x for x in (0.5, 1, 0)), 0.0, 0.0, weight
     )
     gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, flat, Learnt.nothing(), gains), 2)
+    scorer = CountScorer(weigh(table, flat, PairWeights.nothing(), gains), 2)
     expected = blended_by_force(scorer, block, hashed)
     ids, scores = scorer.topk(block, k, hashed)
     assert ids.shape == (70, min(k, K))
@@ -206,7 +206,7 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
     """The groups' sums times their weights give the score back."""
     table = counted(block)
     weights = group_weights(rng, learnt=1.0)
-    learnt = Learnt(
+    learnt = PairWeights(
         rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
     )
     gains = np.empty(table.n_pairs, np.int16)
@@ -235,7 +235,7 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
     table = counted(block)
     weights = group_weights(rng)
     gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), threads)
+    scorer = CountScorer(weigh(table, weights, PairWeights.nothing(), gains), threads)
     pieces = [block.part(i, min(i + piece, 90)) for i in range(0, 90, piece)]
     found = learn(table, weights, scorer, pieces, int(np.diff(block.indptr).max()))
     scorer.close()
@@ -255,7 +255,7 @@ def test_an_error_while_learning_reaches_the_caller(block, rng):
     table = counted(block)
     weights = group_weights(rng)
     gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, Learnt.nothing(), gains), 1)
+    scorer = CountScorer(weigh(table, weights, PairWeights.nothing(), gains), 1)
 
     def pieces():
         yield block

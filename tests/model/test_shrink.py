@@ -8,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.model.document import Calibration
-from streammach.model.fit import Asked, shrink_to
+from streammach.model.fit import ShrinkTarget, shrink_to
 from streammach.model.model import Model
 from streammach.model.pairs import UNIT, Pairs
 from streammach.model.shrink import Size, frequent, narrowed, shrink
@@ -210,7 +210,7 @@ def test_weights_without_their_scale_are_refused(model, tmp_path):
 @pytest.mark.parametrize("share", [0.99, 0.8, 0.6, 0.5])
 def test_a_model_fits_its_bytes(large, share, stored, tmp_path):
     wanted = int(large.file_bytes() * share)
-    small = shrink_to(large, wanted, Asked(stored))
+    small = shrink_to(large, wanted, ShrinkTarget(stored))
     small.save(tmp_path / "m")
     assert sum(file.stat().st_size for file in (tmp_path / "m").iterdir()) <= wanted
     assert small.stored == stored or (stored is None and small.stored in ("int8", "int4"))
@@ -222,21 +222,21 @@ def test_everything_stays_where_it_fits(large):
     every = int((np.abs(dense_gains_of(large)) > UNIT / 2).sum())
     for stored in ("int8", "int4"):
         whole = shrink(large, Size(stored, R, ALL))
-        found = shrink_to(large, whole.file_bytes() + 2000, Asked(stored))
+        found = shrink_to(large, whole.file_bytes() + 2000, ShrinkTarget(stored))
         assert (found.spec.n_repetitions, found.n_pairs) == (R, whole.n_pairs)
         assert every - whole.n_pairs in range(-5, 6)  # gains just half a unit
 
 
 def test_what_is_asked_for_is_kept(large):
     room = int(0.7 * large.file_bytes())
-    found = shrink_to(large, room, Asked("int8", 2, 70))
+    found = shrink_to(large, room, ShrinkTarget("int8", 2, 70))
     assert (found.stored, found.spec.n_repetitions, found.n_pairs) == ("int8", 2, 70)
-    assert shrink_to(large, room, Asked(n_repetitions=3)).spec.n_repetitions == 3
-    assert shrink_to(large, room, Asked(n_pairs=0)).n_pairs == 0
+    assert shrink_to(large, room, ShrinkTarget(n_repetitions=3)).spec.n_repetitions == 3
+    assert shrink_to(large, room, ShrinkTarget(n_pairs=0)).n_pairs == 0
     bytes_ = shrink(large, Size("int4", 4, 0)).file_bytes()
     with pytest.raises(BudgetError, match="the smallest model that can be made has"):
-        shrink_to(large, bytes_ - 100, Asked(n_repetitions=4))
-    assert shrink_to(large, bytes_ + 100, Asked(n_repetitions=4)).spec.n_repetitions == 4
+        shrink_to(large, bytes_ - 100, ShrinkTarget(n_repetitions=4))
+    assert shrink_to(large, bytes_ + 100, ShrinkTarget(n_repetitions=4)).spec.n_repetitions == 4
 
 
 def test_a_dense_model_has_float_weights(large):
@@ -244,7 +244,7 @@ def test_a_dense_model_has_float_weights(large):
     found = shrink_to(dense, int(0.6 * dense.file_bytes()))
     assert found.stored == "float16"
     with pytest.raises(UsageError, match="float32 or float16 weights: weights int8"):
-        shrink_to(dense, 10**6, Asked("int8"))
+        shrink_to(dense, 10**6, ShrinkTarget("int8"))
 
 
 def test_what_cannot_be_kept_is_refused(model):
@@ -254,7 +254,7 @@ def test_what_cannot_be_kept_is_refused(model):
     with pytest.raises(UsageError, match="the model has 5 repetitions: n_repetitions 6"):
         shrink(whole, Size("float32", 6, ALL))
     with pytest.raises(UsageError, match="the model has 5 repetitions: n_repetitions 0"):
-        shrink_to(whole, 10**6, Asked(n_repetitions=0))
+        shrink_to(whole, 10**6, ShrinkTarget(n_repetitions=0))
     with pytest.raises(UsageError, match="float32 or float16 weights"):
         shrink(dataclasses.replace(whole, dense=True), Size("int8", R, ALL))
 

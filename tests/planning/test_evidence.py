@@ -24,11 +24,11 @@ def shape_of(buckets, repetitions):
     return ModelShape(n_classes=1000, n_features=9, n_buckets=buckets, n_repetitions=repetitions)
 
 
-def pilot(buckets, p_at_1, *, rows=1000, p_at_5=None, held_out=10**9, repetitions=8):
-    five = p_at_1 if p_at_5 is None else p_at_5
+def pilot(buckets, p_at_1, *, rows=1000, top_5_accuracy=None, held_out=10**9, repetitions=8):
+    five = p_at_1 if top_5_accuracy is None else top_5_accuracy
     return Pilot(
         shape=shape_of(buckets, repetitions), parts=(), rows=rows, held_out=held_out,
-        p_at_1=p_at_1, p_at_5=five, seconds=1.0,
+        accuracy=p_at_1, top_5_accuracy=five, seconds=1.0,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_the_error_of_a_score_is_that_of_its_rows(rng):
     first = rng.random((20_000, n)) < p
     five = first | (rng.random((20_000, n)) < (q - p) / (1 - p))
     drawn = 50 * (first.mean(axis=1) + five.mean(axis=1))
-    found = score(pilot(8, p, p_at_5=q, held_out=n))
+    found = score(pilot(8, p, top_5_accuracy=q, held_out=n))
     assert found.points == pytest.approx(45.0)
     assert found.error == pytest.approx(np.std(drawn), rel=0.02)
 

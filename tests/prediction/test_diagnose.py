@@ -32,12 +32,14 @@ def test_all_rows_agree_with_evaluate(made):
         whole = evaluate(predictor, test)
     assert (found.n_rows, found.n_unseen) == (whole.n_rows, whole.n_unseen)
     assert found.n_unseen > 0
-    assert (found.p_at_1, found.p_at_5) == pytest.approx((whole.p_at_1, whole.p_at_5))
+    assert (found.accuracy, found.top_5_accuracy) == pytest.approx(
+        (whole.accuracy, whole.top_5_accuracy)
+    )
     known = found.n_rows - found.n_unseen
     assert sum(d.n_rows for d in found.deciles) == known
     assert sum(d.n_classes for d in found.deciles) == model.spec.n_classes
     right = sum(d.n_rows * (d.recall or 0) for d in found.deciles)
-    assert right == pytest.approx(found.n_rows * found.p_at_1)
+    assert right == pytest.approx(found.n_rows * found.accuracy)
     for part in (found.before, found.after):
         assert sum(b.n_rows for b in part.bins) == known
         assert sum(b.n_rows * b.right for b in part.bins) == pytest.approx(right)
@@ -47,10 +49,10 @@ def test_the_last_depth_is_the_whole_model(made):
     model, test = made
     found = diagnose(model, test)
     assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4, 6]
-    for name, p_at_1 in found.depths[-1].p_at_1.items():
+    for name, p_at_1 in found.depths[-1].accuracy.items():
         with sm.Predictor(model, estimator=name) as predictor:
-            assert p_at_1 == pytest.approx(evaluate(predictor, test).p_at_1)
-    alone = [depth.p_at_1["logsum"] for depth in found.depths]
+            assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
+    alone = [depth.accuracy["logsum"] for depth in found.depths]
     assert alone[-1] > alone[0]
 
 
@@ -61,7 +63,7 @@ def test_only_the_first_rows_are_used(made):
     with sm.Dataset.open(test) as data, sm.Predictor(model) as predictor:
         block = data.rows(0, 70)
         ids, _ = predictor.topk_ids(block, 1)
-    assert found.p_at_1 == (ids[:, 0] == block.classes).mean()
+    assert found.accuracy == (ids[:, 0] == block.classes).mean()
     with pytest.raises(UsageError, match="no such store"):
         diagnose(model, test.with_name("nothing"))
 

@@ -142,13 +142,13 @@ def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
             if door == "text" or (not named and door == "AnnData"):
                 continue  # the one has no labels, the other says again that it has more columns
             found = sm.evaluate(predictor, path, options=SourceOptions(**options))
-            assert (found.n_rows, found.p_at_1) == (N_ROWS, pytest.approx(first.mean())), door
+            assert (found.n_rows, found.accuracy) == (N_ROWS, pytest.approx(first.mean())), door
             for like in (None, tmp_path / "train.zarr"):
                 store = tmp_path / f"{path.name}.{like is None}.zarr"
                 sm.convert(path, store, labels=options.get("labels", []), like=like)
                 assert_equal(through(predictor, store), wanted, f"store of {door}, like {like}")
                 found = sm.evaluate(predictor, store)
-                assert found.p_at_1 == pytest.approx(first.mean()), f"store of {door}"
+                assert found.accuracy == pytest.approx(first.mean()), f"store of {door}"
 
 
 def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):

@@ -172,7 +172,7 @@ def test_evaluation_counts_by_hand(trained, tiny):
         guesses = [predictor.labels(p.ids) for p in predictor.stream(path, 5)]
     truth = [line.split()[0] for line in lines]
     labels = np.concatenate(guesses)
-    for k, value in ((1, found.p_at_1), (3, found.p_at_3), (5, found.p_at_5)):
+    for k, value in ((1, found.accuracy), (3, found.top_3_accuracy), (5, found.top_5_accuracy)):
         hits = [name in row[:k] for name, row in zip(truth, labels.tolist(), strict=True)]
         assert value == pytest.approx(np.mean(hits))
     assert (found.n_rows, found.n_unseen) == (122, 2)
@@ -190,7 +190,9 @@ def test_evaluation_of_a_store_with_other_ids_is_the_same(trained, tiny):
             evaluate(predictor, p)
             for p in (path, tiny.folder / "own.zarr", tiny.folder / "like.zarr")
         ]
-    figures = [(f.n_rows, f.n_unseen, f.p_at_1, f.p_at_5, round(f.log_loss, 10)) for f in found]
+    figures = [
+        (f.n_rows, f.n_unseen, f.accuracy, f.top_5_accuracy, round(f.log_loss, 10)) for f in found
+    ]
     assert figures[0] == figures[1] == figures[2]
 
 
@@ -240,9 +242,12 @@ def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
     rows = block_of(rng, 300, 5, 40)
     chosen, found = choose_estimator(backend, rows, "raw")
     assert set(found) == {"logsum", "mean", "median", "min"}
-    best = max(found.values(), key=lambda m: m.merit)
-    p = found["logsum"].p_at_1
-    assert chosen == "logsum" or best.merit > found["logsum"].merit + (p * (1 - p) / 300) ** 0.5
+    best = max(found.values(), key=lambda m: m.selection_score)
+    p = found["logsum"].accuracy
+    assert (
+        chosen == "logsum"
+        or best.selection_score > found["logsum"].selection_score + (p * (1 - p) / 300) ** 0.5
+    )
     exact = open_backend("cpu", spec_of(4, 5, 4, 1), dense=False, threads=1)
     exact.prepare(training(), 1000)
     assert list(choose_estimator(exact, block_of(rng, 30, 5, 4), "raw")[1]) == ["logsum"]

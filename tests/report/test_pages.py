@@ -150,9 +150,12 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
         assert [row[1], row[2]] == [str(group.n_classes), str(group.n_rows)]
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
-                       *(f"{100 * p:.2f}" for p in depth.p_at_1.values())]  # fmt: skip
+                       *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
     verdict = "".join(read.text)
-    assert f"P@1 {100 * found.p_at_1:.1f}% and P@5 {100 * found.p_at_5:.1f}% on 400 rows" in verdict
+    assert (
+        f"accuracy {100 * found.accuracy:.1f}% and top-5 accuracy "
+        f"{100 * found.top_5_accuracy:.1f}% on 400 rows" in verdict
+    )
 
 
 def test_names_cannot_write_into_the_page(made, tmp_path):
@@ -184,7 +187,7 @@ def test_a_run_without_held_out_rows_has_its_plot():
     assert plot.finding == "Epoch 3 of 3 was kept"
     assert [row[0] for row in plot.rows] == ["1", "2", "3 (kept)"]
     assert plot.rows[0][2] == "-"
-    assert "P@1" not in plot.svg
+    assert "accuracy" not in plot.svg
 
 
 def test_speed_over_time_is_that_of_the_log(made, tmp_path):
@@ -251,7 +254,7 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
     points = [point(8, 8, 20, 0.4, mark=True), point(16, 4, 20, 0.35)]
     plot = size_plot(swept(points), "16x4")
     assert plot.finding == (
-        "8 x 8 is no larger than this run and has held-out P@1 40.0% against 35.0%"
+        "8 x 8 is no larger than this run and has held-out accuracy 40.0% against 35.0%"
     )
     assert size_plot(swept([point(8, 8, 20, None)])) is None
 

@@ -5,7 +5,7 @@ import pytest
 
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 from streammach.rows.transforms import transformed
 from tests.builders import block_of
 
@@ -84,7 +84,7 @@ def test_finished_rows_are_sorted_with_equal_features_added_up(rng):
     block = RowBlock(indptr, features, values, np.array([0, 1, 2, 1], np.int32))
     ranks = rng.permutation(40).astype(np.int32)
     ranks[[3, 7]] = -1
-    done = finished(block, ranks, np.array([5, -1, 6], np.int32))
+    done = canonicalize(block, ranks, np.array([5, -1, 6], np.int32))
     assert done.classes.tolist() == [5, -1, 6, -1]
     for i in range(4):
         wanted = {}

@@ -41,7 +41,7 @@ def fit(data, out, **options):
 
 def reached(run, test):
     with sm.Predictor(run.model) as predictor:
-        return evaluate(predictor, test).p_at_1
+        return evaluate(predictor, test).accuracy
 
 
 def test_it_is_added_where_it_helps(stores, tiny):

@@ -65,7 +65,7 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     for ours, theirs in zip(run.result.history, on_cpu.result.history, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
-        assert ours.p_at_1 == pytest.approx(theirs.p_at_1)
+        assert ours.accuracy == pytest.approx(theirs.accuracy)
     assert (
         run.plan.config.placement.device,
         run.plan.config.dense,

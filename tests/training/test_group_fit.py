@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streammach.parts.counts.group_fit import Evidence, _Problem, fit_groups, start_weights
+from streammach.parts.counts.group_fit import CandidateFeatures, _Problem, fit_groups, start_weights
 
 N, M, G = 300, 6, 3
 
@@ -23,7 +23,9 @@ def evidence(rng, *, hashed_sign=1.0):
     z += 0.6 * log_rows + hashed_sign * 2 * hashed
     z[repeated] = -np.inf
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
-    return Evidence(counted, groups, log_rows, log_values, hashed, repeated, place, np.arange(N))
+    return CandidateFeatures(
+        counted, groups, log_rows, log_values, hashed, repeated, place, np.arange(N)
+    )
 
 
 def problem_of(found, *, hashed, learnt):

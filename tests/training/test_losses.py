@@ -1,13 +1,13 @@
-"""What repetitions learn: buckets apart, or the class together; which is tried, chosen and kept."""
+"""What repetitions learn: each its buckets, or all the class; which is tried, chosen and kept."""
 
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.errors import MismatchError, UsageError
+from streammach.figures import Reached
 from streammach.parts.joint.part import PART
 from streammach.planning.candidates import settled
-from streammach.prediction.evaluate import Measured
 from streammach.spec.training import TrainingOptions
 from streammach.training.search import Search, Trial
 from tests.builders import changed, fit, session_of
@@ -37,14 +37,14 @@ def plan(data):
 
 def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
     run = sm.Trainer(plan, TrainingOptions(transform="raw")).fit(data, tiny.folder / "run")
-    assert {trial.loss for trial in run.settings.trials} == {"apart", "joint"}
+    assert {trial.loss for trial in run.settings.trials} == {"independent", "joint"}
     assert run.settings.training.loss == "joint"
-    assert run.settings.reasons[-1].startswith("loss joint: held-out P@1 / P@5 after")
-    apart = sm.Trainer(planned(data, loss="apart"), TrainingOptions(transform="raw")).fit(
-        data, tiny.folder / "apart"
-    )
-    assert {trial.loss for trial in apart.settings.trials} == {"apart"}
-    best, other = (r.result.validation["logsum"].p_at_1 for r in (run, apart))
+    assert run.settings.reasons[-1].startswith("loss joint: held-out accuracy / top-5 after")
+    independent = sm.Trainer(
+        planned(data, loss="independent"), TrainingOptions(transform="raw")
+    ).fit(data, tiny.folder / "independent")
+    assert {trial.loss for trial in independent.settings.trials} == {"independent"}
+    best, other = (r.result.validation["logsum"].accuracy for r in (run, independent))
     assert best > other + 0.05
     assert run.model.training.loss == "joint"
 
@@ -54,7 +54,7 @@ def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
         data, tiny.folder / "run"
     )
     assert [(t.loss, t.learning_rate) for t in run.settings.trials] == [
-        ("apart", 0.03), ("joint", 0.03)
+        ("independent", 0.03), ("joint", 0.03)
     ]  # fmt: skip
 
 
@@ -64,14 +64,14 @@ def test_a_given_loss_is_the_only_one(data, tiny):
     assert run.settings.trials == ()
     assert run.settings.training.loss == "joint"
     with pytest.raises(MismatchError, match="another store, plan or options"):
-        fit(data, tiny.folder / "run", planned(data, loss="apart"), resume=True, **fixed)
+        fit(data, tiny.folder / "run", planned(data, loss="independent"), resume=True, **fixed)
 
 
 def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
-    reached = {"apart": 0.500, "joint": 0.501}
+    reached = {"independent": 0.500, "joint": 0.501}
 
     def tried(self, spec, rows, epochs):
-        found = Measured(reached[spec.loss], reached[spec.loss])
+        found = Reached(reached[spec.loss], reached[spec.loss])
         return Trial(
             transform=spec.transform, whitened=False, loss=spec.loss, rows=rows, epochs=epochs,
             learning_rate=spec.learning_rate, measured=found,
@@ -80,7 +80,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
     monkeypatch.setattr(Search, "_try", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
     search = Search(session_of(data, plan, held), TrainingOptions(transform="raw"))
-    assert search.choose().spec.loss == "apart"
+    assert search.choose().spec.loss == "independent"
     reached["joint"] = 0.6
     assert search.choose().spec.loss == "joint"
 
@@ -92,7 +92,7 @@ def test_sparse_rows_are_trained_jointly_only_when_asked(tiny):
         plan = sm.plan(data, **options, loss="joint")
         run = fit(data, tiny.folder / "run", plan, transform="binary", learning_rate=0.5)
     assert run.settings.training.loss == "joint"
-    assert run.result.validation["logsum"].p_at_1 > 0.9
+    assert run.result.validation["logsum"].accuracy > 0.9
 
 
 def test_what_cannot_be_trained_jointly_is_refused(data, plan):
@@ -102,7 +102,7 @@ def test_what_cannot_be_trained_jointly_is_refused(data, plan):
     waves = changed(plan, waves=2).config
     assert settled(waves).part("joint") is None
     assert "2 waves" in PART.excluded(waves)
-    with pytest.raises(UsageError, match="'both' is not one of auto, joint, apart: loss"):
+    with pytest.raises(UsageError, match="'both' is not one of auto, joint, independent: loss"):
         sm.plan(data, n_buckets=8, n_repetitions=4, loss="both")
 
 

@@ -79,7 +79,7 @@ def test_models_of_several_kinds_are_compared_and_one_of_them_is_planned(store, 
     samples = sorted({one.rows for one in found.pilots})
     for rows in samples:
         assert {kind(one) for one in found.pilots if one.rows == rows} == kinds
-    assert all(0 <= one.p_at_1 <= one.p_at_5 <= 1 for one in found.pilots)
+    assert all(0 <= one.accuracy <= one.top_5_accuracy <= 1 for one in found.pilots)
     assert any(reason.startswith("pilot of ") for reason in found.reasons)
     assert sm.Plan(**{f.name: getattr(found, f.name) for f in dataclasses.fields(found)}) == found
 

@@ -59,11 +59,11 @@ def test_every_point_is_trained_once(stores, tiny):
     for point in found.points:
         run = sm.Run.open(out / point.run)
         assert (run.plan.n_buckets, run.plan.n_repetitions) == (point.buckets, point.repetitions)
-        assert point.held_out.p_at_1 == run.result.validation[point.estimator].p_at_1
+        assert point.held_out.accuracy == run.result.validation[point.estimator].accuracy
         assert (point.model_bytes, point.peak_bytes) == (run.model.n_bytes, run.result.peak_bytes)
         with sm.Predictor(run.model) as predictor:
-            assert point.test.p_at_1 == evaluate(predictor, test).p_at_1
-    marks = frontier([(p.model_bytes, p.test.p_at_1) for p in found.points])
+            assert point.test.accuracy == evaluate(predictor, test).accuracy
+    marks = frontier([(p.model_bytes, p.test.accuracy) for p in found.points])
     assert [p.frontier for p in found.points] == marks
     told.clear()
     assert sweep(train, out, **GRID, test=test, callbacks=watched(trained)) == found

@@ -58,7 +58,7 @@ def test_a_run_learns_and_leaves_its_files(data, tiny):
     ]
     test = tiny.store("test.zarr", n_rows=300, like=data.path, namespace=True)
     with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, test).p_at_1 > 0.9
+        assert evaluate(predictor, test).accuracy > 0.9
     events = [
         json.loads(line)["event"] for line in (run.path / "log.jsonl").read_text().splitlines()
     ]
@@ -86,7 +86,7 @@ def test_names_may_be_any_bytes(tiny):
 def test_what_was_chosen_is_said_with_its_evidence(data, tiny):
     run = fit(data, tiny.folder / "run")
     reasons = " ".join(run.settings.reasons)
-    assert f"transform {run.settings.training.transform}: held-out P@1 / P@5" in reasons
+    assert f"transform {run.settings.training.transform}: held-out accuracy / top-5" in reasons
     assert f"learning rate {run.settings.training.learning_rate:.3g}:" in reasons
     assert run.result.reasons[0].startswith(f"estimator {run.result.estimator}: held-out")
     tried = {trial.transform for trial in run.settings.trials}
@@ -124,7 +124,7 @@ def test_dense_data_go_through_matrix_products(tiny):
         assert chosen.model.exact
         run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
     assert run.settings.training.optimizer == "adam"
-    assert run.result.validation["logsum"].p_at_1 > 0.9
+    assert run.result.validation["logsum"].accuracy > 0.9
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
@@ -191,14 +191,14 @@ def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, 
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
-    from streammach.prediction.evaluate import Measured
+    from streammach.figures import Reached
     from streammach.training import epochs
 
     def planted(backend, *_):
         weights.append(backend.arrays()["weights"].copy())
 
     monkeypatch.setattr(epochs, "by_hashes", planted)
-    monkeypatch.setattr(epochs, "measure", lambda *_: Measured(next(scores), 0.0))
+    monkeypatch.setattr(epochs, "measure", lambda *_: Reached(next(scores), 0.0))
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
     options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw", "last_passes": 0}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
@@ -208,10 +208,10 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
 
 def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
-    from streammach.prediction.evaluate import Measured
+    from streammach.figures import Reached
     from streammach.training import epochs
 
-    monkeypatch.setattr(epochs, "measure", lambda *_: Measured(0.5, 0.5))
+    monkeypatch.setattr(epochs, "measure", lambda *_: Reached(0.5, 0.5))
     options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3
@@ -382,7 +382,7 @@ def test_tiny_data_train_too(n_rows, tiny):
     with sm.Dataset.open(tiny.folder / "t.zarr") as data:
         run = sm.Trainer(sm.plan(data, memory="400MB")).fit(data, tiny.folder / "run")
     with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, tiny.folder / "t.zarr").p_at_1 > 0.9
+        assert evaluate(predictor, tiny.folder / "t.zarr").accuracy > 0.9
 
 
 def test_no_thread_is_left(data, tiny):

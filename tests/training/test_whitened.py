@@ -41,7 +41,7 @@ def planned(data, **options):
 
 def reached(run, test):
     with sm.Predictor(run.model) as predictor:
-        return evaluate(predictor, test).p_at_1
+        return evaluate(predictor, test).accuracy
 
 
 @pytest.mark.parametrize("shape", [{}, {"n_buckets": 8, "n_repetitions": 5}])
@@ -55,7 +55,8 @@ def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
     )
     assert run.settings.training.whitened
     assert not off.settings.training.whitened
-    assert any(r.startswith("rows whitened: held-out P@1 / P@5") for r in run.settings.reasons)
+    said = "rows whitened: held-out accuracy / top-5"
+    assert any(reason.startswith(said) for reason in run.settings.reasons)
     assert reached(run, test) > reached(off, test) + 0.1
     assert run.model.weights.shape == off.model.weights.shape
     assert {"whitening", "basis"} <= {line.name for line in run.plan.ledger}

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.peers.task import K, folder_bytes
 from streammach.data.store.dataset import Dataset
-from streammach.rows.finish import finished
+from streammach.rows.canonical import canonicalize
 from streammach.spec.training import TrainingOptions
 
 NAME = "streammach"
@@ -33,7 +33,7 @@ def predict(model, task):
     import streammach as sm
 
     with Dataset.open(task.test_store) as other, sm.Predictor(model, threads=task.threads) as use:
-        rows = finished(
+        rows = canonicalize(
             other.rows(0, len(task.y_test)), model.features.ids_of(other.features),
             model.labels.ids_of(other.labels),
         )  # fmt: skip

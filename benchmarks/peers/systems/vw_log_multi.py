@@ -10,7 +10,7 @@ from benchmarks.peers.task import folder_bytes, write_rows
 NAME = "VW LOMTree (--log_multi)"
 PACKAGE = "vowpalwabbit"
 RUNS = "3 passes, -b 24 (1 pass, -b 27 from a million rows on), logistic"
-SETTINGS = f"{RUNS}; one class a row, so P@5 is not known"
+SETTINGS = f"{RUNS}; one class a row, so top-5 accuracy is not known"
 TOP = 1
 LARGE = 1_000_000
 

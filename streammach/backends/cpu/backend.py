@@ -24,7 +24,7 @@ from streammach.backends.cpu.joint import joint_residuals
 from streammach.backends.estimators import KINDS, SUM, estimates
 from streammach.backends.loss import BEST_CLASSES, NOTHING, Loss
 from streammach.backends.optimizers import ADAM_DECAYS, corrected, state_shapes
-from streammach.rows.batch import Batch, Chosen
+from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis, product
 from streammach.simd import LANES
@@ -159,22 +159,22 @@ class CpuBackend:
             self._buffers.clear()
             self._buffers = {name: np.empty(shape, np.float32) for name, shape in wanted.items()}
 
-    def fold(self) -> None:
+    def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
         if self._basis is not None:
             with self._blas.limit(limits=self.threads, user_api="blas"):
-                self._basis.fold(self._weights, self._bias)
+                self._basis.unwhiten_weights(self._weights, self._bias)
             self._basis = None
 
     @property
-    def keeper(self) -> None:
+    def row_cache(self) -> None:
         """Nothing: rows are streamed."""
         return
 
-    def select(self, wave: int, done: int = 0) -> None:
+    def select_wave(self, wave: int, done: int = 0) -> None:
         """Do nothing: all models are here."""
 
-    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+    def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
         """Train on one batch; return its loss."""
         assert self._training is not None, "prepare() comes first"
         assert isinstance(batch, Batch), "no rows are kept"
@@ -188,7 +188,7 @@ class CpuBackend:
         total = float(self._buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
         return Loss(total, batch.n_rows)
 
-    def settle(self) -> Loss:
+    def drain_losses(self) -> Loss:
         """Return nothing: every step returned its loss."""
         return NOTHING
 

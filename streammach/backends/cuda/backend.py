@@ -24,7 +24,6 @@ from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.products import table_bytes, table_of
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.slot import Slot, Slots
 from streammach.backends.cuda.steps import (
     QUERY_NNZ,
     DenseSteps,
@@ -33,6 +32,7 @@ from streammach.backends.cuda.steps import (
     query_rows,
 )
 from streammach.backends.cuda.tables import Tables
+from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.estimators import estimates
@@ -40,7 +40,7 @@ from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.optimizers import corrected, state_shapes
 from streammach.errors import BudgetError
 from streammach.machine import size_text
-from streammach.rows.batch import Batch, Chosen
+from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
 from streammach.spec.config import RunConfig
@@ -75,7 +75,7 @@ class CudaBackend:
 
     Attributes
     ----------
-    keeper : Resident or None
+    row_cache : Resident or None
         Where they are kept.
 
     Raises
@@ -129,7 +129,7 @@ class CudaBackend:
             self._group = ModelGroup(self._memory, spec, self.codes, self._most, weights_are)
             self._group.take(*self._edges[0])
             self._group.read(self._host)
-            self.keeper = Resident(self._memory, *keep) if any(keep) else None
+            self.row_cache = Resident(self._memory, *keep) if any(keep) else None
 
     @staticmethod
     def footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
@@ -142,7 +142,8 @@ class CudaBackend:
             "tables": shape.n_classes * shape.n_repetitions
             * hashing.code_type(shape.n_buckets).itemsize,
             "scoring": max(8 * rows * shape.n_columns, WAVES_BYTES if placement.waves > 1 else 0),
-            "transfers": Tables.host_bytes(shape, models) + Slot.host_footprint(rows, QUERY_NNZ),
+            "transfers": Tables.host_bytes(shape, models)
+            + TransferBuffer.host_footprint(rows, QUERY_NNZ),
         }  # fmt: skip
         if config.basis:
             square = shape.n_features * (shape.n_features + 1)
@@ -151,7 +152,7 @@ class CudaBackend:
             state = state_shapes(shape, config.optimizer).values()
             lines["optimizer"] = sum(4 * int(np.prod(size)) for size in state)
             lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
-            lines["transfers"] += Slots.host_footprint(
+            lines["transfers"] += TransferBuffers.host_footprint(
                 batching.batch_size, batching.batch_nnz, resident=placement.resident
             )
         return lines
@@ -199,7 +200,7 @@ class CudaBackend:
             for array in self._host.values():
                 array[:] = 0
         self._steps[0] = self._wave_steps = 0
-        self.settle()  # of an earlier training
+        self.drain_losses()  # of an earlier training
         with self._memory.use():
             self._group.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
@@ -210,7 +211,7 @@ class CudaBackend:
                 kind = DenseSteps if self.dense else SparseSteps
                 self._trains = kind(
                     self._memory, self.spec, self._most, training.batch_size, batch_nnz,
-                    self.keeper,
+                    self.row_cache,
                 )  # fmt: skip
                 self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
@@ -221,12 +222,12 @@ class CudaBackend:
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
                 self._joint = JointLoss(self._memory, self.spec, decoder)
 
-    def fold(self) -> None:
+    def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
         if self._basis is None:
             return
         host = self.arrays()
-        self._basis.fold(host["weights"], host["bias"])
+        self._basis.unwhiten_weights(host["weights"], host["bias"])
         with self._memory.use():
             self._use(None)
         self.restore()
@@ -245,7 +246,7 @@ class CudaBackend:
         self._trains.use(table)
         self._prediction().use(table)
 
-    def select(self, wave: int, done: int = 0) -> None:
+    def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before.
 
         Parameters
@@ -261,7 +262,7 @@ class CudaBackend:
         with self._memory.use():
             self._turn_to(wave)
 
-    def step(self, batch: Batch | Chosen, rate: float) -> Loss:
+    def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
         """Train on one batch; return the losses of it and of earlier ones that are known now.
 
         The device is not waited for: it may be some batches behind.
@@ -283,12 +284,12 @@ class CudaBackend:
             )
             return losses.take(found, batch.n_rows * self._group.n_repetitions, batch.n_rows)
 
-    def settle(self) -> Loss:
+    def drain_losses(self) -> Loss:
         """Wait for all steps; return the losses that none of them returned."""
         if self._losses is None:
             return NOTHING
         with self._memory.use():
-            return self._losses.settle()
+            return self._losses.drain()
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
@@ -347,7 +348,7 @@ class CudaBackend:
         """Give the device's memory back."""
         self._memory.wait()  # copies may be on their way from the room that goes now
         self._trains = self._losses = self._joint = self._table = self._predicts = None
-        self.keeper = None
+        self.row_cache = None
         del self._group
         self._memory.close()
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.items import Items, Sorter
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
     CHUNK,
@@ -23,8 +22,9 @@ from streammach.backends.cuda.launch import (
 )
 from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.segments import SegmentBuilder, Segments
 from streammach.backends.cuda.tables import Host, Tables
+from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Optimizer, Weights
 
@@ -157,14 +157,14 @@ class ModelGroup:
         self._tables.copy(host, self.first, self.last, to_host=True)
 
     def forward(
-        self, slot: Slot, n_rows: int, output: int, smoothing: float, z: DeviceArray,
+        self, slot: TransferBuffer, n_rows: int, output: int, smoothing: float, z: DeviceArray,
         losses: DeviceArray, *, dense: bool = False,
     ) -> None:  # fmt: skip
         """Write residuals, probabilities or logarithms of a slot's rows to `z`.
 
         Parameters
         ----------
-        slot : Slot
+        slot : TransferBuffer
             The rows.
         n_rows : int
             How many.
@@ -190,14 +190,14 @@ class ModelGroup:
         )  # fmt: skip
 
     def update(
-        self, items: Items, rows: DeviceArray, values: DeviceArray, source: DeviceArray,
+        self, items: Segments, rows: DeviceArray, values: DeviceArray, source: DeviceArray,
         partial: DeviceArray, rule: Rule, most: int,
     ) -> None:  # fmt: skip
         """Sum gradients from `source` and take the optimiser's step, or put sums aside.
 
         Parameters
         ----------
-        items : Items
+        items : Segments
             What is summed.
         rows, values : DeviceArray
             Its entries.
@@ -223,13 +223,13 @@ class ModelGroup:
         )  # fmt: skip
 
     def backward(
-        self, batch: Sorter, z: DeviceArray, partial: DeviceArray, rule: Rule, most: int
+        self, batch: SegmentBuilder, z: DeviceArray, partial: DeviceArray, rule: Rule, most: int
     ) -> None:
         """Update from the residuals of a batch: its items, then features of several items.
 
         Parameters
         ----------
-        batch : Sorter
+        batch : SegmentBuilder
             The batch feature by feature.
         z : DeviceArray
             Residuals: float32 (n * stride,).

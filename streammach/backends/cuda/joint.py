@@ -23,8 +23,8 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
-from streammach.backends.cuda.slot import Slot
 from streammach.backends.cuda.topk import Decoder
+from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.backends.estimators import SUM
 from streammach.backends.loss import BEST_CLASSES
 from streammach.jit import Array, Number
@@ -160,7 +160,7 @@ class JointLoss:
     def residuals(
         self,
         group: ModelGroup,
-        slot: Slot,
+        slot: TransferBuffer,
         n_rows: int,
         smoothing: float,
         z: DeviceArray,
@@ -172,7 +172,7 @@ class JointLoss:
         ----------
         group : ModelGroup
             All models.
-        slot : Slot
+        slot : TransferBuffer
             The rows.
         n_rows : int
             How many.

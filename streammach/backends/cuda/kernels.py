@@ -105,7 +105,8 @@ def forward_kernel(
         Parameters
         ----------
         indptr, features, values : int32 (n + 1,), int32 (m,), float32 (m,)
-            The rows, in fours (:class:`streammach.backends.cuda.slot.Slot`); not read when dense.
+            The rows, in fours (:class:`streammach.backends.cuda.transfers.TransferBuffer`); not
+            read when dense.
         classes, importance : int32 (n,), float32 (n,)
             Classes and weights of the rows.
         codes : uint32 (R * code_words,)
@@ -251,7 +252,7 @@ def backward_kernel(
         Parameters
         ----------
         begin, end, features, slots : int32 (m,)
-            The items (:class:`streammach.backends.cuda.items.Items`).
+            The items (:class:`streammach.backends.cuda.segments.Segments`).
         n_items : int32 (1,)
             Their number, read on the device: the host never waits for it.
         rows, values : int32 (nnz,), float32 (nnz,)

@@ -25,7 +25,7 @@ class Losses:
     def __init__(self, memory: Memory, count: int) -> None:
         self._memory, self._count = memory, count
         self._room = memory.page_locked(LAPS * TOGETHER * count, np.float32)
-        self._there = [memory.moment() for _ in range(LAPS)]
+        self._there = [memory.event() for _ in range(LAPS)]
         self._steps: list[tuple[int, int]] = []  # not yet read: losses and rows of each
         self._next = 0  # step of the ring
 
@@ -56,7 +56,7 @@ class Losses:
         self._there[self._next // TOGETHER % LAPS].reach()
         return self._read(TOGETHER)
 
-    def settle(self) -> Loss:
+    def drain(self) -> Loss:
         """Wait for all steps; return the losses that were not read."""
         self._memory.wait()
         found = self._read(len(self._steps))

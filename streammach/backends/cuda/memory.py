@@ -6,7 +6,7 @@ allocates nothing: arrays are wrapped once, since a CuPy array as an argument of
 again, and its stream waited for, at every launch.
 
 Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
-their own, and run beside kernels. A :class:`Moment` orders the two.
+their own, and run beside kernels. A :class:`Event` orders the two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceArray:
         self.values, self.kernel = values, kernel
 
 
-class Moment:
+class Event:
     """A point in the order of work; on a simulated device all work is done when it is asked for."""
 
     def mark(self, *, ahead: bool = False) -> None:
@@ -173,9 +173,9 @@ class Memory:
         """Write the matrix product of float32 (n, m) and (m, p) to (n, p)."""
         self.xp.matmul(a, b, out=out)
 
-    def moment(self) -> Moment:
+    def event(self) -> Event:
         """Return a point in the order of work that is not marked yet."""
-        return Moment()
+        return Event()
 
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
@@ -229,7 +229,7 @@ class Memory:
         self.held -= n_bytes
 
 
-class CudaMoment(Moment):
+class CudaEvent(Event):
     """A point in the order of a GPU's work.
 
     Parameters
@@ -285,11 +285,11 @@ class CudaMemory(Memory):
         self.capability = (int(digits[:-1]), int(digits[-1]))
         self.multiprocessors = self._device.attributes["MultiProcessorCount"]
 
-    def moment(self) -> Moment:
+    def event(self) -> Event:
         """Return a point in the order of work that is not marked yet."""
         with self._device:
             event = self.xp.cuda.Event(block=False, disable_timing=True)
-        return CudaMoment(event, self._stream, self._copies)
+        return CudaEvent(event, self._stream, self._copies)
 
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False

@@ -13,7 +13,7 @@ from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.dense import Basis
 from streammach.spec.model import ModelShape, ModelSpec
@@ -90,7 +90,7 @@ class Products:
         if table is not None and self._plain is self.x:
             self._plain = self._memory.empty(self._n_rows * self._width, np.float32)
 
-    def expanded(self, slot: Slot, n_rows: int, n_entries: int) -> Any:
+    def expanded(self, slot: TransferBuffer, n_rows: int, n_entries: int) -> Any:
         """Return a slot's rows as dense ones with a last column of ones: float32 (n, d + 1)."""
         shape, n = (n_rows, self._width), n_rows * self._width
         if self._table is None:
@@ -101,7 +101,7 @@ class Products:
         return x
 
     def _laid_out(
-        self, slot: Slot, n_entries: int, out: DeviceArray, shape: tuple[int, int]
+        self, slot: TransferBuffer, n_entries: int, out: DeviceArray, shape: tuple[int, int]
     ) -> Any:
         memory, width = self._memory, self._width
         x = out.values[: shape[0] * width].reshape(shape)

@@ -8,14 +8,14 @@ import numpy as np
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import ModelGroup, Rule
-from streammach.backends.cuda.items import SEGMENT, Items, Sorter, most_slots
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.launch import launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.products import Products
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.slot import Slot, Slots
-from streammach.rows.batch import Batch, Chosen
+from streammach.backends.cuda.segments import SEGMENT, SegmentBuilder, Segments, most_slots
+from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
+from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.spec.model import ModelShape, ModelSpec
 
@@ -33,7 +33,7 @@ class Steps(Protocol):
     def step(
         self,
         group: ModelGroup,
-        batch: Batch | Chosen,
+        batch: Batch | RowIdBatch,
         smoothing: float,
         rule: Rule,
         joint: JointLoss | None,
@@ -54,8 +54,8 @@ def _residual_sizes(spec: ModelShape, models: int, n_rows: int) -> dict[str, tup
 
 
 def _residuals(
-    group: ModelGroup, slot: Slot, n_rows: int, smoothing: float, held: dict[str, DeviceArray],
-    joint: JointLoss | None, *, dense: bool,
+    group: ModelGroup, slot: TransferBuffer, n_rows: int, smoothing: float,
+    held: dict[str, DeviceArray], joint: JointLoss | None, *, dense: bool,
 ) -> None:  # fmt: skip
     """Write residuals to `z` and losses to `losses` of what is held."""
     z, losses = held["z"], held["losses"]
@@ -89,8 +89,8 @@ class SparseSteps:
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slots = Slots(memory, n_rows, nnz, resident)
-        self._sorter = Sorter(memory, n_rows, nnz, spec.n_features)
+        self._slots = TransferBuffers(memory, n_rows, nnz, resident)
+        self._sorter = SegmentBuilder(memory, n_rows, nnz, spec.n_features)
 
     @staticmethod
     def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
@@ -110,15 +110,15 @@ class SparseSteps:
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slots.footprint(n_rows, nnz, resident=resident),
-            "batch by features": Sorter.footprint(n_rows, nnz),
-            "sorting": Sorter.working_bytes(n_rows, nnz),
+            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident),
+            "batch by features": SegmentBuilder.footprint(n_rows, nnz),
+            "sorting": SegmentBuilder.working_bytes(n_rows, nnz),
         }
 
     def step(
         self,
         group: ModelGroup,
-        batch: Batch | Chosen,
+        batch: Batch | RowIdBatch,
         smoothing: float,
         rule: Rule,
         joint: JointLoss | None,
@@ -158,11 +158,11 @@ class DenseSteps:
         self._memory, self._rows = memory, spec.n_features + 1
         sizes = self._sizes(spec, models, n_rows)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slots = Slots(memory, n_rows, nnz, resident)
+        self._slots = TransferBuffers(memory, n_rows, nnz, resident)
         self._products = Products(memory, spec, n_rows)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
         self._numbers = memory.sent(numbers[:-1])
-        self._items = Items(
+        self._items = Segments(
             self._numbers, memory.sent(numbers[1:]), self._numbers,
             memory.sent(np.full(self._rows, -1, np.int32)),
             memory.sent(np.array([self._rows], np.int32)),
@@ -184,7 +184,7 @@ class DenseSteps:
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": Slots.footprint(n_rows, nnz, resident=resident)
+            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident)
             + Products.footprint(spec, n_rows, whitened=whitened),
         }
 
@@ -195,7 +195,7 @@ class DenseSteps:
     def step(
         self,
         group: ModelGroup,
-        batch: Batch | Chosen,
+        batch: Batch | RowIdBatch,
         smoothing: float,
         rule: Rule,
         joint: JointLoss | None,
@@ -241,7 +241,7 @@ class Queries:
     def __init__(self, memory: Memory, spec: ModelSpec, models: int, *, dense: bool) -> None:
         self._memory = memory
         self.most_rows = query_rows(spec, models, dense=dense)
-        self._slot = Slot(memory, self.most_rows, QUERY_NNZ)
+        self._slot = TransferBuffer(memory, self.most_rows, QUERY_NNZ)
         self.z = memory.empty(self.most_rows * _stride(spec, models), np.float32)
         self._products = Products(memory, spec, self.most_rows) if dense else None
 
@@ -256,7 +256,7 @@ class Queries:
         n_rows = query_rows(spec, models, dense=dense)
         z = buffer_bytes(n_rows * _stride(spec, models), np.float32)
         x = Products.footprint(spec, n_rows, whitened=whitened) if dense else 0
-        return Slot.footprint(n_rows, QUERY_NNZ) + z + x
+        return TransferBuffer.footprint(n_rows, QUERY_NNZ) + z + x
 
     def parts(self, rows: RowBlock) -> list[tuple[int, int]]:
         """Return which rows go through the device together: at least one at a time."""
@@ -287,7 +287,7 @@ class Queries:
             float32 (n * stride,), until the next call.
         """
         if rows.nnz > self._slot.nnz:  # one row longer than any seen so far
-            self._slot = Slot(self._memory, self.most_rows, rows.nnz)
+            self._slot = TransferBuffer(self._memory, self.most_rows, rows.nnz)
         values = rows.values.astype(np.float32, copy=False)
         entries = self._slot.fill(rows.indptr, rows.features, values)
         if self._products is not None:

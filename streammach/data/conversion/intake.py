@@ -24,7 +24,7 @@ from streammach.data.source import START, AnyPiece, Part, RowReader, Source
 from streammach.errors import DataError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
-from streammach.rows.finish import merge_repeats
+from streammach.rows.canonical import merge_repeats
 from streammach.rows.names import Names, table_bytes
 from streammach.rows.order import keys
 from streammach.rows.shared import LocalNames, SharedVocabulary

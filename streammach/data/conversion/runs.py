@@ -26,7 +26,7 @@ from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
-from streammach.rows.finish import copy_rows
+from streammach.rows.canonical import copy_rows
 from streammach.rows.texts import Texts
 
 AHEAD = 32  # bins that are being compressed

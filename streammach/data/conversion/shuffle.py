@@ -20,8 +20,8 @@ from streammach.data.store.writer import StoreWriter
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import copy_rows, sort_rows
 from streammach.rows.distinct import PairSketch
-from streammach.rows.finish import copy_rows, sort_rows
 
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17

@@ -20,19 +20,25 @@ from streammach.counts.footprint import (
 from streammach.counts.learning import (
     LEARN_ROWS,
     GroupWeights,
-    Learnt,
+    PairWeights,
     class_logarithms,
     evidence,
     learn,
     weigh,
 )
 from streammach.counts.scores import CountScorer, CountWeights
-from streammach.counts.table import CountTable, Worth, count_pairs
+from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import held_rows, masked_blocks
 from streammach.data.store.dataset import Dataset
+from streammach.figures import Reached
 from streammach.parts.base import Session
-from streammach.parts.counts.group_fit import Evidence, fit_groups, hits, start_weights
-from streammach.prediction.evaluate import Measured, measure
+from streammach.parts.counts.group_fit import (
+    CandidateFeatures,
+    fit_groups,
+    start_weights,
+    top_k_hits,
+)
+from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
@@ -43,7 +49,7 @@ MIN_FIT_ROWS = 50
 NAMESPACES = MAX_GROUPS // 5 - 1
 OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
 ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
-MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it worth less
+MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it gain_model less
 LEARN_WORK = 5e11  # additions to the scores of classes while pairs are learnt
 
 
@@ -85,7 +91,7 @@ class Ensemble:
 
     weights: CountWeights | None
     reasons: tuple[str, ...]
-    validation: dict[Ranker, Measured]
+    validation: dict[Ranker, Reached]
     whole: Callable[[], CountWeights | None] = lambda: None
 
 
@@ -137,22 +143,23 @@ class CountFitter:
             return Ensemble(None, (reason,), {})
         alone = measure(self._rows, by_hashes(self._backend, "logsum", self._transform))
         try:
-            table = self._count(self._worth())
+            table = self._count(self._gain_model())
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             return Ensemble(None, ("no counts: the store holds more pairs than it says",), {})
         gains = np.empty(table.n_pairs, np.int16)
         grouped = self._choose_grouping(table, gains)
         learnt = self._learn(table, grouped, gains) if self._settings.pair_weights else grouped
-        best = max(grouped, learnt, key=lambda fitted: fitted.reached.merit)
+        best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
+        better = best.reached.selection_score > alone.selection_score
         reasons = (
             f"counts of {table.n_pairs:,} pairs by {grouped.why}",
             f"feature and pair weights {'kept' if best is learnt else 'left out'}: held-out "
-            f"P@1 / P@5 {_text(learnt.reached)} with, {_text(grouped.reached)} without",
-            f"counts {'kept' if best.reached.merit > alone.merit else 'left out'}: held-out "
-            f"P@1 / P@5 {_text(best.reached)} with, {_text(alone)} without",
+            f"accuracy / top-5 {_text(learnt.reached)} with, {_text(grouped.reached)} without",
+            f"counts {'kept' if better else 'left out'}: held-out "
+            f"accuracy / top-5 {_text(best.reached)} with, {_text(alone)} without",
         )
-        validation: dict[Ranker, Measured] = {"logsum": alone, "blend": best.reached}
-        if best.reached.merit <= alone.merit:
+        validation: dict[Ranker, Reached] = {"logsum": alone, "blend": best.reached}
+        if not better:
             return Ensemble(None, reasons, validation)
 
         def whole() -> CountWeights:
@@ -169,7 +176,7 @@ class CountFitter:
             self._check()
             yield block
 
-    def _worth(self) -> Worth | None:
+    def _gain_model(self) -> PairGainModel | None:
         """Return what decides which pairs are kept, where not all fit.
 
         Group weights, fitted on counts of so many rows that all of their pairs fit.
@@ -181,9 +188,9 @@ class CountFitter:
         table = self._count(None, n_rows)
         found = self._choose_grouping(table, np.empty(table.n_pairs, np.int16)).weights
         slope = np.maximum(found.slope, MIN_SLOPE)
-        return Worth(slope[found.group], found.match[found.group])
+        return PairGainModel(slope[found.group], found.match[found.group])
 
-    def _count(self, worth: Worth | None, n_rows: int | None = None) -> CountTable:
+    def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
         """Count the pairs of the store, or of about its first rows."""
         facts = self._dataset.facts
 
@@ -198,10 +205,10 @@ class CountFitter:
 
         table = count_pairs(
             blocks, facts.n_features, facts.n_classes, max_pairs=self._max_pairs,
-            mark_bytes=WEIGHT_BYTES * self._max_pairs, threads=self._threads, worth=worth,
+            mark_bytes=WEIGHT_BYTES * self._max_pairs, threads=self._threads, gain_model=gain_model,
         )  # fmt: skip
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
-        kept = "" if worth is None else ", those that add most"
+        kept = "" if gain_model is None else ", those that add most"
         self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
@@ -213,16 +220,16 @@ class CountFitter:
             ways = groupings(self._dataset, table)
         for name, group in ways.items():
             start = start_weights(group)
-            tried.append((name, self._fit(table, start, Learnt.nothing(), gains)))
-            self._tell(f"by {name}: held-out P@1 / P@5 {_text(tried[-1][1].reached)}")
-        name, best = max(tried, key=lambda item: item[1].reached.merit)
+            tried.append((name, self._fit(table, start, PairWeights.nothing(), gains)))
+            self._tell(f"by {name}: held-out accuracy / top-5 {_text(tried[-1][1].reached)}")
+        name, best = max(tried, key=lambda item: item[1].reached.selection_score)
         figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
-        return replace(best, why=f"{name}: held-out P@1 / P@5 {figures}")
+        return replace(best, why=f"{name}: held-out accuracy / top-5 {figures}")
 
     def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.int16]) -> _Fitted:
         """Learn feature and pair weights on counts alone, then fit everything together."""
         alone = self._counts_alone(table, grouped.weights, gains)
-        scorer = CountScorer(weigh(table, alone, Learnt.nothing(), gains), self._threads)
+        scorer = CountScorer(weigh(table, alone, PairWeights.nothing(), gains), self._threads)
         work = (
             float(product(np.diff(table.starts), self._dataset.feature_counts))
             / self._dataset.n_rows
@@ -232,14 +239,16 @@ class CountFitter:
         learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)
         scorer.close()
         fitted = self._fit(table, replace(alone, learnt=1.0), learnt, gains)
-        self._tell(f"with feature and pair weights: held-out P@1 / P@5 {_text(fitted.reached)}")
+        self._tell(
+            f"with feature and pair weights: held-out accuracy / top-5 {_text(fitted.reached)}"
+        )
         return fitted
 
     def _counts_alone(
         self, table: CountTable, weights: GroupWeights, gains: NDArray[np.int16]
     ) -> GroupWeights:
         """Fit the weights of counts without hashed models, which know the rows to learn from."""
-        found = self._evidence(table, weights, Learnt.nothing(), gains)
+        found = self._evidence(table, weights, PairWeights.nothing(), gains)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             return fit_groups(found, weights.group, hashed=False, learnt=False)
 
@@ -247,7 +256,7 @@ class CountFitter:
         self,
         table: CountTable,
         start: GroupWeights,
-        learnt: Learnt,
+        learnt: PairWeights,
         gains: NDArray[np.int16],
     ) -> _Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
@@ -288,10 +297,10 @@ class CountFitter:
         self,
         table: CountTable,
         weights: GroupWeights,
-        learnt: Learnt,
+        learnt: PairWeights,
         gains: NDArray[np.int16],
         rows: RowBlock,
-    ) -> Measured:
+    ) -> Reached:
         """Return what counts and hashed models reach together."""
         scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
         try:
@@ -304,9 +313,9 @@ class CountFitter:
         self,
         table: CountTable,
         weights: GroupWeights,
-        learnt: Learnt,
+        learnt: PairWeights,
         gains: NDArray[np.int16],
-    ) -> Evidence:
+    ) -> CandidateFeatures:
         """Return the candidates of the rows to fit on, by counts and by hashes."""
         rows = self._rows.part(0, self._n_fit)
         scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
@@ -324,7 +333,7 @@ class CountFitter:
         row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
         np.add.at(groups, (row_of, weights.group[rows.features]), 1)
         log_rows, log_values = class_logarithms(table)
-        return Evidence(
+        return CandidateFeatures(
             counted, groups, log_rows[candidates], log_values[candidates],
             hashed_means(self._backend, rows, candidates, self._transform),
             repeated[kept], true[kept].argmax(axis=1), kept,
@@ -336,35 +345,39 @@ class _Fitted:
     """Weights, and what they reach on rows that the fit did not see."""
 
     weights: GroupWeights
-    learnt: Learnt
-    reached: Measured
+    learnt: PairWeights
+    reached: Reached
     why: str
 
 
 def _best_factor(
-    fits: list[GroupWeights], halves: tuple[Evidence, Evidence], factors: tuple[float, ...]
+    fits: list[GroupWeights],
+    halves: tuple[CandidateFeatures, CandidateFeatures],
+    factors: tuple[float, ...],
 ) -> float:
-    """Return the multiple of the hashed models' weight with the best P@1 + P@5 / 2."""
+    """Return the multiple of the hashed models' weight with the best score."""
 
-    def merit(factor: float) -> float:
+    def selection_score(factor: float) -> float:
         total = 0.0
         for weights, unseen in zip(fits[:2], reversed(halves), strict=True):
-            first, five = hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            first, five = top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor))
             total += first + five / 2
         return total
 
-    return max(factors, key=merit)
+    return max(factors, key=selection_score)
 
 
-def _joined(parts: Iterable[tuple[int, Measured]]) -> Measured:
+def _joined(parts: Iterable[tuple[int, Reached]]) -> Reached:
     """Return what was reached on several sets of rows together."""
     sizes, found = zip(*parts, strict=True)
-    first = np.average([m.p_at_1 for m in found], weights=sizes)
-    return Measured(float(first), float(np.average([m.p_at_5 for m in found], weights=sizes)))
+    first = np.average([m.accuracy for m in found], weights=sizes)
+    return Reached(
+        float(first), float(np.average([m.top_5_accuracy for m in found], weights=sizes))
+    )
 
 
-def _text(reached: Measured) -> str:
-    return f"{reached.p_at_1:.3f} / {reached.p_at_5:.3f}"
+def _text(reached: Reached) -> str:
+    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
 def _repeated(candidates: NDArray[np.int32]) -> NDArray[np.bool_]:

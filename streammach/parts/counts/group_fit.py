@@ -21,7 +21,7 @@ REPEATED = np.float32(-1e9)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CandidateFeatures:
     """What is known of the candidates of some rows, whose class is among them.
 
     Attributes
@@ -51,10 +51,10 @@ class Evidence:
     place: NDArray[np.int64]
     number: NDArray[np.int64]
 
-    def part(self, first: int, last: int) -> Evidence:
+    def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
         a, b = np.searchsorted(self.number, [first, last])
-        return Evidence(*(array[a:b] for array in vars(self).values()))
+        return CandidateFeatures(*(array[a:b] for array in vars(self).values()))
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return each candidate's score by weights: slope, match, learnt, penalty, prior, hashed.
@@ -72,7 +72,7 @@ class Evidence:
         z[self.repeated] = REPEATED
         return z
 
-    def merged(self) -> Evidence:
+    def merged(self) -> CandidateFeatures:
         """Return the same with all groups as one."""
         g = self.n_groups
         slope, match = (self.counted[:, :, i : i + g].sum(axis=2) for i in (0, g))
@@ -98,7 +98,7 @@ def start_weights(group: NDArray[np.int32]) -> GroupWeights:
 
 
 def fit_groups(
-    found: Evidence, group: NDArray[np.int32], *, hashed: bool, learnt: bool
+    found: CandidateFeatures, group: NDArray[np.int32], *, hashed: bool, learnt: bool
 ) -> GroupWeights:
     """Return the weights with the smallest loss.
 
@@ -108,7 +108,7 @@ def fit_groups(
 
     Parameters
     ----------
-    found : Evidence
+    found : CandidateFeatures
         The rows.
     group : int32 (d,)
         Group of each feature.
@@ -128,7 +128,7 @@ def fit_groups(
     )  # fmt: skip
 
 
-def hits(found: Evidence, weights: GroupWeights) -> tuple[int, int]:
+def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[int, int]:
     """Return how many rows have their class first, and among the first five candidates."""
     x = np.concatenate(
         [weights.slope, weights.match, [weights.learnt], weights.penalty,
@@ -147,7 +147,7 @@ class _Problem:
 
     Parameters
     ----------
-    found : Evidence
+    found : CandidateFeatures
         The rows.
     start : float64 (3 G + 3,)
         Where the search starts and what the weights are pulled towards.
@@ -156,7 +156,7 @@ class _Problem:
     """
 
     def __init__(
-        self, found: Evidence, start: NDArray[np.float64], active: NDArray[np.bool_]
+        self, found: CandidateFeatures, start: NDArray[np.float64], active: NDArray[np.bool_]
     ) -> None:
         g = found.n_groups
         self._found, self.start, self._active = found, start, active

@@ -43,7 +43,7 @@ SHARES = {  # a half of the pairs and so on
 LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1 were measured
 
 
-class Chosen(Decision):
+class CountsDecision(Decision):
     """Counts that held-out rows want, or not."""
 
     def __init__(self, session: Session, spec: TrainSpec, found: Ensemble) -> None:
@@ -58,7 +58,7 @@ class Chosen(Decision):
         """Count the held-out rows, too."""
         self._final = self._found.whole()
 
-    def finish(self, draft: Draft) -> None:
+    def finalize(self, draft: Draft) -> None:
         """Put the counts into the model."""
         if self._final is not None:
             draft.ranker, draft.counts = "blend", self._final
@@ -146,7 +146,9 @@ class Counts(Part):
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Count, fit and learn; say whether it pays on held-out rows."""
-        return Chosen(session, spec, CountFitter(session, spec.transform, self.settings).run())
+        return CountsDecision(
+            session, spec, CountFitter(session, spec.transform, self.settings).run()
+        )
 
 
 PART = Counts()

@@ -14,9 +14,9 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.data.holdout import held_rows, masked_blocks
+from streammach.figures import Reached
 from streammach.parts.base import Session
 from streammach.parts.discriminant.sums import Discriminant
-from streammach.prediction.evaluate import Measured
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expanded, parts, product
 from streammach.rows.transforms import transformed
@@ -71,7 +71,7 @@ class Fitting:
         """Return the share that held-out rows want, from sums that do not hold them."""
         known = np.flatnonzero(self._held.rows.classes >= 0)
         rows = transformed(self._held.rows.take(known), self._transform)
-        found: dict[tuple[float, float], Measured] = {}
+        found: dict[tuple[float, float], Reached] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for block, held in masked_blocks(self._dataset, self._held):
                 self._check()
@@ -81,12 +81,12 @@ class Fitting:
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
                 for share, reached in _reached(rows, (self._weights, self._bias), closed):
                     found[share, prior_rows if share else 0.0] = reached
-        share, prior_rows = max(found, key=lambda tried: found[tried].merit)
+        share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found[0.0, 0.0]
         reason = (
             f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
-            f"{prior_rows:g} rows of all: held-out P@1 / P@5 {best.p_at_1:.3f} / "
-            f"{best.p_at_5:.3f}, {alone.p_at_1:.3f} / {alone.p_at_5:.3f} without"
+            f"{prior_rows:g} rows of all: held-out accuracy / top-5 {best.accuracy:.3f} / "
+            f"{best.top_5_accuracy:.3f}, {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
         )
         return Share(share, prior_rows, reason)
 
@@ -123,7 +123,7 @@ class Fitting:
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[float, Measured]]:
+def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[float, Reached]]:
     """Return what trained weights and a share of closed ones reach together, for each share."""
     shares = (0.0, *SHARES)
     hits = np.zeros((len(shares), 2), np.int64)
@@ -131,7 +131,7 @@ def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[
     for part in parts(rows, 4 * max(d, k)):
         hits += _hits(part, shares, trained, closed)
     found = hits / rows.n_rows
-    return [(share, Measured(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
+    return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
 
 
 def _hits(

@@ -17,7 +17,7 @@ CLOSED = 6e-12  # seconds of a row, a feature, and a feature or eight columns of
 LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and 0 were measured
 
 
-class Chosen(Decision):
+class ClosedFormDecision(Decision):
     """How much of a closed form is added to the weights."""
 
     def __init__(self, fitting: Fitting, share: Share) -> None:
@@ -74,7 +74,7 @@ class ClosedForm(Part):
         share = fitting.choose()
         session.tell(share.reason)
         fitting.add(share)
-        return Chosen(fitting, share)
+        return ClosedFormDecision(fitting, share)
 
 
 PART = ClosedForm()

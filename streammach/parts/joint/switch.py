@@ -4,6 +4,6 @@ from streammach.parts.switches import Switch
 
 SWITCH = Switch(
     option="loss",
-    words=("auto", "joint", "apart"),
-    help="What repetitions learn: buckets apart, or the class together.",
+    words=("auto", "joint", "independent"),
+    help="What repetitions learn: each its buckets, or all the class.",
 )

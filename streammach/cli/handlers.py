@@ -16,7 +16,7 @@ MAX_LINE = 600
 
 
 @contextlib.contextmanager
-def conducted() -> Iterator[None]:
+def handlers_installed() -> Iterator[None]:
     """Say warnings in a line each, and go on where the reader of the story has left.
 
     Warnings are said once a command, not once a process.

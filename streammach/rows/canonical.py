@@ -18,7 +18,7 @@ LOW32 = 0xFFFFFFFF
 DENSE_SHARE = 16  # a row with more than a 16th of all features is spread out, not sorted
 
 
-def finished(
+def canonicalize(
     block: RowBlock,
     features: NDArray[np.int32] | None = None,
     classes: NDArray[np.int32] | None = None,

@@ -17,7 +17,7 @@ from streammach.backends.cuda.launch import CHUNK, rounded_up
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.resident import Resident
 from streammach.jit import Array, kernel
-from streammach.rows.batch import Batch, Chosen
+from streammach.rows.batch import Batch, RowIdBatch
 
 N_SLOTS = 2
 
@@ -80,7 +80,7 @@ def _host_arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[in
     return {name: arrays[name] for name in ("indptr", "chosen")} if resident else arrays
 
 
-class Slot:
+class TransferBuffer:
     """Fixed room for some rows, in page-locked host memory and on the device.
 
     Parameters
@@ -110,7 +110,7 @@ class Slot:
         self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
         sizes = _arrays(n_rows, nnz, resident=kept)
         self.held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._copied, self._used = memory.moment(), memory.moment()
+        self._copied, self._used = memory.event(), memory.event()
 
     @staticmethod
     def footprint(n_rows: int, nnz: int, *, resident: bool = False) -> int:
@@ -124,12 +124,12 @@ class Slot:
         arrays = _host_arrays(n_rows, nnz, resident=resident)
         return sum(buffer_bytes(*size) for size in arrays.values())
 
-    def load(self, batch: Batch | Chosen) -> int:
+    def load(self, batch: Batch | RowIdBatch) -> int:
         """Bring a batch to the device; return its number of entries, in fours.
 
         When all work on it was asked for, :meth:`release` follows.
         """
-        if isinstance(batch, Chosen):
+        if isinstance(batch, RowIdBatch):
             return self._gather(batch)
         return self.fill(
             batch.indptr, batch.features, batch.values, batch.classes, batch.importance
@@ -164,7 +164,7 @@ class Slot:
         self._send(counts)
         return m
 
-    def _gather(self, batch: Chosen) -> int:
+    def _gather(self, batch: RowIdBatch) -> int:
         """Send the numbers of rows, and gather these on the device."""
         assert self._resident is not None, "no rows are kept"
         self._copied.reach()
@@ -192,7 +192,7 @@ class Slot:
         return self.held[name]
 
 
-class Slots:
+class TransferBuffers:
     """Two slots that batches take in turn.
 
     Parameters
@@ -208,20 +208,20 @@ class Slots:
     def __init__(
         self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None
     ) -> None:
-        self._slots = [Slot(memory, n_rows, nnz, resident) for _ in range(N_SLOTS)]
+        self._slots = [TransferBuffer(memory, n_rows, nnz, resident) for _ in range(N_SLOTS)]
         self._turn = 0
 
     @staticmethod
     def footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
         """Return the bytes on the device."""
-        return N_SLOTS * Slot.footprint(n_rows, nnz, resident=resident)
+        return N_SLOTS * TransferBuffer.footprint(n_rows, nnz, resident=resident)
 
     @staticmethod
     def host_footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
         """Return the bytes on the host."""
-        return N_SLOTS * Slot.host_footprint(n_rows, nnz, resident=resident)
+        return N_SLOTS * TransferBuffer.host_footprint(n_rows, nnz, resident=resident)
 
-    def next(self) -> Slot:
+    def next(self) -> TransferBuffer:
         """Return the slot for the next batch."""
         self._turn = (self._turn + 1) % N_SLOTS
         return self._slots[self._turn]

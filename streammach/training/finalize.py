@@ -10,7 +10,7 @@ from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
-from streammach.prediction.evaluate import Measured, choose_estimator, fit_calibration, merits
+from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
 from streammach.prediction.predictor import ESTIMATORS
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.spec.training import TrainSpec
@@ -31,7 +31,7 @@ class Decided:
         How scores become probabilities.
     parts : tuple of Decision
         What they say of optional parts.
-    figures : dict of str to Measured
+    figures : dict of str to Reached
         What was measured, by way of ranking.
     reasons : tuple of str
         Why, in sentences.
@@ -40,11 +40,13 @@ class Decided:
     ranker: Ranker
     calibration: Calibration
     parts: tuple[Decision, ...]
-    figures: dict[Ranker, Measured]
+    figures: dict[Ranker, Reached]
     reasons: tuple[str, ...]
 
 
-def finish(session: Session, spec: TrainSpec, *, last_passes: int) -> tuple[Model, tuple[str, ...]]:
+def finalize(
+    session: Session, spec: TrainSpec, *, last_passes: int
+) -> tuple[Model, tuple[str, ...]]:
     """Return the finished model, and why it ranks classes as it does.
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
@@ -97,14 +99,14 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
     estimator, hashed = choose_estimator(backend, rows, spec.transform)
     beside = chosen(change_weights=False)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
-    figures: dict[Ranker, Measured] = dict(hashed.items())
+    figures: dict[Ranker, Reached] = dict(hashed.items())
     for part in (*within, *beside):
         figures |= part.figures
         ranking = part.ranking or ranking
     calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
     reasons = (
         *(reason for part in within for reason in part.reasons),
-        f"estimator {estimator}: held-out P@1 / P@5 {merits(hashed.items())}",
+        f"estimator {estimator}: held-out accuracy / top-5 {scores_text(hashed.items())}",
         *(reason for part in beside for reason in part.reasons),
     )
     return Decided(estimator, calibration, (*within, *beside), figures, reasons)
@@ -145,13 +147,13 @@ def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:
     """
     draft = Draft(ranker=decided.ranker)
     for part in decided.parts:
-        part.finish(draft)
+        part.finalize(draft)
     dataset, arrays, counts = session.dataset, session.backend.arrays(), draft.counts
     return Model(
         spec=session.plan.model, training=spec, dense=session.plan.config.dense,
         estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
         majority=int(dataset.label_counts.argmax()),
-        validation={name: Reached(m.p_at_1, m.p_at_5) for name, m in decided.figures.items()},
+        validation=decided.figures,
         labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
         bias=arrays["bias"], counts=None if counts is None else counts.arrays(),
         hashed_weight=0.0 if counts is None else counts.hashed, columns=dataset.columns,

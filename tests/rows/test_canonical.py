@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streammach.rows.finish import (
+from streammach.rows.canonical import (
     COUNTED_ROW,
     DENSE_SHARE,
     copy_rows,

@@ -1,6 +1,6 @@
 """A batch feature by feature, made on the device: sorted entries, cut into items of bounded length.
 
-The host would need 19 ns for a value (measured), the kernels need 1.5 (arithmetic). Items are cut
+The host would need 19 ns for a value (measured), the kernels need 1.5 (arithmetic). They are cut
 where the feature changes and at every multiple of a segment: flags of positions, their running
 sums, and a scatter, so that nothing waits for a number on the host and the bits are those of a
 plain loop.
@@ -19,7 +19,7 @@ from numba import cuda
 from streammach.backends.cuda.instructions import compiled, device, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.slot import Slot
+from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, Number
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
@@ -28,7 +28,7 @@ LAST_KEY = np.int32((1 << 31) - 1)  # sorts entries that only fill up rows behin
 
 
 @dataclass(frozen=True)
-class Items:
+class Segments:
     """Pieces of the gradient's sums: each is one feature's entries, or a part of them.
 
     Attributes
@@ -200,7 +200,7 @@ def _sizes(n_rows: int, nnz: int, segment: int) -> dict[str, tuple[int, Any]]:
     }
 
 
-class Sorter:
+class SegmentBuilder:
     """Fixed room for a batch feature by feature.
 
     Parameters
@@ -219,7 +219,7 @@ class Sorter:
     rows, values : DeviceArray
         int32 and float32 (nnz + n,): the entries, features rising, rows rising within each, last
         the bias with the value 1 in every row.
-    whole, joined : Items
+    whole, joined : Segments
         The first pass, and the second one over partial sums.
     slots, ones : DeviceArray
         int32 and float32: the entries of the second pass.
@@ -234,8 +234,8 @@ class Sorter:
         self.slots, self.ones = held["slots"], held["ones"]
         self._order, self._flags, self._sums = held["order"], held["flags"], held["sums"]
         names = ("begin", "end", "feature", "slot", "counts")
-        self.whole = Items(*(held[name] for name in names))
-        self.joined = Items(*(held[f"joined {name}"] for name in names))
+        self.whole = Segments(*(held[name] for name in names))
+        self.joined = Segments(*(held[f"joined {name}"] for name in names))
         self.slots.values[:] = memory.xp.arange(len(self.slots.values), dtype=np.int32)
         self.ones.values.fill(1)
         self.joined.slot.values.fill(-1)
@@ -250,12 +250,12 @@ class Sorter:
         """Return the bytes that sorting takes for a moment: keys, 64-bit order, and its scratch."""
         return SCRATCH_BYTES + 40 * (nnz + 3 * n_rows)
 
-    def sort(self, slot: Slot, n_rows: int, nnz: int, n_entries: int) -> None:
+    def sort(self, slot: TransferBuffer, n_rows: int, nnz: int, n_entries: int) -> None:
         """Bring the rows of a slot into the order of their features, and cut them.
 
         Parameters
         ----------
-        slot : Slot
+        slot : TransferBuffer
             The rows.
         n_rows, nnz, n_entries : int
             Rows, values, and entries in fours.

@@ -5,11 +5,12 @@ import pytest
 
 import streammach as sm
 from streammach.errors import Interrupted, UsageError
+from streammach.figures import Reached
 from streammach.parts.counts import ensemble
 from streammach.parts.counts.ensemble import CountFitter
-from streammach.prediction.evaluate import Measured, evaluate
+from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
-from streammach.training import finish
+from streammach.training import finalize
 from streammach.training.signals import StopSignals
 from tests.builders import changed, held_out
 
@@ -48,8 +49,8 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     assert run.model.estimator == "blend"
     both, alone = reached(run, test), reached(run, test, "logsum")
     assert both.estimator == "blend"
-    assert both.p_at_1 > alone.p_at_1 + 0.05
-    assert run.result.validation["blend"].p_at_1 > run.result.validation["logsum"].p_at_1
+    assert both.accuracy > alone.accuracy + 0.05
+    assert run.result.validation["blend"].accuracy > run.result.validation["logsum"].accuracy
     assert any("counts kept" in reason for reason in run.result.reasons)
     assert any(text.startswith("counted") for text in told)
     off = sm.Trainer(narrow(data, counts="off"), TrainingOptions(**FIXED)).fit(
@@ -120,11 +121,11 @@ def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, tol
 
 def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
     data, _ = stores
-    monkeypatch.setattr(CountFitter, "_judge", lambda *_: Measured(0.0, 0.01))
+    monkeypatch.setattr(CountFitter, "_judge", lambda *_: Reached(0.0, 0.01))
     run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
     assert run.model.counts is None
     assert run.model.estimator in ("logsum", "mean", "median", "min")
-    assert any("counts left out: held-out P@1 / P@5 0.000" in r for r in run.result.reasons)
+    assert any("counts left out: held-out accuracy / top-5 0.000" in r for r in run.result.reasons)
 
 
 def test_too_few_held_out_rows_leave_the_counts_out(tiny):
@@ -146,7 +147,7 @@ def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
         for p in (whole, half)
     ]
     assert runs[1].model.n_pairs <= half.config.size_of("counts") < runs[0].model.n_pairs
-    assert reached(runs[1], test).p_at_1 > reached(runs[1], test, "logsum").p_at_1 + 0.05
+    assert reached(runs[1], test).accuracy > reached(runs[1], test, "logsum").accuracy + 0.05
     log = (runs[1].path / "log.jsonl").read_text()
     assert "to see which to keep" in log
     assert "those that add most" in log
@@ -163,13 +164,13 @@ def test_more_pairs_than_planned_leave_the_counts_out(stores, tiny, monkeypatch)
 
 def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny, monkeypatch):
     data, _ = stores
-    real, seen = finish.fit_calibration, []
+    real, seen = finalize.fit_calibration, []
 
     def watched(rows, ranking, n_classes):
         seen.append(ranking(rows, 5)[1])
         return real(rows, ranking, n_classes)
 
-    monkeypatch.setattr(finish, "fit_calibration", watched)
+    monkeypatch.setattr(finalize, "fit_calibration", watched)
     plan = narrow(data)
     run = sm.Trainer(plan, TrainingOptions(**FIXED, last_passes=0)).fit(data, tiny.folder / "run")
     held = held_out(data, plan)

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -128,3 +129,18 @@ def test_the_copy_of_a_kernel_that_runs_does_not_matter():
     ]
     assert loose == []
     assert len(called & found.keys()) > 20
+
+
+def test_the_lowest_versions_are_those_that_are_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    tested = dict(
+        line.split("==")
+        for line in (ROOT / "tests/lowest.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    for bound in bounds:
+        name, version = bound.split(">=")
+        parts = version.split(".")
+        assert tested[name].split(".")[: len(parts)] == parts, name
+        assert not set(tested[name].split(".")[len(parts) :]) - {"0"}, name

@@ -85,7 +85,7 @@ def section(name, systems, known):
     tested = max(row["test_rows"] for row in found)
     return [
         f"## {name}: {tested:,} test rows\n", textwrap.fill(NOTES.get(name, ""), 100), "",
-        f"![accuracy against the size of the model]({file_name(name)})\n",
+        f"![Accuracy against the size of the model]({file_name(name)})\n",
         COLUMNS, "|---" * 7 + "|", *(cell(row) for row in found), "",
         *([f"- {row['system']}: {row['failed']}" for row in failed]),
         *missing(systems, known), "",

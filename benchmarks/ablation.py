@@ -11,6 +11,7 @@ the idea. The test rows only measure.
 import json
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from benchmarks import machine_facts
 from streammach.data.store.dataset import Dataset
 from streammach.parts.counts.ensemble import CountSettings
 from streammach.parts.counts.part import Counts
-from streammach.parts.registry import registered
+from streammach.parts.registry import PARTS
 from streammach.rows.canonical import canonicalize
 from streammach.spec.training import TrainingOptions
 
@@ -61,7 +62,7 @@ def run_one(given, ideas, seed, rows):
         label_smoothing=0.1 if "smoothing" in ideas else 0.0, hold_out_by=given.hold_out_by,
         epsilon=None if "prior" in ideas else 1e-8, last_passes=2 if "last" in ideas else 0,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, registered(counts(ideas)):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(PARTS, counts=counts(ideas)):
         plan = sm.plan(
             given.train, n_buckets=SHAPE[0], n_repetitions=SHAPE[1], threads=given.threads,
             counts="auto" if "counts" in ideas else "off", seed=seed,

@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, items, joint, kernels, products, resident
+from streammach.backends.cuda import decode, joint, kernels, products, resident, segments
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -29,15 +29,15 @@ from streammach.backends.cuda.launch import (
     launch_shape,
 )
 from streammach.backends.cuda.weights import CODINGS
-from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 from streammach.backends.loss import BEST_CLASSES
+from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
+from streammach.spec.optimizers import OPTIMIZERS
 
 STEPS = [(32, 25), (512, 20), (33, 7), (32, 200), (4096, 1)]  # B, R
 DECODES = [(32, 25), (512, 20), (100, 50), (32, 100), (1024, 16)]
 N_CLASSES = 105_033
 OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES,
            "logarithms": kernels.LOGARITHMS}  # fmt: skip
-OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
 WIDE_LOAD, WIDE_STORE = r"ld\.global(\.nc)?\.v4", r"st\.global\.v4"
 PAIR_LOAD = r"ld\.global(\.nc)?\.v2"  # of bfloat16 weights
@@ -74,17 +74,17 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
     for name, output in OUTPUTS.items():
         made = kernels.forward_kernel(shape, code_bits(n_buckets), output, weights_are=weights_are)
         yield f"forward {name}{narrow} {of}", f"forward{narrow}", made, bounds, True
-    for name, optimizer in OPTIMIZERS.items():
-        registers = ADAM_REGISTERS if name == "adam" else BACKWARD_REGISTERS
+    for name, kind in OPTIMIZERS.items():
+        registers = ADAM_REGISTERS if kind.per_weight else BACKWARD_REGISTERS
         bounds = launch_bounds(shape.threads, registers, capability)
-        made = kernels.backward_kernel(shape, optimizer, weights_are=weights_are)
+        made = kernels.backward_kernel(shape, kind.branch, weights_are=weights_are)
         yield f"backward {name}{narrow} {of}", f"backward{narrow}", made, bounds, True
 
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
-    yield "mark", "mark", items.mark, (THREADS, 4), False
-    yield "place", "place", items.place, (THREADS, 4), False
+    yield "mark", "mark", segments.mark, (THREADS, 4), False
+    yield "place", "place", segments.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
     yield "expand", "expand", products.expand, (THREADS, 4), False
     for n_buckets, n_repetitions in STEPS:

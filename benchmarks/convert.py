@@ -240,7 +240,9 @@ def blocks(data, *, anew=False):
         n = min(step, data.n_rows - start)
         pointers = data.pointers(start, start + n, indptr[: n + 1])
         nnz = int(pointers[-1] - pointers[0])
-        rows = RowBlock(pointers, features[:nnz], values[:nnz], classes[:n])
+        rows = RowBlock(
+            indptr=pointers, features=features[:nnz], values=values[:nnz], classes=classes[:n]
+        )
         data.read_into(start, pointers, rows)
     return time.perf_counter() - began
 

@@ -81,17 +81,17 @@ class Ours:
 
     def floor(self, batches):
         backend = self.backend
-        table, residuals = backend.arrays()["weights"], backend._buffers["z"]
+        table, residuals = backend.arrays()["weights"], backend.buffers["z"]
         scratch = {}
         for batch in batches:
             n, found = batch.n_rows, batch.by_feature
             pieces = cut(np.arange(n + 1), backend.threads)
-            backend._run(
+            backend.run(
                 lambda a, b, x=batch: read_rows(x.indptr, x.features, a, b, table, residuals),
                 pieces,
             )
             cost = found.starts + 6 * np.arange(len(found.ids) + 1)
-            backend._run(
+            backend.run(
                 lambda a, b, x=found: rewrite_rows(
                     x.ids, x.starts, x.rows, a, b, residuals, table,
                     scratch.setdefault(a, np.zeros(table.shape[1], np.float32)),
@@ -128,8 +128,8 @@ def copied(batch):
     """A batch that stays valid."""
     f = batch.by_feature
     by_feature = ByFeature(f.ids.copy(), f.starts.copy(), f.rows.copy(), f.values.copy())
-    arrays = (batch.indptr, batch.features, batch.values, batch.classes, batch.importance)
-    return Batch(*(a.copy() for a in arrays), by_feature)
+    arrays = {name: array.copy() for name, array in vars(batch).items() if name != "by_feature"}
+    return Batch(**arrays, by_feature=by_feature)
 
 
 def main():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import keyword
 import os
 import re
@@ -20,8 +19,9 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -215,13 +215,20 @@ class NaiveBayes:
         return [self.labels[i] for i in top[np.lexsort((top, -scores[top]))]]
 
 
-def precision(rows: list[Row], best: Iterator[list[str]]) -> tuple[float, float]:
+class Accuracies(TypedDict):
+    """What a way to guess reached on the test rows."""
+
+    accuracy: float
+    top_5_accuracy: float
+
+
+def precision(rows: list[Row], best: Iterator[list[str]]) -> Accuracies:
     """Return accuracy and top-5 accuracy of lists of labels."""
     first = among = 0
     for row, labels in zip(rows, best, strict=True):
         first += labels[0] == row.label
         among += row.label in labels
-    return first / len(rows), among / len(rows)
+    return {"accuracy": first / len(rows), "top_5_accuracy": among / len(rows)}
 
 
 class _Commands:
@@ -234,11 +241,11 @@ class _Commands:
         if not self._quiet:
             print(escaped(text, "\n"), flush=True)  # noqa: T201 - the demo is a command
 
-    def run(self, *arguments: str, read: bool = False) -> str:
+    def run(self, arguments: list[str], *, read: bool = False) -> str:
         self.say(f"$ streammach {' '.join(arguments)}")
         with tempfile.TemporaryFile() as out, open(os.devnull, "w") as nowhere:
             code = run(
-                "streammach.cli.main:main", list(arguments),
+                "streammach.cli.main:main", arguments,
                 stdout=out if read or self._quiet else None,
                 stderr=nowhere if self._quiet else None,
             )  # fmt: skip
@@ -248,7 +255,18 @@ class _Commands:
             return out.read().decode()
 
 
-def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any]:
+class DemoFigures(Accuracies):
+    """What a demo made and reached, beside two baselines."""
+
+    folder: str
+    n_train: int
+    n_test: int
+    n_dropped: int
+    naive_bayes: Accuracies
+    majority: Accuracies
+
+
+def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
     """Make the data, do the job, compare it with two baselines; return the figures.
 
     Parameters
@@ -282,24 +300,23 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any
         "does not have twice: left out\n"
     )
     train, test, trained = (str(folder / name) for name in ("train.zarr", "test.zarr", "run"))
-    commands.run("convert", str(folder / "train.vw.gz"), train, "--force")
-    commands.run("convert", str(folder / "test.vw.gz"), test, "--like", train, "--force")
-    commands.run("train", train, "--out", trained, "--memory", MEMORY, "--hold-out-by", "m")
-    found = json.loads(commands.run("evaluate", trained, test, "--json", read=True))
-    predictions = commands.run("predict", trained, str(folder / "few.vw.gz"), read=True)
+    commands.run(["convert", str(folder / "train.vw.gz"), train, "--force"])
+    commands.run(["convert", str(folder / "test.vw.gz"), test, "--like", train, "--force"])
+    commands.run(["train", train, "--out", trained, "--memory", MEMORY, "--hold-out-by", "m"])
+    found = commands.run(["evaluate", trained, test, "--json"], read=True)
+    predictions = commands.run(["predict", trained, str(folder / "few.vw.gz")], read=True)
     bayes = NaiveBayes(text.train)
-    bayes_first, bayes_among = precision(text.test, (bayes.best(row, 5) for row in text.test))
     common = [label for label, _ in Counter(row.label for row in text.train).most_common(5)]
-    common_first, common_among = precision(text.test, (common for _ in text.test))
+    reached = {
+        "streammach": msgspec.json.decode(found, type=Accuracies),
+        "naive Bayes": precision(text.test, (bayes.best(row, 5) for row in text.test)),
+        "majority class": precision(text.test, (common for _ in text.test)),
+    }
     commands.say(
         f"\n{'':<16} accuracy  top-5   on {len(text.test):,} rows of files not seen in training"
     )
-    for name, first, among in (
-        ("streammach", found["accuracy"], found["top_5_accuracy"]),
-        ("naive Bayes", bayes_first, bayes_among),
-        ("majority class", common_first, common_among),
-    ):
-        commands.say(f"{name:<16}    {first:.3f}  {among:.3f}")
+    for name, one in reached.items():
+        commands.say(f"{name:<16}    {one['accuracy']:.3f}  {one['top_5_accuracy']:.3f}")
     commands.say()
     for row, line in zip(text.test[:SHOWN], predictions.splitlines()[1:], strict=True):
         guesses = [g.replace(row.label, f"[{row.label}]") if g == row.label else g
@@ -309,10 +326,8 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> dict[str, Any
     commands.say(f"\neverything is in {folder}; see: streammach info {trained}")
     return {
         "folder": str(folder), "n_train": len(text.train), "n_test": len(text.test),
-        "n_dropped": text.dropped, "accuracy": found["accuracy"],
-        "top_5_accuracy": found["top_5_accuracy"],
-        "naive_bayes": {"accuracy": bayes_first, "top_5_accuracy": bayes_among},
-        "majority": {"accuracy": common_first, "top_5_accuracy": common_among},
+        "n_dropped": text.dropped, **reached["streammach"],
+        "naive_bayes": reached["naive Bayes"], "majority": reached["majority class"],
     }  # fmt: skip
 
 

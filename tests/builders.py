@@ -11,6 +11,7 @@ from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.planning.candidates import settled
+from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
 from streammach.spec.model import ModelSpec
@@ -36,7 +37,8 @@ def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
 def block_of(rng, n_rows, n_features, n_classes, **options):
     """A RowBlock of random rows and classes."""
     indptr, features, values = random_rows(rng, n_rows, n_features, **options)
-    return RowBlock(indptr, features, values, rng.integers(0, n_classes, n_rows).astype(np.int32))
+    classes = rng.integers(0, n_classes, n_rows).astype(np.int32)
+    return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
 
 def spec_of(n_classes, n_features, n_buckets, n_repetitions, seed=0):
@@ -128,7 +130,19 @@ def dense_block(x, classes=None):
     rows, columns = np.nonzero(x)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
     classes = np.zeros(len(x), np.int32) if classes is None else np.asarray(classes, np.int32)
-    return RowBlock(indptr, columns.astype(np.int32), x[rows, columns].astype(np.float32), classes)
+    return RowBlock(
+        indptr=indptr, features=columns.astype(np.int32),
+        values=x[rows, columns].astype(np.float32), classes=classes,
+    )  # fmt: skip
+
+
+def batch_of(block, n_features, importance=None):
+    """All rows of a block as one batch, feature by feature too."""
+    slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
+    if importance is not None:
+        block = replace(block, importance=importance)
+    assert slot.add(block, np.arange(block.n_rows), "raw") == block.n_rows
+    return slot.batch()
 
 
 class TinyData:

@@ -2,11 +2,15 @@
 
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import zarr.codecs
 
+import streammach as sm
+from streammach.backends.cpu.backend import CpuBackend
+from streammach.backends.registry import BACKENDS
 from streammach.data.convert import convert
 from streammach.data.formats import parsed
 from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
@@ -16,10 +20,15 @@ from streammach.data.matrix_source import MatrixSource
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.data.store import codecs
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError
+from streammach.errors import DeviceError, ModelError, StoreError, UsageError
+from streammach.parts.base import Decision, Part
+from streammach.parts.registry import PARTS
+from streammach.parts.switches import Switch
 from streammach.rows.names import Names, find_or_add, hash_name
 from streammach.rows.transforms import TRANSFORMS, transformed
-from tests.builders import block_of
+from streammach.spec.estimators import ESTIMATORS, EstimatorKind
+from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
+from tests.builders import block_of, changed, fit
 
 ROWS = [("cat", {"soft": 2.0, "small": 1.0}), ("dog", {"small": 3.0}), ("cat", {"soft": 1.0})]
 
@@ -150,3 +159,116 @@ def test_a_transform_is_one_function_and_one_line(monkeypatch, rng):
     monkeypatch.setitem(TRANSFORMS, "half", halves)
     block = block_of(rng, 20, 30, 5)
     assert (transformed(block, "half").values == block.values / 2).all()
+
+
+@pytest.fixture
+def data(tiny):
+    """Rows whose classes can be told from their features."""
+    with tiny.dataset(n_rows=500, n_classes=20) as opened:
+        yield opened
+
+
+def planned(data, **options):
+    shape = {"n_buckets": 6, "n_repetitions": 4, "counts": "off", "threads": 1}
+    return sm.plan(data, **{**shape, **options})
+
+
+def trained(data, out, plan):
+    return fit(data, out, plan, epochs=2, transform="binary", learning_rate=0.5, epsilon=1.0)
+
+
+def test_an_estimator_is_one_record(monkeypatch, data, tmp_path):
+    with monkeypatch.context() as known:
+        product = EstimatorKind(name="product", join=lambda p: p.prod(axis=1))
+        known.setitem(ESTIMATORS, "product", product)
+        run = trained(data, tmp_path / "run", planned(data))
+        reached = run.result.validation
+        assert reached["product"].accuracy == reached["logsum"].accuracy > 0.9
+        rows, found = data.rows(0, 100), {}
+        for name in ("product", "logsum"):
+            with sm.Predictor(run.model, estimator=name, threads=1) as predictor:
+                found[name] = predictor.topk(rows, 3)
+        assert (found["product"][0][:, 0] == found["logsum"][0][:, 0]).mean() > 0.95
+        assert (np.diff(found["product"][1]) <= 0).all()
+    with pytest.raises(ModelError, match="there is no estimator 'product'"):
+        _ = run.model
+
+
+def rowwise(weights, gradient, tables, rate, epsilon):
+    """Row-wise Adagrad in NumPy."""
+    sums = tables["sums"]
+    by_model = gradient.reshape(*sums.shape, -1)
+    sums += (by_model**2).sum(axis=2)
+    weights -= (by_model * (rate / np.sqrt(sums + epsilon))[:, :, None]).reshape(weights.shape)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_an_optimizer_is_one_record(dense, monkeypatch, data, tmp_path):
+    kind = OptimizerKind(
+        name="rowwise", step=rowwise, per_model=("sums",), usual_rate=lambda value, n: 0.5 / value
+    )
+    monkeypatch.setitem(OPTIMIZERS, "rowwise", kind)
+    plans = [planned(data, optimizer=name, whitening="off") for name in ("rowwise", "adagrad")]
+    lines = [{line.name: line.n_bytes for line in plan.ledger} for plan in plans]
+    assert lines[0]["optimizer"] == lines[1]["optimizer"] > 0
+    runs = [
+        fit(data, tmp_path / plan.config.optimizer, changed(plan, dense=dense), epochs=2,
+            transform="binary", learning_rate=0.5, epsilon=1.0, last_passes=0)
+        for plan in plans
+    ]  # fmt: skip
+    assert runs[0].model.training.optimizer == "rowwise"
+    mine, kernels = (run.model.hashed for run in runs)
+    for name in ("weights", "bias"):
+        np.testing.assert_allclose(mine[name], kernels[name], atol=2e-5)
+    with pytest.raises(DeviceError, match="rowwise has no kernels for it"):
+        BACKENDS["cuda"].footprint(plans[0].config, None)
+
+
+def test_a_backend_is_one_class_and_one_line(monkeypatch, data, tmp_path):
+    opened = []
+
+    class Toy(CpuBackend):
+        def close(self):
+            opened.append(int(self.arrays()["steps"][0]))
+            super().close()
+
+    def open_toy(spec, config, *, facts=None, weights=None, device_bytes=0):
+        return Toy(spec, dense=config.dense, threads=1, weights=weights)
+
+    kind = replace(BACKENDS["cpu"], name="toy", title="toy", open=open_toy)
+    monkeypatch.setitem(BACKENDS, "toy", kind)
+    runs = [trained(data, tmp_path / name, planned(data, device=name)) for name in ("toy", "cpu")]
+    assert runs[0].plan.config.placement.device == "toy"
+    assert runs[0].model.weights.tobytes() == runs[1].model.weights.tobytes()
+    with sm.Predictor(runs[0].model, device="toy") as predictor:
+        predictor.topk(data.rows(0, 10))
+    assert opened[0] > opened[1] == 0
+    with pytest.raises(UsageError, match="are for a GPU, the device is the toy"):
+        planned(data, device="toy", weights="bfloat16")
+
+
+class Notes(Part):
+    """A part that takes room and has something to say."""
+
+    name = "notes"
+    switch = Switch(option="notes", help="Take notes.")
+
+    def possible(self, facts, config):
+        return "rows are dense" if config.dense else None
+
+    def footprint(self, facts, config):
+        return {"notes": 1234}
+
+    def choose(self, session, spec):
+        return Decision(reasons=(f"notes of {session.held.rows.n_rows} rows",))
+
+
+def test_an_optional_part_is_one_folder_and_one_name(monkeypatch, data, tmp_path):
+    monkeypatch.setitem(PARTS, "notes", Notes())
+    plan = planned(data)
+    assert [line.n_bytes for line in plan.ledger if line.name == "notes"] == [1234]
+    run = trained(data, tmp_path / "run", plan)
+    assert run.result.reasons[-1] == f"notes of {plan.config.batching.held_out_rows} rows"
+    assert planned(data, notes="off").config.part("notes") is None
+    with pytest.raises(UsageError, match="'maybe' is not one of auto, on, off: notes"):
+        planned(data, notes="maybe")

@@ -117,7 +117,8 @@ class Rows:
         indptr = np.arange(n + 1, dtype=np.int64) * shape.row_nnz
         features = self._features(n).reshape(-1).astype(np.int32)
         values = rng.normal(size=len(features)).astype(np.float32)
-        return RowBlock(indptr, features, values, rng.integers(0, shape.n_classes, n, np.int32))
+        classes = rng.integers(0, shape.n_classes, n, np.int32)
+        return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
     def batches(self, count):
         """Full batches."""
@@ -125,7 +126,10 @@ class Rows:
         for _ in range(count):
             rows = self.block(self.shape.batch_size)
             weights = np.ones(rows.n_rows, np.float32)
-            out.append(Batch(rows.indptr, rows.features, rows.values, rows.classes, weights, None))
+            out.append(Batch(
+                indptr=rows.indptr, features=rows.features, values=rows.values,
+                classes=rows.classes, importance=weights,
+            ))  # fmt: skip
         return out
 
 

@@ -17,9 +17,9 @@ from benchmarks.gpu.floors import Card, decode_floor, presence, step_floors
 from benchmarks.gpu.shapes import Rows, random_shapes
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
-from streammach.backends.estimators import KINDS
 from streammach.backends.registry import BACKENDS
 from streammach.rows.batch import RowIdBatch
+from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.training import TrainingOptions
 
 GB = 1e9
@@ -133,7 +133,7 @@ def correctness(options):
             for n in ("weights", "bias")
         )
         block = rows.block(10)
-        same = all(ids_agree(ours, cpu, block, how) for how in KINDS)
+        same = all(ids_agree(ours, cpu, block, how) for how in ESTIMATORS)
         worst = max(worst, error)
         if error > 1e-5 * (100 if shape.dense else 1) or not same:
             failures.append({"shape": vars(shape), "error": error, "same_ids": same})
@@ -167,7 +167,8 @@ def kernel_times(options):
         floors = step_floors(p, shape.batch_size, columns, shape.n_repetitions, rates)
     steps, group, batch = backend._trains, backend._group, batches[-1]
     held, n, nnz = steps._held, batch.n_rows, len(batch.features)
-    rule = Rule(np.float32(0.1), np.float32(1), np.uint32(0))
+    rate, smoothing, one = (np.float32(x) for x in (0.1, 0.1, 1))
+    rule = Rule(rate=rate, epsilon=one, smoothing=smoothing, key=np.uint32(0))
     slot = steps._slots.next()
     with backend._memory.use():
         entries = slot.load(batch)
@@ -175,11 +176,11 @@ def kernel_times(options):
     work = {
         "fill and send": (lambda: slot.load(batch), 16 * entries),
         "forward": (lambda: group.forward(
-            slot, n, kernels.RESIDUALS, 0.1, held["z"], held["losses"]
+            slot, n, kernels.RESIDUALS, z=held["z"], losses=held["losses"], smoothing=smoothing
         ), 4 * columns * (nnz + 2 * n)),
         "sorting": (lambda: steps._sorter.sort(slot, n, nnz, entries), 40 * entries),
         "backward": (lambda: group.backward(
-            steps._sorter, held["z"], held["partial"], rule, n + nnz
+            steps._sorter, rule, n + nnz, z=held["z"], partial=held["partial"]
         ), 4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions)),
     }  # fmt: skip
     found = {"rows": n, "values": nnz, "unique_features": unique, "columns": columns}
@@ -202,7 +203,7 @@ def top_k(options):
     backend.step(Rows(shape).batches(1)[0], 0.5)
     block = Rows(shape, 2).block(options.queries)
     found = {}
-    for how in KINDS:
+    for how in ESTIMATORS:
         for k in (1, 5):
             took = seconds(backend, lambda k=k, how=how: backend.topk(block, k, how), 3, warm=1)
             found[f"{how} top-{k}"] = 1e6 * took / block.n_rows

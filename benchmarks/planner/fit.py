@@ -14,12 +14,14 @@ the root mean square of what is left over.
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.planner import RESULTS
+from streammach.parts.base import Fit
 from streammach.planning.accuracy import ENOUGH
 
 
@@ -66,7 +68,8 @@ def main():
         some = [row for row in document["points"] if row["kind"] == kind]
         constants, best, left = fitted(some, document["exact"])
         error = float(np.sqrt(np.mean(left**2)))
-        print(f'"{kind}": Fit({", ".join(f"{c:.2f}" for c in constants)}, {error:.2f}),')
+        named = zip((field.name for field in fields(Fit)), (*constants, error), strict=True)
+        print(f'"{kind}": Fit({", ".join(f"{name}={c:.2f}" for name, c in named)}),')
         for name, value in best.items():
             mine = [x for x, row in zip(left, some, strict=True) if row["data"] == name]
             print(f"    {name}: best {value:.1f}, {len(mine)} points, largest error "

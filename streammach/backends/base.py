@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.loss import Loss
+from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
-from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.spec.types import Estimator
 
 
 class RowCache(Protocol):
@@ -36,7 +33,7 @@ class RowCache(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(Ranked, Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
@@ -45,10 +42,12 @@ class Backend(Protocol):
     and is given their numbers as batches.
     """
 
-    spec: ModelSpec
-    codes: NDArray[Any]
-    wants_by_feature: bool
     n_waves: int
+
+    @property
+    def wants_by_feature(self) -> bool:
+        """Whether batches come with lists by feature."""
+        ...
 
     @property
     def row_cache(self) -> RowCache | None:
@@ -86,16 +85,6 @@ class Backend(Protocol):
 
     def drain_losses(self) -> Loss:
         """Wait for all steps; return the losses that none of them returned."""
-        ...
-
-    def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
-        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
-        ...
-
-    def topk(
-        self, rows: RowBlock, k: int, estimator: Estimator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best class ids (n, k) and their scores (n, k), best first, exactly."""
         ...
 
     def arrays(self) -> dict[str, NDArray[Any]]:

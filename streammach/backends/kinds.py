@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the commands' options need the names alone
+    from numpy.typing import NDArray
 
-from streammach.backends.base import Backend
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.model import ModelSpec
-from streammach.spec.types import Weights
+    from streammach.backends.base import Backend
+    from streammach.spec.config import RunConfig
+    from streammach.spec.facts import DataFacts
+    from streammach.spec.model import ModelSpec
+    from streammach.spec.types import Weights
 
-Lines = dict[str, int]
-Arrays = dict[str, NDArray[Any]]
+    Lines = dict[str, int]
+    Arrays = dict[str, NDArray[Any]]
 
 
 class Open(Protocol):
@@ -65,6 +66,8 @@ class BackendKind:
     ----------
     name : str
         Its name in options, plans and logs.
+    title : str
+        What people call it.
     probe : callable
         Returns why it can be used, in words; raises DeviceError where it cannot.
     usual : callable
@@ -94,6 +97,7 @@ class BackendKind:
     """
 
     name: str
+    title: str
     probe: Callable[[], str]
     usual: Callable[[], str]
     open: Open

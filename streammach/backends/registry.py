@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from streammach.backends.base import Backend
+from typing import TYPE_CHECKING
+
 from streammach.backends.cpu.kind import CPU
 from streammach.backends.cuda.kind import CUDA
-from streammach.backends.kinds import Arrays, BackendKind
+from streammach.backends.kinds import BackendKind
 from streammach.errors import BudgetError, DeviceError, clean
-from streammach.spec.config import RunConfig
-from streammach.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from streammach.backends.base import Backend
+    from streammach.backends.kinds import Arrays
+    from streammach.spec.model import ModelSpec
+    from streammach.spec.plan import Plan
 
 BACKENDS: dict[str, BackendKind] = {kind.name: kind for kind in (CUDA, CPU)}
 
@@ -16,6 +21,17 @@ BACKENDS: dict[str, BackendKind] = {kind.name: kind for kind in (CUDA, CPU)}
 def fallback() -> str:
     """Return the device that is there in any case."""
     return next(reversed(BACKENDS))
+
+
+def device_text(plan: Plan) -> str:
+    """Return the device of a plan, what it has, and why it was chosen."""
+    placed = plan.config.placement
+    waves = f", {placed.waves} waves of repetitions" if placed.waves > 1 else ""
+    if plan.limits.device:
+        kept = f", rows kept on the {BACKENDS[placed.device].title}"
+        waves += kept if placed.resident else ", rows streamed"
+    why = f" ({plan.device_reason})" if plan.device_reason else ""
+    return f"{placed.device}, {placed.threads} threads{waves}{why}"
 
 
 def choose_device(wanted: str) -> tuple[str, str]:
@@ -70,6 +86,8 @@ def open_to_predict(
     DeviceError, BudgetError
         If the device that was asked for cannot be used for this model.
     """
+    from streammach.spec.config import RunConfig  # loads hashes
+
     chosen = choose_device(wanted)[0]
     for device in dict.fromkeys((chosen, fallback())):
         config = RunConfig.predicting(spec.shape, device=device, dense=dense, threads=threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,18 +17,20 @@ from streammach.cli.options import (
     json_option,
     progress_option,
     source_options,
+    sources_argument,
     threads_option,
 )
 from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import StoreError
 
+if TYPE_CHECKING:
+    from streammach.data.convert import Conversion
+
 STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
 
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
-)
+@sources_argument
 @click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
 @format_option
 @source_options
@@ -46,6 +49,7 @@ STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is coun
 @json_option
 @debug_option
 def convert(
+    *,
     sources: tuple[Path, ...],
     out: Path,
     form: str | None,
@@ -94,8 +98,7 @@ def convert(
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
-        f"{short_path(out)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
-        f"{done.n_features:,} features, {done.nnz / done.n_rows:.3g} values a row "
+        f"{made_text(done)}, {done.nnz / done.n_rows:.3g} values a row "
         f"({', '.join(sorted(set(done.formats)))})"
     )
     for note in done.notes:
@@ -115,6 +118,14 @@ def convert(
             f"dropped {done.unknown_values:,} values of features that "
             f"{short_path(like)} does not have"
         )
+
+
+def made_text(made: Conversion) -> str:
+    """Return what a conversion made as the start of a line."""
+    return (
+        f"{short_path(made.path)}: {made.n_rows:,} rows, {made.n_classes:,} classes, "
+        f"{made.n_features:,} features"
+    )
 
 
 @click.command(epilog=epilog("streammach verify train.zarr"))

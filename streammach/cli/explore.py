@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.options import debug_option, epilog, format_option, json_option, source_options
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    format_option,
+    json_option,
+    source_options,
+    sources_argument,
+)
 from streammach.cli.output import say, say_json, short_path
 from streammach.machine import size_text, time_text
 
@@ -23,14 +30,13 @@ VALUES = {
 
 
 @click.command(epilog=epilog("streammach explore train.vw.gz"))
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
-)
+@sources_argument
 @format_option
 @source_options
 @json_option
 @debug_option
 def explore(
+    *,
     sources: tuple[Path, ...],
     form: str | None,
     labels: tuple[Path, ...],

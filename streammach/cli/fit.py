@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from streammach.cli.data import STAGES
+from streammach.cli.asked import AskedFit, recorded
+from streammach.cli.data import STAGES, made_text
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import (
     bad_row_options,
@@ -18,6 +19,7 @@ from streammach.cli.options import (
     progress_option,
     run_options,
     source_options,
+    sources_argument,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, tell
 from streammach.cli.training import run_document, say_run, trained
@@ -29,9 +31,7 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 
 
 @click.command(epilog=epilog("streammach fit train.vw.gz --memory 12GB --out runs/odp"))
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
-)
+@sources_argument
 @click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
               help="Folder of the run; its store goes there, too.")  # fmt: skip
 @format_option
@@ -41,7 +41,10 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 @progress_option
 @json_option
 @debug_option
-def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **options: Any) -> None:
+@recorded(AskedFit)
+def fit(
+    *, sources: tuple[Path, ...], out: Path, asked: AskedFit, progress: str, as_json: bool
+) -> None:
     """Convert files and train on them within a memory budget.
 
     What convert and train do, one after the other: the store is RUN/train.zarr. A --validation that
@@ -51,18 +54,17 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     from streammach.machine import memory_limit, within  # loads on demand
     from streammach.training.run import begun, workplace
 
-    memory = options["memory"]
-    if memory is not None:
-        within(memory_limit(), memory)
-    begun(out, resume=options["resume"])
+    if asked.memory is not None:
+        within(memory_limit(), asked.memory)
+    begun(out, resume=asked.resume)
     workplace(out).open()
-    store = out / STORE
-    _store(list(sources), store, None, options, progress)
-    validation = options["validation"]
-    if validation is not None and Path(validation).is_file():
-        _store([Path(validation)], out / HELD_OUT, store, options, progress)
-        options["validation"] = str(out / HELD_OUT)
-    made = trained(store, out, options, progress)
+    wanted = Wanted(out / STORE, list(sources), list(asked.labels))
+    _store(wanted, asked, progress)
+    if asked.validation is not None and Path(asked.validation).is_file():
+        held_out = Wanted(out / HELD_OUT, [Path(asked.validation)], like=wanted.store)
+        _store(held_out, asked, progress)
+        asked = replace(asked, validation=str(held_out.store))
+    made = trained(wanted.store, out, asked, progress)
     if as_json:
         say_json(run_document(made))
         return
@@ -70,56 +72,53 @@ def fit(sources: tuple[Path, ...], out: Path, progress: str, as_json: bool, **op
     say(f"next: streammach evaluate {short_path(out)} TEST")
 
 
-def _store(
-    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
-) -> None:
+@dataclass(frozen=True)
+class Wanted:
+    """A store that is wanted: where, of which files, and the store whose ids it takes."""
+
+    store: Path
+    sources: list[Path]
+    labels: list[Path] = field(default_factory=list)
+    like: Path | None = None
+
+
+def _store(wanted: Wanted, asked: AskedFit, progress: str) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
-    if store.exists():
-        _check_same(sources, store, like, options)
-        tell(f"{short_path(store)} is there already")
+    if wanted.store.exists():
+        _check_same(wanted, asked)
+        tell(f"{short_path(wanted.store)} is there already")
         return
-    run("streammach.cli.fit:convert_here", sources, store, like, options, progress,
-        patience=PATIENCE_SECONDS)  # fmt: skip
+    run("streammach.cli.fit:convert_here", wanted, asked, progress, patience=PATIENCE_SECONDS)
 
 
-def convert_here(
-    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any], progress: str
-) -> None:
+def convert_here(wanted: Wanted, asked: AskedFit, progress: str) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
-    labels = list(options["labels"]) if like is None else []
     with handlers_installed(), Progress(progress, STAGES) as shown:
         done = convert(
-            sources, store, format=options["form"], labels=labels, x_path=options["x_path"],
-            y_path=options["y_path"], first_label=options["first_label"], like=like,
-            on_bad_row=options["on_bad_row"], max_bad=options["max_bad"], memory=options["memory"],
-            threads=options["threads"], seed=options["seed"], progress=shown,
+            wanted.sources, wanted.store, labels=wanted.labels, like=wanted.like,
+            format=asked.form, x_path=asked.x_path, y_path=asked.y_path,
+            first_label=asked.first_label, on_bad_row=asked.on_bad_row, max_bad=asked.max_bad,
+            memory=asked.memory, threads=asked.threads, seed=asked.seed, progress=shown,
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
-        tell(
-            f"{short_path(store)}: {done.n_rows:,} rows, {done.n_classes:,} classes, "
-            f"{done.n_features:,} features{skipped}"
-        )
+        tell(f"{made_text(done)}{skipped}")
 
 
-def _check_same(
-    sources: list[Path], store: Path, like: Path | None, options: dict[str, Any]
-) -> None:
+def _check_same(wanted: Wanted, asked: AskedFit) -> None:
     """Refuse a store that was made from other content, or in another way."""
     from streammach.data.convert import difference_from, tidy  # compiled code loads on demand
     from streammach.data.source_options import SourceOptions
 
-    labels = list(options["labels"]) if like is None else []
-    given = [
-        SourceOptions(options["form"], file, options["x_path"], options["y_path"],
-                      options["first_label"])
-        for file in labels or [None] * len(sources)
-    ]  # fmt: skip
-    wrong = difference_from(
-        store, sources, given, like=like, on_bad_row=options["on_bad_row"], seed=options["seed"]
+    alike = SourceOptions(
+        form=asked.form, x_path=asked.x_path, y_path=asked.y_path, first_label=asked.first_label
     )
+    wrong = difference_from(
+        wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
+        like=wanted.like, on_bad_row=asked.on_bad_row, seed=asked.seed,
+    )  # fmt: skip
     if wrong is not None:
         hint = "Use another --out, or remove it."
-        raise MismatchError(wrong, path=clean(store, 300), hint=hint)
-    tidy(store)
+        raise MismatchError(wrong, path=clean(wanted.store, 300), hint=hint)
+    tidy(wanted.store)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from streammach.cli.options import debug_option, epilog, json_option
-from streammach.cli.output import model_bytes, say, say_json, short_path
+from streammach.cli.output import Document, model_bytes, say, say_json, short_path
 from streammach.errors import clean
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from streammach.model.model import Model
     from streammach.spec.plan import Plan
     from streammach.training.run import Result
+
+Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
@@ -30,19 +32,19 @@ def info(path: Path, as_json: bool) -> None:
     For a run, the plan stands beside what was measured.
     """
     if (path / "plan.json").exists():
-        document = _run_document(path)
+        document, lines = _of_run(path)
     elif (path / "model.json").exists():
-        document = _model_document(path)
+        document, lines = _of_model(path)
     else:
-        document = _store_document(path)
+        document, lines = _of_store(path)
     if as_json:
-        say_json(document)
+        say_json({**document, "lines": lines})
         return
-    for name, text in document["lines"]:
+    for name, text in lines:
         say(f"{name:<10}{text}")
 
 
-def _store_document(path: Path) -> dict[str, Any]:
+def _of_store(path: Path) -> tuple[Document, Lines]:
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(path) as dataset:
@@ -63,27 +65,30 @@ def _store_document(path: Path) -> dict[str, Any]:
         ]  # fmt: skip
         if root.skipped:
             lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
-        return {
+        document = {
             "kind": "store", "path": str(path), "n_rows": facts.n_rows,
             "n_classes": facts.n_classes, "n_features": facts.n_features, "nnz": facts.nnz,
             "bytes": stored, "digest": facts.digest,
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
-            "source": msgspec.to_builtins(root.source), "lines": lines,
+            "source": msgspec.to_builtins(root.source),
         }  # fmt: skip
+        return document, lines
 
 
-def _device_lines(plan: Plan, result: Result) -> list[tuple[str, str]]:
+def _device_lines(plan: Plan, result: Result) -> Lines:
+    from streammach.backends.registry import device_text  # loads on demand
+
     if not result.device_peak_bytes:
         return []
     ratio = result.device_peak_bytes / result.device_projected_bytes
     return [
-        ("device", plan.device_text),
+        ("device", device_text(plan)),
         ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
                        f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
     ]  # fmt: skip
 
 
-def _run_document(path: Path) -> dict[str, Any]:
+def _of_run(path: Path) -> tuple[Document, Lines]:
     from streammach.training.run import Run  # loads on demand
 
     run = Run.open(path)
@@ -97,18 +102,15 @@ def _run_document(path: Path) -> dict[str, Any]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{placement.weights}, {training.optimizer}, loss {training.loss}, rate "
-                     f"{training.learning_rate:.3g}, {training.transform} values"
-                     f"{', whitened' if training.whitened else ''}, smoothing "
-                     f"{training.label_smoothing:g}, batch {training.batch_size:,}"),
-        *(("why", reason) for reason in (*plan.reasons, *run.settings.reasons, *result.reasons)),
+        ("training", f"{placement.weights}, {run.settings.training_text}"),
+        *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
         *_device_lines(plan, result),
         ("time", _time(plan, result.seconds)),
         ("accuracy", validation),
     ]  # fmt: skip
-    return {
+    document = {
         "kind": "run", "path": str(path), "buckets": plan.n_buckets,
         "repetitions": plan.n_repetitions,
         "exact": plan.model.exact, "n_classes": model.spec.n_classes,
@@ -126,9 +128,9 @@ def _run_document(path: Path) -> dict[str, Any]:
         "device_peak_bytes": result.device_peak_bytes,
         "seconds": result.seconds,
         "expected_seconds": None if plan.expected is None else plan.expected.seconds,
-        "reasons": [text for name, text in lines if name == "why"],
-        "lines": lines,
+        "reasons": run.reasons,
     }  # fmt: skip
+    return document, lines
 
 
 def _time(plan: Plan, seconds: float) -> str:
@@ -140,22 +142,22 @@ def _time(plan: Plan, seconds: float) -> str:
     return f"expected {time_text(plan.expected.seconds)}  {text} ({ratio:.2f})"
 
 
-def _model_document(path: Path) -> dict[str, Any]:
+def _of_model(path: Path) -> tuple[Document, Lines]:
     from streammach.model.model import Model  # loads on demand
 
     model = Model.load(path)
-    return {
+    document = {
         "kind": "model", "path": str(path), "buckets": model.spec.n_buckets,
         "repetitions": model.spec.n_repetitions, "exact": model.spec.exact,
         "n_classes": model.spec.n_classes, "n_features": model.spec.n_features,
         "weights": model.stored or str(model.weights.dtype), "pairs": model.n_pairs,
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
         "disk_bytes": model_bytes(path), "estimator": model.estimator,
-        "lines": _model_lines(model, path),
     }  # fmt: skip
+    return document, _model_lines(model, path)
 
 
-def _model_lines(model: Model, path: Path) -> list[tuple[str, str]]:
+def _model_lines(model: Model, path: Path) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows."""
     spec = model.spec
     shape = "exact" if spec.exact else f"{spec.n_buckets} x {spec.n_repetitions}"

@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from typing import Any
 
 import click
 
@@ -167,20 +166,11 @@ def _fail(error: StreammachError, given: list[str]) -> int:
     tell(f"streammach: {word}: {clean(text, MAX_LINE)}")
     if "--json" in given:
         with suppress(OSError):  # standard output may be what cannot be written to
-            say_json({"error": _document(error)})
+            say_json({"error": {
+                "code": error.exit_code, "kind": error.kind, "message": error.message,
+                "path": error.path, "line": error.line, "byte": error.byte, "hint": error.hint,
+            }})  # fmt: skip
     return error.exit_code
-
-
-def _document(error: StreammachError) -> dict[str, Any]:
-    return {
-        "code": error.exit_code,
-        "kind": error.kind,
-        "message": error.message,
-        "path": error.path,
-        "line": error.line,
-        "byte": error.byte,
-        "hint": error.hint,
-    }
 
 
 def _flushed(code: int) -> int:

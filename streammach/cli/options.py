@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from streammach.backends.registry import BACKENDS
 from streammach.parts.switches import switches
+from streammach.spec.optimizers import OPTIMIZERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+sources_argument = click.argument(
+    "sources", nargs=-1, required=True, metavar="SRC...", type=click.Path(path_type=Path)
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 progress_option = click.option(
     "--progress",
@@ -24,7 +29,7 @@ threads_option = click.option(
     "--threads", type=int, help="Threads that compute.  [default: all cores]"
 )
 device_option = click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    "--device", type=click.Choice(["auto", *sorted(BACKENDS)]), default="auto", show_default=True,
     help="Where to compute.",
 )  # fmt: skip
 memory_option = click.option(
@@ -40,6 +45,11 @@ format_option = click.option(
     metavar="FORMAT",
     help="Format of the files: vw, svmlight, xmc, hdf5, npz, npy or anndata.  "
     "[default: guessed from their content]",
+)
+
+
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
 )
 
 
@@ -84,11 +94,6 @@ def part_options(command: F) -> F:
     return _with(command, options)
 
 
-def parts_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what was said of optional parts."""
-    return {switch.option: options[switch.option] for switch in switches()}
-
-
 def shape_options(command: F) -> F:
     """Add the options that decide the model's shape."""
     options = [
@@ -99,7 +104,7 @@ def shape_options(command: F) -> F:
         click.option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
         click.option(
             "--optimizer",
-            type=click.Choice(["auto", "adagrad", "adam", "sgd"]),
+            type=click.Choice(["auto", *OPTIMIZERS]),
             default="auto",
             show_default=True,
             help="auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
@@ -138,9 +143,7 @@ def shape_options(command: F) -> F:
             help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
         ),
         threads_option,
-        click.option(
-            "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
-        ),
+        seed_option,
     ]
     return _with(command, options)
 

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from streammach.machine import peak_bytes, size_text, time_text
 
 PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
 BARS_PER_SECOND = 4
+
+Document = Mapping[str, object]  # a JSON object that is printed, and nothing is taken from
 
 
 def say(text: str) -> None:
@@ -28,7 +31,7 @@ def tell(text: str) -> None:
     print(escaped(text, "\n"), file=sys.stderr, flush=True)
 
 
-def say_json(document: Any) -> None:
+def say_json(document: Document | Sequence[Document]) -> None:
     """Print the one JSON object of a command; numbers that are not finite become null."""
     encoding = getattr(sys.stdout, "encoding", None) or ""
     text = json.dumps(_plain(document), ensure_ascii=not encoding.lower().startswith("utf"))
@@ -176,5 +179,6 @@ def short_path(path: object) -> str:
 
 def model_bytes(folder: Path) -> int:
     """Return the bytes of a model's files, in its own folder or in that of its run."""
-    model = folder / "model" if (folder / "model").is_dir() else folder
-    return sum(file.stat().st_size for file in model.iterdir() if file.is_file())
+    from streammach.model.model import folder_of  # compiled code loads on demand
+
+    return sum(file.stat().st_size for file in folder_of(folder).iterdir() if file.is_file())

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import click
 
+from streammach.cli.asked import AskedPlan, recorded
 from streammach.cli.handlers import handlers_installed
-from streammach.cli.options import debug_option, epilog, json_option, parts_of, shape_options
-from streammach.cli.output import say, say_json, tell
+from streammach.cli.options import debug_option, epilog, json_option, shape_options
+from streammach.cli.output import Document, say, say_json, tell
 from streammach.errors import clean
 from streammach.figures import figures_text
-from streammach.machine import parse_size, size_text, time_text
+from streammach.machine import size_text, time_text
 from streammach.processes import run
 
 if TYPE_CHECKING:
@@ -30,53 +30,40 @@ PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
 
 
-def made_plan(store: Path, options: Mapping[str, Any], folder: Path | None = None) -> Plan:
-    """Return the plan for a store that the options of :func:`shape_options` ask for.
+def made_plan(store: Path, asked: AskedPlan, folder: Path | None = None) -> Plan:
+    """Return the plan for a store that is asked for.
 
     With ``--pilot``, trainings on samples come first, in a process of their own, and in a folder
     where one is given.
     """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
-    from streammach.planning.constraints import Constraints
 
-    memory = options["memory"]
-    same = ("exact", "batch_size", "optimizer", "time", "latency", "objective", "device")
-    constraints = Constraints(
-        memory=parse_size(memory) if memory is not None else None, n_buckets=options["buckets"],
-        n_repetitions=options["repetitions"], parts=parts_of(options),
-        **{name: options[name] for name in (*same, "weights", "threads", "seed")},
-    )  # fmt: skip
-    if options["pilot"] is None:
+    constraints = asked.constraints()
+    if asked.pilot is None:
         return choose(store, constraints)
-    made: Plan = run(
-        "streammach.cli.plans:pilot_here", store, options["pilot"], constraints,
-        training_options(options), folder, patience=PATIENCE_SECONDS,
-    )  # fmt: skip
+    how = PilotRun(asked.pilot, constraints, asked.training(), folder)
+    made: Plan = run("streammach.cli.plans:pilot_here", store, how, patience=PATIENCE_SECONDS)
     return made
 
 
-def training_options(options: Mapping[str, Any]) -> TrainingOptions:
-    """Return what is fixed of a training by the options of a command that has some of them."""
-    from streammach.spec.training import TrainingOptions  # compiled code loads on demand
+@dataclasses.dataclass(frozen=True)
+class PilotRun:
+    """A pilot: its time, what is fixed of plan and trainings, and its folder if one is given."""
 
-    fields = [field.name for field in dataclasses.fields(TrainingOptions)]
-    return TrainingOptions(**{name: options[name] for name in fields if name in options})
+    within: str
+    constraints: Constraints
+    training: TrainingOptions
+    folder: Path | None
 
 
-def pilot_here(
-    store: Path,
-    within: str,
-    constraints: Constraints,
-    training: TrainingOptions,
-    folder: Path | None,
-) -> Plan:
+def pilot_here(store: Path, how: PilotRun) -> Plan:
     """Train on samples, in a process of its own."""
     from streammach.training.pilot import pilot  # compiled code loads on demand
 
     with handlers_installed():
         return pilot(
-            store, within, constraints=constraints, training=training, folder=folder,
-            told=lambda one: tell(_pilot_line(one)),
+            store, how.within, constraints=how.constraints, training=how.training,
+            folder=how.folder, told=lambda one: tell(_pilot_line(one)),
         )  # fmt: skip
 
 
@@ -87,21 +74,15 @@ def shape_text(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan, following: str | None) -> list[str]:
-    """Return the report of a plan as lines of at most 100 columns.
+    """Return the report of a plan, and the command to go on with, as lines of 100 columns."""
+    from streammach.backends.registry import device_text  # compiled code loads on demand
 
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    following : str or None
-        The command to go on with.
-    """
     facts = plan.facts
     rows = [
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
         f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
-        *_wrapped("device", plan.device_text),
+        *_wrapped("device", device_text(plan)),
         *(
             f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
             for i, (what, allowed, source) in enumerate(budgets(plan))
@@ -197,25 +178,7 @@ def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
     return rows
 
 
-class PlanDocument(TypedDict):
-    """A plan as one JSON object."""
-
-    store: dict[str, Any]
-    device: dict[str, str | int | bool]
-    allowed_bytes: int
-    projected_bytes: int
-    disk_bytes: int
-    objective: str
-    chosen: dict[str, Any]
-    expected: dict[str, Any] | None
-    options: list[dict[str, Any]]
-    budgets: list[dict[str, Any]]
-    pilots: list[dict[str, Any]]
-    ledger: list[dict[str, Any]]
-    reasons: list[str]
-
-
-def plan_document(plan: Plan) -> PlanDocument:
+def plan_document(plan: Plan) -> Document:
     """Return a plan as one JSON-ready object."""
     shape, placement = plan.config.shape, plan.config.placement
     return {
@@ -254,8 +217,7 @@ def plan_document(plan: Plan) -> PlanDocument:
             for one in plan.budgets
         ],
         "pilots": [
-            _shape_document(one.shape, one.parts)
-            | {name: value for name, value in vars(one).items() if name not in ("shape", "parts")}
+            {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
             for one in plan.pilots
         ],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
@@ -263,19 +225,23 @@ def plan_document(plan: Plan) -> PlanDocument:
     }
 
 
-def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> dict[str, Any]:
+def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
     return {
         "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
         "parts": {part.name: part.size for part in parts},
     }  # fmt: skip
 
 
-def _option_document(option: Option) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(option).items() if name != "config"}
+def _option_document(option: Option) -> Document:
     return {
         **_shape_document(option.shape, option.config.parts),
-        "batch_size": option.config.batching.batch_size, **facts,
+        "batch_size": option.config.batching.batch_size, **_others(option, "config"),
     }  # fmt: skip
+
+
+def _others(record: object, *but: str) -> Document:
+    """Return the fields of a record but for some."""
+    return {name: value for name, value in vars(record).items() if name not in but}
 
 
 @click.command(epilog=epilog("streammach plan train.zarr --memory 12GB"))
@@ -283,18 +249,20 @@ def _option_document(option: Option) -> dict[str, Any]:
 @shape_options
 @json_option
 @debug_option
-def plan(store: Path, as_json: bool, **options: Any) -> None:
+@recorded(AskedPlan)
+def plan(store: Path, asked: AskedPlan, as_json: bool) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is 2GB.
     """
-    chosen = made_plan(store, options)
+    chosen = made_plan(store, asked)
     if as_json:
         say_json(plan_document(chosen))
         return
-    given = [f" --{name} {options[name]}" for name in ("memory", "pilot") if options[name]]
-    command = f"streammach train {clean(store, 300)} --out RUN{''.join(given)}"
+    given = (("memory", asked.memory), ("pilot", asked.pilot))
+    again = "".join(f" --{name} {said}" for name, said in given if said)
+    command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)

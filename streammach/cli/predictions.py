@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -24,12 +23,13 @@ from streammach.cli.options import (
 from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import UsageError
 from streammach.machine import time_text
+from streammach.spec.estimators import BLEND, ESTIMATORS
 
 
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--estimator", type=click.Choice(["blend", "mean", "min", "median", "logsum"]),
+@click.option("--estimator", type=click.Choice([BLEND, *ESTIMATORS]),
               help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
                    "[default: chosen in training]")  # fmt: skip
 @format_option
@@ -41,6 +41,7 @@ from streammach.machine import time_text
 @json_option
 @debug_option
 def evaluate(
+    *,
     run: Path,
     store: Path,
     estimator: str | None,
@@ -69,12 +70,19 @@ def evaluate(
 
     if len(labels) > 1:
         raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
-    options = SourceOptions(form, labels[0] if labels else None, x_path, y_path, first_label)
-    means: dict[str, Any] = {"memory": memory, "device": device, "threads": threads}
-    room = room_before(run, "evaluate", store, CANDIDATES, options=options, **means)
+    options = SourceOptions(
+        form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
+        first_label=first_label,
+    )  # fmt: skip
+    room = room_before(
+        run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
+        options=options,
+    )  # fmt: skip
     model = Model.load(run)
     with (
-        Predictor(model, estimator=estimator, **means) as predictor,
+        Predictor(
+            model, estimator=estimator, memory=memory, device=device, threads=threads
+        ) as predictor,
         Progress(progress, "rows") as shown,
     ):
         found = measure(predictor, store, options=options, progress=shown)
@@ -124,6 +132,7 @@ def evaluate(
 @json_option
 @debug_option
 def predict(
+    *,
     run: Path,
     source: Path,
     k: int,
@@ -148,24 +157,24 @@ def predict(
     logsum, else a probability.
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
-    from streammach.model.model import Model
+    from streammach.model.model import Model, folder_of
     from streammach.prediction import output
     from streammach.prediction.inputs import Seen
     from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
 
-    trained = run / "model" if (run / "model").is_dir() else run
-    goal = output.target(out, force=force, inputs=[trained, source])
+    goal = output.target(out, force=force, inputs=[folder_of(run), source])
     if as_json and goal is None:
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    options = SourceOptions(form, x_path=x_path)
-    means: dict[str, Any] = {"memory": memory, "device": device, "threads": threads}
-    room = room_before(run, "predict", source, k, options=options, **means)
+    options = SourceOptions(form=form, x_path=x_path)
+    room = room_before(
+        run, "predict", source, k, memory=memory, device=device, threads=threads, options=options
+    )
     model, seen = Model.load(run), Seen()
     with (
-        Predictor(model, **means) as predictor,
+        Predictor(model, memory=memory, device=device, threads=threads) as predictor,
         Progress(progress if goal is not None else "none", "rows") as shown,
         output.opened(goal) as table,
     ):

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from streammach.cli.data import STAGES
+from streammach.cli.data import STAGES, made_text
 from streammach.cli.data import convert as convert_command
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import Progress, say, say_json, short_path
+from streammach.cli.output import Progress, say, say_json
 from streammach.data.convert import Conversion, convert
 from streammach.data.published import Published, convert_published, source_in
 
@@ -37,15 +37,7 @@ def passed_options() -> list[click.Parameter]:
 
 
 def command_of(published: Published, script: str) -> click.Command:
-    """Return the command that converts a public data set.
-
-    Parameters
-    ----------
-    published : Published
-        The data set.
-    script : str
-        How the command is called, for its help.
-    """
+    """Return the command that converts a public data set; its help calls it by `script`."""
 
     @click.command(
         params=passed_options(), epilog=epilog(f"python {script} FOLDER"),
@@ -64,6 +56,7 @@ def command_of(published: Published, script: str) -> click.Command:
     @json_option
     @debug_option
     def command(
+        *,
         folder: Path,
         out: Path | None,
         train: Path | None,
@@ -99,7 +92,4 @@ def _line(made: Conversion) -> str:
         "values of features that training lacks dropped": made.unknown_values,
     }
     more = "".join(f", {n:,} {what}" for what, n in notes.items() if n)
-    return (
-        f"{short_path(made.path)}: {made.n_rows:,} rows, {made.n_classes:,} classes, "
-        f"{made.n_features:,} features{more}"
-    )
+    return f"{made_text(made)}{more}"

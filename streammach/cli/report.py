@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,6 +35,7 @@ from streammach.machine import peak_bytes, size_text
 @json_option
 @debug_option
 def report(
+    *,
     run: Path,
     store: Path | None,
     rows: int,
@@ -66,10 +66,13 @@ def report(
     destination = Destination(target, PAGE, force=force, inputs=inputs)
     found, projected = None, None
     if store is not None:
-        means: dict[str, Any] = {"memory": memory, "threads": threads}
-        projected = room_before(run, "report", store, CANDIDATES, **means).projected_bytes
+        projected = room_before(
+            run, "report", store, CANDIDATES, memory=memory, threads=threads
+        ).projected_bytes
         with Progress(progress, "rows") as shown:
-            found = diagnose(opened.model, store, rows=rows, progress=shown, **means)
+            found = diagnose(
+                opened.model, store, rows=rows, memory=memory, threads=threads, progress=shown
+            )
     page = run_page(opened, found)
     content = page.html.encode()
     destination.write(content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 @json_option
 @debug_option
 def shrink(
+    *,
     run: Path,
     out: Path,
     size: str | None,
@@ -72,12 +73,11 @@ def shrink(
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.model.model import Model, folder_of  # compiled code loads on demand
     from streammach.model.ours import MODEL
 
-    trained = run / "model" if (run / "model").is_dir() else run
-    inputs = [trained, *(path for path in (trained_on, store) if path is not None)]
-    Destination(out, MODEL, force=force, inputs=inputs)
+    stores = [path for path in (trained_on, store) if path is not None]
+    Destination(out, MODEL, force=force, inputs=[folder_of(run), *stores])
     projected = _projected(run, store, memory, threads)
     whole = kept = Model.load(run)
     if min_count is not None:
@@ -91,9 +91,14 @@ def shrink(
     peak = peak_of(projected)
     sizes = model_bytes(out), model_bytes(run)
     if as_json:
-        figures: list[Any] = [dataclasses.asdict(found) for found in reached]
-        document = _document(out, small, sizes, *(figures or (None, None)))
-        say_json(document | {"projected_bytes": projected, "peak_bytes": peak})
+        before, after = map(dataclasses.asdict, reached) if reached else (None, None)
+        say_json({
+            "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
+            "bytes_in_memory": small.n_bytes, "weights": small.stored or "float32",
+            "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
+            "features": small.spec.n_features, "before": before, "after": after,
+            "projected_bytes": projected, "peak_bytes": peak,
+        })  # fmt: skip
         return
     say(_line(out, small, whole, sizes))
     for name, found in zip(("before", "after"), reached, strict=False):
@@ -116,17 +121,6 @@ def _smaller(
     usual: Stored = "float32" if model.dense else "int8"
     most = model.spec.n_repetitions if repetitions is None else repetitions
     return shrink(model, Size(weights or usual, most, model.n_pairs if pairs is None else pairs))
-
-
-def _document(
-    out: Path, small: Model, sizes: tuple[int, int], before: Any, after: Any
-) -> dict[str, Any]:
-    return {
-        "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
-        "bytes_in_memory": small.n_bytes, "weights": small.stored or "float32",
-        "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
-        "features": small.spec.n_features, "before": before, "after": after,
-    }  # fmt: skip
 
 
 def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int]) -> str:
@@ -177,8 +171,10 @@ def _projected(run: Path, store: Path | None, memory: str | None, threads: int |
 
     if store is None:
         return bytes_in(shrinking_lines(held_in(run), memory), "host")
-    given: dict[str, Any] = {"memory": memory, "threads": threads, "smaller": True}
-    return room_before(run, "evaluate", store, CANDIDATES, **given).projected_bytes
+    room = room_before(
+        run, "evaluate", store, CANDIDATES, memory=memory, threads=threads, smaller=True
+    )
+    return room.projected_bytes
 
 
 def _reached(

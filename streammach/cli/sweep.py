@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from streammach.cli.asked import AskedTrainings, recorded
 from streammach.cli.options import (
     debug_option,
     epilog,
     json_option,
     part_options,
-    parts_of,
     progress_option,
+    seed_option,
     threads_option,
-)
-from streammach.cli.options import (
-    training_options as with_training_options,
+    training_options,
 )
 from streammach.cli.output import Progress, say, say_json, short_path, table, tell
-from streammach.cli.plans import training_options
 from streammach.cli.training import Watcher
 from streammach.errors import UsageError
 from streammach.machine import size_text, time_text
@@ -54,25 +52,25 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @click.option("--on", "test", metavar="TEST", type=click.Path(path_type=Path),
               help="Measure and compare the points on these rows.  "
                    "[default: held-out rows]")  # fmt: skip
-@with_training_options
+@training_options
 @part_options
 @threads_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
+@seed_option
 @progress_option
 @json_option
 @debug_option
+@recorded(AskedTrainings)
 def sweep(
+    *,
     store: Path,
     memory: str,
     out: Path,
     buckets: tuple[int, ...],
     repetitions: tuple[int, ...],
     test: Path | None,
-    threads: int | None,
-    seed: int,
+    asked: AskedTrainings,
     progress: str,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Train a grid of models and show which are worth their bytes.
 
@@ -94,8 +92,8 @@ def sweep(
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=training_options(options), callbacks=callbacks, told=_tell,
-            constraints=Constraints(seed=seed, threads=threads, parts=parts_of(options)),
+            training=asked.training(), callbacks=callbacks, told=_tell,
+            constraints=Constraints(seed=asked.seed, threads=asked.threads, parts=asked.parts),
         )  # fmt: skip
     page = _draw(found, out)
     if as_json:
@@ -142,9 +140,8 @@ def _rows(found: Sweep) -> list[tuple[str, ...]]:
 
 
 def _row(found: Sweep, point: Point) -> tuple[str, ...]:
-    exact = point.buckets == found.n_classes
     return (
-        "exact" if exact else f"{point.buckets} x {point.repetitions}",
+        found.shape_of(point),
         size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
         *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
     )  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from streammach.cli.asked import AskedRun, recorded
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -16,13 +17,12 @@ from streammach.cli.options import (
     progress_option,
     run_options,
 )
-from streammach.cli.output import Progress, say, say_json, short_path, tell
+from streammach.cli.output import Document, Progress, say, say_json, short_path, tell
 from streammach.cli.plans import (
     budgets,
     made_plan,
     plan_document,
     shape_text,
-    training_options,
 )
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
@@ -84,32 +84,34 @@ class Watcher:
 @progress_option
 @json_option
 @debug_option
-def train(store: Path, out: Path, progress: str, as_json: bool, **options: Any) -> None:
+@recorded(AskedRun)
+def train(*, store: Path, out: Path, asked: AskedRun, progress: str, as_json: bool) -> None:
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
     estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
-    run = trained(store, out, options, progress)
+    run = trained(store, out, asked, progress)
     if as_json:
         say_json(run_document(run))
         return
     say_run(run)
 
 
-def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> Run:
-    """Plan and train by the options of :func:`run_options`; tell how it goes."""
-    from streammach.planning.speed import speed  # compiled code loads on demand
+def trained(store: Path, out: Path, asked: AskedRun, progress: str) -> Run:
+    """Plan and train as asked; tell how it goes."""
+    from streammach.backends.registry import device_text  # compiled code loads on demand
+    from streammach.planning.speed import speed
     from streammach.training.callbacks import EarlyStopping
     from streammach.training.run import begun
     from streammach.training.trainer import Trainer
 
-    begun(out, resume=options["resume"])
+    begun(out, resume=asked.resume)
     speed()
-    chosen = _planned(store, out, options)
+    chosen = _planned(store, out, asked)
     tell(
         f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
-        f"{chosen.config.placement.weights}, {chosen.device_text}"
+        f"{chosen.config.placement.weights}, {device_text(chosen)}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
@@ -120,26 +122,26 @@ def trained(store: Path, out: Path, options: dict[str, Any], progress: str) -> R
     with Progress(progress, "rows") as shown:
         trainer = Trainer(
             chosen,
-            training_options(options),
+            asked.training(),
             callbacks=[Watcher(shown), EarlyStopping()],
-            checkpoint_minutes=options["checkpoint_minutes"],
+            checkpoint_minutes=asked.checkpoint_minutes,
         )
-        return trainer.fit(store, out, resume=options["resume"])
+        return trainer.fit(store, out, resume=asked.resume)
 
 
-def _planned(store: Path, out: Path, options: dict[str, Any]) -> Plan:
+def _planned(store: Path, out: Path, asked: AskedRun) -> Plan:
     """Return the plan of a training: that of its run, where it goes on after a pilot."""
     from streammach.training.run import begun, planned  # loads on demand
 
-    if options["pilot"] is None:
-        return made_plan(store, options)
-    if begun(out, resume=options["resume"]):
+    if asked.pilot is None:
+        return made_plan(store, asked)
+    if begun(out, resume=asked.resume):
         return planned(out)
     beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-    return made_plan(store, options, beside)
+    return made_plan(store, asked, beside)
 
 
-def run_document(run: Run) -> dict[str, Any]:
+def run_document(run: Run) -> Document:
     """Return a finished run as one JSON-ready object."""
     result = run.result
     return {

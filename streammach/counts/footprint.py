@@ -5,11 +5,12 @@ from __future__ import annotations
 from streammach.counts.learning import CANDIDATES as LEARN_CANDIDATES
 from streammach.counts.learning import LEARN_ROWS
 from streammach.counts.scores import CountScorer
+from streammach.counts.table import CountTable
+from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.facts import DataFacts
 
-TABLE_BYTES = 8  # a pair: class and count
 WEIGHT_BYTES = 12  # a pair: gain 2, spread gains 1, weight 4, sum of squares 4; before: marks
-MODEL_BYTES = 7  # a pair on disk: class and gain, and a byte for gains spread over all classes
+MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
 SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
 FIT_BYTES = 192_000_000  # evidence for the group weights
 FIT_CANDIDATES = 64
@@ -50,9 +51,11 @@ def footprint(
     d, k = facts.n_features, facts.n_classes
     fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
     lessons = LEARN_CANDIDATES * (2 * LEARN_ROWS * 8 + facts.max_row_nnz * 8)
+    table = CountTable.footprint(features=d, classes=k, pairs=max_pairs)
+    weights = CountWeights.footprint(features=d, classes=k) - PairTable.footprint(features=d)
     return {
-        "count table": TABLE_BYTES * max_pairs + 16 * d + 24 * k,
-        "count weights": WEIGHT_BYTES * max_pairs + 28 * d + 16 * k,
+        "count table": table + 8 * d + 8 * k,
+        "count weights": weights + WEIGHT_BYTES * max_pairs + 20 * d + 8 * k,
         "count fit": fit + lessons,
         "count scores": CountScorer.footprint(k, n_columns, threads),
     }

@@ -57,54 +57,48 @@ def gain_bin(count: int, slope: Number, match: Number) -> Any:
     return int(max(np.float32(0), min(np.float32(BINS - 1), gain)))
 
 
+@kernel(inline=True)
+def run_end(marks: Array, p: int, end: int) -> Any:
+    """Return where the marks of the class at `p` end, and how many are of rows not held out."""
+    of_class, count = marks[p] >> 1, 0
+    while p < end and marks[p] >> 1 == of_class:
+        count += 1 - (marks[p] & 1)
+        p += 1
+    return p, count
+
+
 @kernel(fastmath=False)
 def bin_lists(
     begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, bins: Array
 ) -> None:
     """Count the pairs of sorted lists ``first:last`` by their gain: int64 (BINS,)."""
     for f in range(first, last):
-        count = 0
-        for p in range(begins[f], begins[f + 1]):
-            count += 1 - (marks[p] & 1)
-            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
-                bins[gain_bin(count, slope[f], match[f])] += 1
-                count = 0
-
-
-@kernel(fastmath=False)
-def size_lists(
-    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
-    sizes: Array,
-) -> None:  # fmt: skip
-    """Write how many classes sorted lists ``first:last`` have with a gain from bin `least` on."""
-    for f in range(first, last):
-        n, count = 0, 0
-        for p in range(begins[f], begins[f + 1]):
-            count += 1 - (marks[p] & 1)
-            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
-                n += gain_bin(count, slope[f], match[f]) >= least
-                count = 0
-        sizes[f] = n
+        p = begins[f]
+        while p < begins[f + 1]:
+            p, count = run_end(marks, p, begins[f + 1])
+            bins[gain_bin(count, slope[f], match[f])] += 1
 
 
 @kernel(fastmath=False)
 def fill_lists(
     begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
-    starts: Array, classes: Array, counts: Array,
+    starts: Array, classes: Array, counts: Array, sizes: Array,
 ) -> None:  # fmt: skip
-    """Write these classes of sorted lists ``first:last``, and rows of each that are not held out.
+    """Write how many classes sorted lists ``first:last`` have with a gain from bin `least` on.
 
-    `starts` int64 says where the classes of each list go.
+    And, unless `classes` is empty, these classes and the rows of each that are not held out;
+    `starts` int64 says where those of each list go.
     """
     for f in range(first, last):
-        out, count = starts[f], 0
-        for p in range(begins[f], begins[f + 1]):
-            count += 1 - (marks[p] & 1)
-            if p + 1 == begins[f + 1] or marks[p + 1] >> 1 != marks[p] >> 1:
-                if gain_bin(count, slope[f], match[f]) >= least:
-                    classes[out], counts[out] = marks[p] >> 1, count
-                    out += 1
-                count = 0
+        n, p = 0, begins[f]
+        while p < begins[f + 1]:
+            of_class = marks[p] >> 1
+            p, count = run_end(marks, p, begins[f + 1])
+            if gain_bin(count, slope[f], match[f]) >= least:
+                if classes.shape[0]:
+                    classes[starts[f] + n], counts[starts[f] + n] = of_class, count
+                n += 1
+        sizes[f] = n
 
 
 @kernel(inline=True)
@@ -256,6 +250,30 @@ def hashed_sum(logs: Array, codes: Array, n_buckets: int, n_repetitions: int, c:
 
 
 @kernel(fastmath=False)
+def first_bound(
+    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    seeds: Array, seed_scores: Array, scores: Array, ids: Array,
+) -> Number:  # fmt: skip
+    """Return the k-th best score among the classes with the largest totals.
+
+    `seeds` int64 and `seed_scores` float32 (k or more,) are scratch, and so are `scores` and `ids`
+    (k,).
+    """
+    best_of(total, seed_scores, seeds)
+    n, k = min(seeds.shape[0], total.shape[0]), scores.shape[0]
+    for j in range(n):
+        s = hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
+        seed_scores[j] = total[seeds[j]] + weight * s
+    if n == k:
+        return seed_scores[:n].min()
+    scores[:] = -np.inf
+    for j in range(n):
+        if seed_scores[j] > scores[k - 1]:
+            insert(scores, ids, seed_scores[j], seeds[j])
+    return scores[k - 1]
+
+
+@kernel(fastmath=False)
 def best_blended(
     total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
     seeds: Array, seed_scores: Array, scores: Array, ids: Array,
@@ -265,8 +283,8 @@ def best_blended(
     The sum over the repetitions is made only for classes that can be among the best. No class
     passes ``total_i + weight * sum_r max_b ln P_r[b]`` computed in the same order, since float32
     additions and products with a number that is not negative keep the order of what goes in. The
-    first bound comes from the classes with the largest totals, for which `seeds` int64 and
-    `seed_scores` float32 are scratch, as long as `scores` at least.
+    first bound comes from the classes with the largest totals, for which `seeds` and `seed_scores`
+    are scratch.
     """
     most = np.float32(0)
     for r in range(n_repetitions):
@@ -276,13 +294,9 @@ def best_blended(
         most += high
     cap = weight * most
     last = scores.shape[0] - 1
-    best_of(total, seed_scores, seeds)
-    scores[:] = -np.inf
-    for j in range(min(seeds.shape[0], total.shape[0])):
-        s = total[seeds[j]] + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
-        if s > scores[last]:
-            insert(scores, ids, s, seeds[j])
-    bound = scores[last]
+    bound = first_bound(
+        total, logs, codes, n_buckets, n_repetitions, weight, seeds, seed_scores, scores, ids
+    )
     scores[:] = -np.inf
     ids[:] = 0
     for first in range(0, total.shape[0], SCAN_PIECE):

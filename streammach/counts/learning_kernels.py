@@ -78,17 +78,16 @@ def learn_rows(
     indptr: Array, features: Array, row_classes: Array, candidates: Array, scores: Array,
     starts: Array, classes: Array, counts: Array, theta: Array, theta_sum: Array, delta: Array,
     delta_sum: Array, pair_rate: Number, feature_rate: Number, place: Array,
-) -> tuple[float, int]:  # fmt: skip
+) -> None:  # fmt: skip
     """Learn one weight a feature and one a pair from rows, in their order.
 
     Softmax over the candidates of a row, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join
     the score of class i for every counted pair of the row. `candidates` int32 and `scores` float32
     (n, m); `place` int64 (m, longest row) is scratch. Rows whose class is not among the candidates
-    teach nothing. Returns the summed loss in nats and the rows that taught.
+    teach nothing.
     """
     m = candidates.shape[1]
     s = np.empty(m, np.float32)
-    loss, taught = 0.0, 0
     for i in range(row_classes.shape[0]):
         true = NOWHERE
         for k in range(m):
@@ -107,8 +106,7 @@ def learn_rows(
                 place[k, j] = z
                 if z != NOWHERE:
                     s[k] += theta[z] + delta[f]
-        loss += residuals_of(s, true)
-        taught += 1
+        set_residuals(s, true)
         for j in range(n):
             f = features[start + j]
             g = np.float32(0)
@@ -120,18 +118,15 @@ def learn_rows(
                     theta[z] -= pair_rate * s[k] / math.sqrt(theta_sum[z])
             delta_sum[f] += g * g
             delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])
-    return loss, taught
 
 
 @kernel(inline=True)
-def residuals_of(s: Array, true: int) -> Number:
-    """Turn scores into ``p - onehot(true)`` in place; return ``-ln p`` of the true one."""
+def set_residuals(s: Array, true: int) -> None:
+    """Turn scores into ``p - onehot(true)`` in place."""
     high, total = s.max(), np.float32(0)
-    own = s[true]
     for k in range(s.shape[0]):
         s[k] = math.exp(s[k] - high)
         total += s[k]
     for k in range(s.shape[0]):
         s[k] /= total
     s[true] -= np.float32(1)
-    return math.log(total) + high - own

@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,61 +13,13 @@ from numpy.typing import NDArray
 from streammach.counts import kernels
 from streammach.counts.tile import MAX_CLASSES, best_of_tile
 from streammach.rows.block import RowBlock
+from streammach.rows.pairs import CountWeights
 from streammach.simd import WIDE_LANES
 from streammach.threads import Workers
 
 SEEDS, TILE_SEEDS = 64, 16  # classes whose whole score gives the first bound
 PIECES_PER_THREAD = 16
-
-
-@dataclass(frozen=True)
-class CountWeights:
-    """What a class's score is made of.
-
-    With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + (sum over
-    counted pairs (f, i) of gain_fi) / 1024``; with hashed models beside it, plus ``hashed * (1/R)
-    sum_r ln P_r[h_r(i)]``.
-
-    Attributes
-    ----------
-    starts : int64 (d + 1,)
-        Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
-    classes : int32 (Z,)
-        The class of each pair, rising within a feature.
-    gains : int16 (Z,)
-        What each pair adds, in units of 1/1024 nat.
-    wide_of : int32 (d,)
-        Where a feature of many classes has its gains in `wide`, -1 for those with a list.
-    wide : int16 (n, K)
-        Gains of such features for all classes, which are added faster than long lists.
-    penalty : float32 (d,)
-        What each feature takes from every class, times `log_values`.
-    base, log_values : float32 (K,)
-        What a class has before any feature, and the logarithm of the values of its rows.
-    hashed : float
-        Weight of the hashed models, 0 or more.
-    """
-
-    starts: NDArray[np.int64]
-    classes: NDArray[np.int32]
-    gains: NDArray[np.int16]
-    wide_of: NDArray[np.int32]
-    wide: NDArray[np.int16]
-    penalty: NDArray[np.float32]
-    base: NDArray[np.float32]
-    log_values: NDArray[np.float32]
-    hashed: float
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, without the lists of the features that stand in `wide`."""
-        lengths = np.where(self.wide_of >= 0, 0, np.diff(self.starts))
-        kept = np.repeat(self.wide_of < 0, np.diff(self.starts))
-        return {
-            "starts": np.concatenate([[0], np.cumsum(lengths)]),
-            "classes": self.classes[kept], "gains": self.gains[kept],
-            "wide_of": self.wide_of, "wide": self.wide, "penalty": self.penalty,
-            "base": self.base, "log_values": self.log_values,
-        }  # fmt: skip
+Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 
 @dataclass(frozen=True)
@@ -122,9 +73,7 @@ class CountScorer:
         tile = WIDE_LANES * (n_classes + n_columns) if n_classes <= MAX_CLASSES else 0
         return threads * 4 * (2 * n_classes + tile)
 
-    def topk(
-        self, rows: RowBlock, k: int, hashed: Hashed | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
         """Return the k best classes of each row and their scores, best first, exactly.
 
         Parameters
@@ -143,14 +92,13 @@ class CountScorer:
         scores : float32 (n, min(k, K))
             Their scores.
         """
-        k = min(k, len(self.weights.base))
-        ids = np.empty((rows.n_rows, k), np.int64)
-        scores = np.empty((rows.n_rows, k), np.float32)
-        ranked = self._rows
-        if hashed is not None and len(self.weights.base) <= MAX_CLASSES:
-            ranked = self._tiles
-        self.each(rows.n_rows, lambda a, b: ranked(rows, a, b, hashed, scores, ids))
-        return ids, scores
+        k = min(k, self.weights.n_classes)
+        best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        if hashed is not None and self.weights.n_classes <= MAX_CLASSES:
+            self.each(rows.n_rows, lambda a, b: self._tiles(rows, range(a, b), hashed, best))
+        else:
+            self.each(rows.n_rows, lambda a, b: self._rows(rows, range(a, b), hashed, best))
+        return best
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
@@ -161,7 +109,7 @@ class CountScorer:
     def scratch(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return this thread's scratch for the scores of all classes: (K,) each."""
         if not hasattr(self._scratch, "arrays"):
-            n = len(self.weights.base)
+            n = self.weights.n_classes
             self._scratch.arrays = np.empty(n, np.int32), np.empty(n, np.float32)
         found: tuple[NDArray[np.int32], NDArray[np.float32]] = self._scratch.arrays
         return found
@@ -169,7 +117,7 @@ class CountScorer:
     def _tile_scratch(self, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return this thread's scratch for a tile of rows: (16, K) and (16 C,)."""
         if not hasattr(self._scratch, "tile"):
-            totals = np.zeros((WIDE_LANES, len(self.weights.base)), np.float32)
+            totals = np.zeros((WIDE_LANES, self.weights.n_classes), np.float32)
             self._scratch.tile = totals, np.empty(WIDE_LANES * n_columns, np.float32)
         found: tuple[NDArray[np.float32], NDArray[np.float32]] = self._scratch.tile
         return found
@@ -178,42 +126,27 @@ class CountScorer:
         """Stop the threads."""
         self._workers.close()
 
-    def _rows(
-        self,
-        rows: RowBlock,
-        first: int,
-        last: int,
-        hashed: Hashed | None,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
-    ) -> None:
-        w = self.weights
+    def _rows(self, rows: RowBlock, some: range, hashed: Hashed | None, best: Best) -> None:
+        ids, scores = best
         _, total = self.scratch()
         seeds, seed_scores = _seeds(SEEDS, scores)
-        for i in range(first, last):
+        for i in some:
             self._sum(rows, i, total)
             if hashed is None:
                 kernels.best_of(total, scores[i], ids[i])
                 continue
             kernels.best_blended(
                 total, hashed.logs[i], hashed.codes, hashed.n_buckets, hashed.n_repetitions,
-                np.float32(w.hashed / hashed.n_repetitions), seeds, seed_scores, scores[i], ids[i],
+                np.float32(self.weights.hashed / hashed.n_repetitions), seeds, seed_scores,
+                scores[i], ids[i],
             )  # fmt: skip
 
-    def _tiles(
-        self,
-        rows: RowBlock,
-        first: int,
-        last: int,
-        hashed: Hashed | None,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
-    ) -> None:
-        assert hashed is not None
+    def _tiles(self, rows: RowBlock, some: range, hashed: Hashed, best: Best) -> None:
+        ids, scores = best
         totals, by_column = self._tile_scratch(hashed.logs.shape[1])
         seeds, seed_scores = _seeds(TILE_SEEDS, scores)
-        for start in range(first, last, WIDE_LANES):
-            stop = min(start + WIDE_LANES, last)
+        for start in some[::WIDE_LANES]:
+            stop = min(start + WIDE_LANES, some.stop)
             for i in range(start, stop):
                 self._sum(rows, i, totals[i - start])
             best_of_tile(
@@ -232,7 +165,7 @@ class CountScorer:
         )  # fmt: skip
 
 
-def _seeds(n: int, scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _seeds(n: int, scores: NDArray[np.float32]) -> Best:
     """Return scratch for the classes that give the first bound of the k best: n, or k if more."""
     n = max(n, scores.shape[1])
     return np.empty(n, np.int64), np.empty(n, np.float32)

@@ -6,49 +6,49 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import kernels
 from streammach.rows.block import RowBlock
+from streammach.rows.pairs import Form, PairTable, ends
 
+T = TypeVar("T")
 PIECES_PER_THREAD = 16
 MARK_BYTES = 4
 Blocks = Callable[[], Iterable[tuple[RowBlock, NDArray[np.bool_]]]]
 
 
-@dataclass(frozen=True)
-class CountTable:
+@dataclass(frozen=True, kw_only=True)
+class CountTable(PairTable):
     """How many rows of each class hold each feature.
 
     Attributes
     ----------
-    starts : int64 (d + 1,)
-        Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
-    classes : int32 (Z,)
-        The class of each pair, rising within a feature.
+    starts, classes
+        Those of :class:`PairTable`.
     counts : int32 (Z,)
         Rows of that class that hold the feature; 0 where only held-out rows do.
     class_rows, class_values : int64 (K,)
         Rows of each class, and the features that they hold in all.
     """
 
-    starts: NDArray[np.int64]
-    classes: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    class_rows: NDArray[np.int64]
-    class_values: NDArray[np.int64]
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, d."""
-        return len(self.starts) - 1
+    counts: Annotated[NDArray[np.int32], Form(("pairs",))]
+    class_rows: Annotated[NDArray[np.int64], Form(("classes",))]
+    class_values: Annotated[NDArray[np.int64], Form(("classes",))]
 
     @property
     def n_pairs(self) -> int:
         """Number of pairs, Z."""
         return len(self.classes)
+
+    @cached_property
+    def gains(self) -> NDArray[np.int16]:
+        """Room for what each pair adds to a score: int16 (Z,)."""
+        return np.empty(self.n_pairs, np.int16)
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
@@ -82,10 +82,6 @@ class PairGainModel:
 
     slope: NDArray[np.float32]
     match: NDArray[np.float32]
-
-    def of(self, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return both of features ``first:last``."""
-        return self.slope[first:last], self.match[first:last]
 
 
 def count_pairs(
@@ -136,83 +132,77 @@ def count_pairs(
     with ThreadPoolExecutor(threads, "count") as pool:
 
         def lists(first: int, last: int) -> _Lists:
-            parts = threads * PIECES_PER_THREAD
-            return _sorted_lists(pool, blocks, feature_counts, first, last, parts)
+            begins = ends(feature_counts[first:last])
+            return _Lists(
+                begins=begins, marks=_marks(blocks, begins, first),
+                known=(known.slope[first:last], known.match[first:last]),
+                pieces=cut(begins, threads * PIECES_PER_THREAD), pool=pool,
+            )  # fmt: skip
 
         if gain_model is not None:
-            bins = np.sum([lists(*some).bins(known) for some in ranges], axis=0)
+            bins = np.sum([lists(*some).bins() for some in ranges], axis=0)
             above = np.cumsum(bins[::-1])[::-1]
             least = max(1, int(np.searchsorted(-above, -max_pairs)))
-        for some in ranges:
-            lists(*some).fill(known, least, starts, classes, counts)
+        for first, last in ranges:
+            lists(first, last).fill(least, starts[first : last + 1], classes, counts)
     n_pairs = int(starts[-1])
-    return CountTable(starts, classes[:n_pairs], counts[:n_pairs], rows, values)
+    return CountTable(
+        starts=starts, classes=classes[:n_pairs], counts=counts[:n_pairs], class_rows=rows,
+        class_values=values,
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Lists:
-    """The sorted marks of a range of features, and pieces of it that threads share."""
+    """The marks of a range of features, and pieces of it that threads share."""
 
-    pool: ThreadPoolExecutor
-    first: int
     begins: NDArray[np.int64]
     marks: NDArray[np.int32]
+    known: tuple[NDArray[np.float32], NDArray[np.float32]]
     pieces: list[tuple[int, int]]
+    pool: ThreadPoolExecutor
 
-    def bins(self, gain_model: PairGainModel) -> NDArray[np.int64]:
+    def __post_init__(self) -> None:
+        """Sort the marks."""
+        self.each(lambda a, b: kernels.sort_lists(self.begins, a, b, self.marks))
+
+    def bins(self) -> NDArray[np.int64]:
         """Return the number of pairs by what they add: int64 (BINS,)."""
-        known = gain_model.of(self.first, self.first + len(self.begins) - 1)
-        out = np.zeros((len(self.pieces), kernels.BINS), np.int64)
-        numbers = {first: i for i, (first, _) in enumerate(self.pieces)}
-        self.each(
-            lambda a, b: kernels.bin_lists(self.begins, self.marks, a, b, *known, out[numbers[a]])
-        )
-        total: NDArray[np.int64] = out.sum(axis=0)
+
+        def of(first: int, last: int) -> NDArray[np.int64]:
+            out = np.zeros(kernels.BINS, np.int64)
+            kernels.bin_lists(self.begins, self.marks, first, last, *self.known, out)
+            return out
+
+        total: NDArray[np.int64] = np.sum(self.each(of), axis=0)
         return total
 
     def fill(
         self,
-        gain_model: PairGainModel,
         least: int,
         starts: NDArray[np.int64],
         classes: NDArray[np.int32],
         counts: NDArray[np.int32],
     ) -> None:
-        """Write the pairs that add enough; `starts` is known up to the first feature."""
-        last = self.first + len(self.begins) - 1
-        known, here = gain_model.of(self.first, last), starts[self.first : last + 1]
-        sizes = np.zeros(len(here) - 1, np.int64)
-        self.each(
-            lambda a, b: kernels.size_lists(self.begins, self.marks, a, b, *known, least, sizes)
-        )
-        here[1:] = here[0] + np.cumsum(sizes)
-        if here[-1] > len(classes):
-            raise OverflowError
-        self.each(
-            lambda a, b: kernels.fill_lists(
-                self.begins, self.marks, a, b, *known, least, here, classes, counts
+        """Write the pairs that add enough; of `starts` int64 (n + 1,) the first is known."""
+        sizes = np.zeros(len(starts) - 1, np.int64)
+
+        def scan(into: NDArray[np.int32]) -> None:
+            self.each(
+                lambda a, b: kernels.fill_lists(
+                    self.begins, self.marks, a, b, *self.known, least, starts, into, counts, sizes
+                )
             )
-        )
 
-    def each(self, work: Callable[[int, int], None]) -> None:
+        scan(classes[:0])
+        starts[1:] = starts[0] + np.cumsum(sizes)
+        if starts[-1] > len(classes):
+            raise OverflowError
+        scan(classes)
+
+    def each(self, work: Callable[[int, int], T]) -> list[T]:
         """Call `work` with all pieces, on all threads."""
-        list(self.pool.map(lambda piece: work(*piece), self.pieces))
-
-
-def _sorted_lists(
-    pool: ThreadPoolExecutor,
-    blocks: Blocks,
-    feature_counts: NDArray[np.int64],
-    first: int,
-    last: int,
-    parts: int,
-) -> _Lists:
-    """Return the lists of features ``first:last``."""
-    begins = np.concatenate([[0], np.cumsum(feature_counts[first:last])])
-    marks = _marks(blocks, begins, first)
-    found = _Lists(pool, first, begins, marks, cut(begins, parts))
-    found.each(lambda a, b: kernels.sort_lists(begins, a, b, marks))
-    return found
+        return list(self.pool.map(lambda piece: work(*piece), self.pieces))
 
 
 def _ranges(feature_counts: NDArray[np.int64], mark_bytes: int) -> Iterator[tuple[int, int]]:

@@ -8,28 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streammach.counts.kernels import best_of, hashed_sum, insert
+from streammach.counts.kernels import first_bound, insert
 from streammach.jit import Array, Number, kernel
 from streammach.simd import WIDE_LANES, lanes_reaching, trailing_zeros
 
 MAX_CLASSES = 1 << 15  # totals of sixteen rows stay in the cache; of more, most are left out
-
-
-@kernel(fastmath=False)
-def first_bound(
-    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    seeds: Array, seed_scores: Array, k: int,
-) -> Number:  # fmt: skip
-    """Return the k-th best score among the classes with the largest totals.
-
-    `seeds` int64 and `seed_scores` float32, k of them at least, are scratch.
-    """
-    best_of(total, seed_scores, seeds)
-    n = min(seeds.shape[0], total.shape[0])
-    for j in range(n):
-        s = hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
-        seed_scores[j] = total[seeds[j]] + weight * s
-    return np.sort(seed_scores[:n])[n - k]
 
 
 @kernel(fastmath=False)
@@ -61,8 +44,9 @@ def best_of_tile(
         for c in range(logs.shape[1]):
             by_column[c * WIDE_LANES + q] = logs[q, c]
         bounds[q] = first_bound(
-            totals[q], logs[q], codes, n_buckets, n_repetitions, weight, seeds, seed_scores, k
-        )
+            totals[q], logs[q], codes, n_buckets, n_repetitions, weight, seeds, seed_scores,
+            scores[q], ids[q],
+        )  # fmt: skip
     scores[:] = -np.inf
     ids[:] = 0
     block = np.zeros(WIDE_LANES * WIDE_LANES, np.float32)

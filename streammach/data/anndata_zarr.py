@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
-from streammach.data.label_arrays import Labels, column_names
+from streammach.data.label_arrays import Labels, Nullable, column_names
 from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import load_labels
@@ -200,7 +199,7 @@ class AnnDataSource(MatrixSource):
             labels = None if self._y is None else self._labels(self._y)
         names = None
         if self._names is not None:
-            values = self._whole(self._names)
+            values = self._column(self._node(self._names), self._names).strings
             names = column_names(values, matrix.n_columns, self.path, self._names)
         yield Opened(matrix, labels, names)
 
@@ -237,14 +236,11 @@ class AnnDataSource(MatrixSource):
     def _labels(self, name: str) -> Labels:
         node = self._node(name)
         if node.encoding == "categorical":
-            codes, kinds = self._whole(f"{name}/codes"), self._whole(f"{name}/categories")
-            return Labels.of_groups(codes, kinds, self.path, name)
+            kinds = self._column(self._node(f"{name}/categories"), f"{name}/categories")
+            codes = self._whole(f"{name}/codes")
+            return Labels.of_groups(codes, kinds.strings, self.path, name)
         if node.encoding.startswith("nullable-"):
-            values, missing = self._whole(f"{name}/values"), self._whole(f"{name}/mask")
-            if missing.shape != values.shape or missing.dtype.kind != "b":
-                raise DataError(f"{clean(name, 60)}/mask does not fit", path=self.path)
-            labels = Labels.of(values, self.path, name)
-            return labels.taken(np.where(missing, -1, labels.codes))
+            return Labels.of_nullable(self._column(node, name), self.path, name)
         if "categories" in node.attributes or not node.is_array:
             raise DataError(
                 f"{clean(name, 60)} is stored as {clean(node.encoding, 40) or 'an old anndata did'}"
@@ -253,3 +249,18 @@ class AnnDataSource(MatrixSource):
                 hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
             )
         return Labels.of(self._whole(name), self.path, name)
+
+    def _column(self, node: Node, name: str) -> Nullable:
+        """Return an array, or the array and the mask of one that may miss values."""
+        if not node.encoding.startswith("nullable-"):
+            return Nullable(self._whole(name))
+        values = self._whole(f"{name}/values")
+        strings = node.encoding == "nullable-string-array"  # a missing one is empty, too
+        if strings and not self._has_chunks(f"{name}/mask"):
+            return Nullable(values)
+        return Nullable.of(values, self._whole(f"{name}/mask"), self.path, name)
+
+    def _has_chunks(self, name: str) -> bool:
+        """Return whether an array has files of chunks: those of zeros alone may be left out."""
+        files = files_in(self._node(name).folder)
+        return any(file.name not in ("zarr.json", ".zarray", ".zattrs") for file in files)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.errors import DataError, clean
-from streammach.files.destinations import Product, not_regular
+from streammach.files.destinations import told_by_start
 from streammach.files.reading import disk_error
 from streammach.files.writing import fsync_folder
 
@@ -17,20 +17,12 @@ STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 HEADING = "file\tline\tbyte\treason\n"
 
 
-def _foreign(path: Path) -> str | None:
-    """Return why a file is not a list of ours; None if it is."""
-    why = not_regular(path)
-    if why is not None:
-        return why
-    with path.open("rb") as file:
-        ours = file.read(len(HEADING)) == HEADING.encode()
-    return None if ours else "it is no list of rows that streammach left out"
+LIST = told_by_start(
+    "a list of rows that were left out", HEADING, "it is no list of rows that streammach left out"
+)
 
 
-LIST = Product("a list of rows that were left out", _foreign)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BadRow:
     """A row that cannot be read.
 
@@ -49,9 +41,9 @@ class BadRow:
     """
 
     reason: str
-    text: str
+    text: str = ""
     line: int
-    byte: int | None
+    byte: int | None = None
     before: int = 0
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from streammach.data.bad_rows import LIST
 from streammach.data.conversion.build import Build, Made, Progress, Settings
 from streammach.data.conversion.job import Job
@@ -18,11 +20,11 @@ from streammach.data.conversion.request import decided, difference
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
-from streammach.data.source_options import SourceOptions
+from streammach.data.source_options import Paths, SourceOptions, paths_of
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
-from streammach.data.store.writer import FORMAT
+from streammach.data.store.root import FORMAT
 from streammach.data.text import is_piped
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
@@ -35,7 +37,7 @@ from streammach.machine import cores
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Conversion:
     """What a conversion made.
 
@@ -85,11 +87,11 @@ class Conversion:
 
 
 def convert(
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: Paths,
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
-    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    labels: Paths = (),
     x_path: str | None = None,
     y_path: str | None = None,
     first_label: bool = False,
@@ -157,7 +159,7 @@ def convert(
     Interrupted
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
-    paths, label_paths = _paths(sources), _paths(labels)
+    paths, label_paths = paths_of(sources), paths_of(labels)
     target = Path(out)
     check_name(target)
     if on_bad_row not in ("error", "skip"):
@@ -177,17 +179,20 @@ def convert(
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         tidy(target)
-    files: list[Path | None] = [*label_paths] or [None] * len(paths)
-    options = [SourceOptions(format, file, x_path, y_path, first_label) for file in files]
+    alike = SourceOptions(form=format, x_path=x_path, y_path=y_path, first_label=first_label)
+    options = alike.each(len(paths), label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
     job, destination, listed = check_target(target, reads, force=force)
-    settings = Settings(like, on_bad_row, max_bad, seed, memory, threads or cores(), progress)
+    settings = Settings(
+        options=options, like=like, on_bad_row=on_bad_row, max_bad=max_bad, seed=seed,
+        memory=memory, n_threads=threads or cores(), progress=progress,
+    )  # fmt: skip
     with _locked(target):
         opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
-        made, resumed = _make(opened, states, options, job, settings)
+        made, resumed = _make(opened, states, job, settings)
         try:
             check_unchanged(states, read)
         except DataError:
@@ -201,15 +206,6 @@ def check_target(
     target: Path, reads: Sequence[Path], *, force: bool
 ) -> tuple[Job, Destination, Destination]:
     """Refuse a store that may not be made; nothing is written.
-
-    Parameters
-    ----------
-    target : Path
-        The store.
-    reads : sequence of Path
-        What is read.
-    force : bool
-        Whether an existing store may be replaced.
 
     Returns
     -------
@@ -238,25 +234,14 @@ def difference_from(
 ) -> str | None:
     """Return why a store is not the one that a conversion would make; None if it is.
 
-    Parameters
-    ----------
-    store : path-like
-        The store.
-    sources : sequence of path-like
-        What would be converted; their content is read.
-    options : sequence of SourceOptions
-        How each of them would be read.
-    like : path-like, optional
-    on_bad_row : str
-    seed : int
-        As for :func:`convert`.
+    The content of the sources is read. Keywords are as for :func:`convert`.
 
     Raises
     ------
     UsageError, DataError, StoreError, DiskError
         If the store or a source cannot be read.
     """
-    opened = [open_source(p, o) for p, o in zip(_paths(sources), options, strict=True)]
+    opened = [open_source(p, o) for p, o in zip(paths_of(sources), options, strict=True)]
     with Dataset.open(store) as dataset:
         root = dataset.root
     if like is None:
@@ -265,10 +250,6 @@ def difference_from(
         with Dataset.open(like) as dataset:
             digest = dataset.digest
     return difference(root, opened, decided(options, on_bad_row, digest), seed)
-
-
-def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:
@@ -280,11 +261,7 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
 
 
 def _make(
-    opened: list[Source[Any]],
-    states: list[FileState],
-    options: list[SourceOptions],
-    job: Job,
-    settings: Settings,
+    opened: list[Source[Any]], states: list[FileState], job: Job, settings: Settings
 ) -> tuple[Made, bool]:
     """Make the store in the job's folder; return whether it went on from an interrupted one."""
     piped = any(is_piped(source.path) for source in opened)
@@ -292,19 +269,18 @@ def _make(
         job.remove()
     try:
         build = Build(opened, job, settings)
-        asked = decided(options, settings.on_bad_row, build.like)
-        identity = {
+        identity = msgspec.json.encode({
             "format": FORMAT, "sources": [] if piped else states,
-            "forms": [source.form for source in opened], **asked, "seed": settings.seed,
-        }  # fmt: skip
+            "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
+        }, order="deterministic")  # fmt: skip
         resume = job.prepare(identity)
         try:
-            return build.run(asked, resume=resume), resume
+            return build.run(resume=resume), resume
         except ChangedError as error:
             warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
             job.remove()
             job.prepare(identity)
-            return Build(opened, job, settings).run(asked, resume=False), False
+            return Build(opened, job, settings).run(resume=False), False
     except BaseException as error:
         if piped or not job.has_runs:
             with contextlib.suppress(DiskError):  # it may be why
@@ -324,13 +300,7 @@ def _lock(target: Path) -> Path:
 
 
 def tidy(target: Path) -> None:
-    """Remove what a conversion left that was killed after its store had been given its name.
-
-    Parameters
-    ----------
-    target : Path
-        The store.
-    """
+    """Remove what a conversion left that was killed after its store had been given its name."""
     job = Job(target)
     for path in (target, _listed(target), job.folder):
         remove_left(path)
@@ -361,10 +331,10 @@ def _commit(job: Job, store: Destination, listed: Destination) -> str | None:
 def _conversion(
     target: Path, made: Made, opened: list[Source[Any]], rejects: str | None, *, resumed: bool
 ) -> Conversion:
-    facts = made.facts
+    root = made.root
     return Conversion(
-        str(target), made.digest, facts["rows"], facts["classes"], facts["features"], facts["nnz"],
-        facts["skipped"], **facts["counts"],
+        path=str(target), digest=root.manifest, n_rows=root.rows, n_classes=root.classes,
+        n_features=root.features, nnz=root.nnz, skipped=root.skipped, **root.counts,
         formats=tuple(source.form for source in opened),
         notes=tuple(f"{clean(s.path.name)}: {s.note}" for s in opened if s.note),
         rejects=rejects, resumed=resumed, projected_bytes=made.memory,

@@ -5,7 +5,6 @@ All figures beyond the sample are estimates: they take the rest for rows like th
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections import Counter
@@ -21,7 +20,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
-from streammach.data.source_options import SourceOptions
+from streammach.data.source_options import Paths, SourceOptions, paths_of
 from streammach.data.sources import open_source
 from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
@@ -124,7 +123,7 @@ class Exploration:
         return self.sample_nnz / self.sample_rows
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Sample:
     """Rows from the start of a source, and what reading them took."""
 
@@ -151,10 +150,10 @@ class _Sample:
 
 
 def explore(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Paths,
     *,
     format: str | None = None,
-    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    labels: Paths = (),
     x_path: str | None = None,
     y_path: str | None = None,
     first_label: bool = False,
@@ -183,30 +182,20 @@ def explore(
     DiskError
         If a file cannot be read.
     """
-    files = [Path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    given: list[str | os.PathLike[str] | None] = (
-        [labels] if isinstance(labels, str | os.PathLike) else [*labels]
-    )
+    files, given = paths_of(paths), paths_of(labels)
     if not files:
         raise UsageError("no source was named")
     if any(is_piped(path) for path in files):
         raise UsageError("standard input can be read once, by convert: -")
     if given and len(given) != len(files):
         raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
-    options = [
-        SourceOptions(format, Path(y) if y else None, x_path, y_path, first_label)
-        for y in (given or [None] * len(files))
-    ]
+    alike = SourceOptions(form=format, x_path=x_path, y_path=y_path, first_label=first_label)
+    options = alike.each(len(files), given)
     return explore_sources([open_source(f, o) for f, o in zip(files, options, strict=True)])
 
 
 def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
-    """Look at the start of sources that are open.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-        One at least.
+    """Look at the start of sources that are open, one at least.
 
     Raises
     ------
@@ -277,8 +266,9 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
 
 def _copied(block: RowBlock) -> RowBlock:
     return RowBlock(
-        block.indptr.copy(), block.features.copy(), block.values.copy(), block.classes.copy()
-    )
+        indptr=block.indptr.copy(), features=block.features.copy(), values=block.values.copy(),
+        classes=block.classes.copy(),
+    )  # fmt: skip
 
 
 def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:

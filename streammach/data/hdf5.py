@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, column_names
+from streammach.data.label_arrays import Labels, Nullable, column_names
 from streammach.data.matrix import (
     ANY_WIDTH,
     MAX_PIECE_BYTES,
@@ -27,11 +27,15 @@ from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
 
+if TYPE_CHECKING:
+    import h5py
+
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NO_PLUGINS = "::"  # a plugin is a library that opening a file would run
 FILTERS = {1, 2, 3, 6, 32000}  # deflate, shuffle, fletcher32, scale-offset, lzf
 MAX_NODES, MAX_DEPTH = 10_000, 8
 SPARSE_PARTS = ("data", "indices", "indptr")
+Datasets = Mapping[str, "h5py.Dataset"]  # of a file, by path
 
 
 @contextmanager
@@ -65,11 +69,11 @@ def _damaged(error: Exception, path: Path) -> DataError:
     return DataError(f"it is damaged or cut short ({clean(error, 100)})", path=path, hint=COPY_HINT)
 
 
-def datasets_of(file: Any) -> dict[str, Any]:
+def _datasets_of(file: Any) -> Datasets:
     """Return the datasets of a file by path; links to elsewhere are not followed."""
     import h5py
 
-    found: dict[str, Any] = {}
+    found: dict[str, h5py.Dataset] = {}
     left = [("", file, 0)]
     seen = 0
     while left:
@@ -130,7 +134,7 @@ class Hdf5Source(MatrixSource):
     def __init__(self, path: Path, options: SourceOptions) -> None:
         super().__init__(path, options)
         with open_hdf5(path) as file:
-            found = datasets_of(file)
+            found = _datasets_of(file)
             self._x = self._rows_path(found)
             self._is_anndata = file.attrs.get("encoding-type") == "anndata"
             self._names = self._names_path(file, found)
@@ -139,7 +143,7 @@ class Hdf5Source(MatrixSource):
             names = f", names from {clean(self._names)}" if self._names is not None else ""
             self.note = f"rows from {clean(self._x)}{labels}{names}"
 
-    def _rows_path(self, found: dict[str, Any]) -> str:
+    def _rows_path(self, found: Datasets) -> str:
         groups = {name.rpartition("/")[0] for name in found}
         sparse = {g for g in groups if all(_inside(g, part) in found for part in SPARSE_PARTS)}
         dense = {n for n, d in found.items() if d.ndim == 2 and d.dtype.kind in "biuf"}
@@ -155,13 +159,13 @@ class Hdf5Source(MatrixSource):
         wide = {name for name in dense if found[name].shape[1] > 1} | sparse
         return self._only(wide or dense, ("X", "x"), "rows", "--x-path")
 
-    def _labels_path(self, file: Any, found: dict[str, Any]) -> str | None:
+    def _labels_path(self, file: Any, found: Datasets) -> str | None:
         wanted, n_rows = self._options.y_path, self._n_rows(found)
         if self._options.labels is not None:
             return None
         groups = _groups_of_rows(found, n_rows)
         if wanted is not None:
-            if wanted.strip("/") in found.keys() | groups:
+            if wanted.strip("/") in found.keys() | groups | _nullable(found):
                 return wanted.strip("/")
             raise UsageError(f"it has no dataset '{clean(wanted)}': --y-path", path=self.path)
         parts = {_inside(self._x, part) for part in SPARSE_PARTS}
@@ -172,15 +176,18 @@ class Hdf5Source(MatrixSource):
             and d.shape in ((n_rows,), (n_rows, 1)) and d.dtype.kind in "biufSO"
         }  # fmt: skip
         if self._is_anndata:  # groups of rows before all else; numbers are seldom classes
-            plain = {name for name in fitting if found[name].dtype.kind in "iuSO"}
-            fitting = groups or plain - {_index_of(file, "obs", found)}
+            masked = _nullable(found)
+            inside = {f"{name}/{part}" for name in masked for part in ("values", "mask")}
+            plain = {name for name in fitting - inside if found[name].dtype.kind in "iuSO"}
+            columns = plain | {name for name in masked if f"{name}/values" in fitting}
+            fitting = groups or columns - {_index_of(file, "obs", found)}
         else:
             fitting = fitting - {_inside(group, "codes") for group in groups} | groups
         if not fitting:
             return None
         return self._only(fitting, ("y", "labels"), "labels", "--y-path")
 
-    def _names_path(self, file: Any, found: dict[str, Any]) -> str | None:
+    def _names_path(self, file: Any, found: Datasets) -> str | None:
         """Return where AnnData has the names of the columns, or None."""
         top = self._x.split("/")[0]
         if not self._is_anndata or top not in ("X", "layers", "raw"):
@@ -198,7 +205,7 @@ class Hdf5Source(MatrixSource):
             f"the {what} may be {_listed(names)}", path=self.path, hint=f"Name one with {option}."
         )
 
-    def _n_rows(self, found: dict[str, Any]) -> int:
+    def _n_rows(self, found: Datasets) -> int:
         if self._x in found:
             return int(found[self._x].shape[0])
         return int(found[_inside(self._x, "indptr")].size) - 1
@@ -207,7 +214,7 @@ class Hdf5Source(MatrixSource):
     def opened(self) -> Iterator[Opened]:
         """Open the matrix for as long as a block runs."""
         with open_hdf5(self.path) as file:
-            found = datasets_of(file)
+            found = _datasets_of(file)
             matrix = self._dense(found[self._x]) if self._x in found else self._sparse(file, found)
             if self._options.labels is not None:
                 labels: Labels | None = load_labels(self._options.labels)
@@ -215,7 +222,7 @@ class Hdf5Source(MatrixSource):
                 labels = None if self._y is None else self._labels(found, self._y)
             names = None
             if self._names is not None:
-                values = self._whole(found, self._names)
+                values = self._column(found, self._names).strings
                 names = column_names(values, matrix.n_columns, self.path, self._names)
             yield Opened(matrix, labels, names)
 
@@ -224,7 +231,7 @@ class Hdf5Source(MatrixSource):
         unit = dataset.chunks[0] if dataset.chunks else 1
         return Dense(lambda a, b: dataset[a:b], dataset.shape, unit)
 
-    def _sparse(self, file: Any, found: dict[str, Any]) -> Sparse:
+    def _sparse(self, file: Any, found: Datasets) -> Sparse:
         parts = {part: found[_inside(self._x, part)] for part in SPARSE_PARTS}
         for name, dataset in parts.items():
             check_dataset(dataset, name, self.path)
@@ -251,7 +258,7 @@ class Hdf5Source(MatrixSource):
             (indices.size, data.size), (indptr.size - 1, columns), self.path,
         )  # fmt: skip
 
-    def _shape(self, group: Any, found: dict[str, Any]) -> tuple[int, int] | None:
+    def _shape(self, group: Any, found: Datasets) -> tuple[int, int] | None:
         """Return rows and columns where the file names them, as an attribute or a dataset."""
         name = _inside(self._x, "shape")
         shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
@@ -263,13 +270,20 @@ class Hdf5Source(MatrixSource):
         rows, columns = np.asarray(shape).ravel().tolist()
         return rows, columns
 
-    def _labels(self, found: dict[str, Any], name: str) -> Labels:
-        if name in found:
-            return Labels.of(self._whole(found, name), self.path, name)
-        codes = self._whole(found, f"{name}/codes")
-        return Labels.of_groups(codes, self._whole(found, f"{name}/categories"), self.path, name)
+    def _labels(self, found: Datasets, name: str) -> Labels:
+        if name in found or name in _nullable(found):
+            return Labels.of_nullable(self._column(found, name), self.path, name)
+        codes, kinds = f"{name}/codes", self._column(found, f"{name}/categories")
+        return Labels.of_groups(self._whole(found, codes), kinds.strings, self.path, name)
 
-    def _whole(self, found: dict[str, Any], name: str) -> NDArray[Any]:
+    def _column(self, found: Datasets, name: str) -> Nullable:
+        """Return an array, or the array and the mask of one that may miss values."""
+        if name in found:
+            return Nullable(self._whole(found, name))
+        values, missing = self._whole(found, f"{name}/values"), self._whole(found, f"{name}/mask")
+        return Nullable.of(values, missing, self.path, name)
+
+    def _whole(self, found: Datasets, name: str) -> NDArray[Any]:
         """Return an array of numbers or strings."""
         import h5py
 
@@ -282,21 +296,28 @@ class Hdf5Source(MatrixSource):
         return values
 
 
-def _groups_of_rows(found: dict[str, Any], n_rows: int) -> set[str]:
+def _groups_of_rows(found: Datasets, n_rows: int) -> set[str]:
     """Return the categorical columns: groups with a code for each row, and categories."""
     return {
         group
         for group in (name.removesuffix("/codes") for name in found if name.endswith("/codes"))
-        if _inside(group, "categories") in found and found[f"{group}/codes"].shape == (n_rows,)
+        if _inside(group, "categories") in found.keys() | _nullable(found)
+        and found[f"{group}/codes"].shape == (n_rows,)
     }
 
 
-def _index_of(file: Any, frame: str, found: dict[str, Any]) -> str | None:
+def _index_of(file: Any, frame: str, found: Datasets) -> str | None:
     """Return the index of a table of AnnData, if it is there: no link is followed."""
     if not any(name.startswith(f"{frame}/") for name in found):
         return None
     name = f"{frame}/{file[frame].attrs.get('_index', '_index')}"
-    return name if name in found else None
+    return name if name in found.keys() | _nullable(found) else None
+
+
+def _nullable(found: Datasets) -> set[str]:
+    """Return the columns that are an array and a mask of what is missing."""
+    masks = (name.removesuffix("/mask") for name in found if name.endswith("/mask"))
+    return {name for name in masks if f"{name}/values" in found}
 
 
 def _inside(group: str, name: str) -> str:

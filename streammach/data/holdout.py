@@ -86,11 +86,6 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
 def check_held_out(options: TrainingOptions) -> None:
     """Refuse held-out rows that cannot be had, before anything is written.
 
-    Parameters
-    ----------
-    options : TrainingOptions
-        Where they would come from.
-
     Raises
     ------
     UsageError

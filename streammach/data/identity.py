@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from streammach.errors import DataError
 from streammach.files.reading import crc32c, disk_error, file_pieces
 
@@ -22,6 +24,15 @@ class FileState:
     name: str
     n_bytes: int
     changed: int
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells the content of a source: its name, its format, its bytes, and their crc32c."""
+
+    name: str
+    format: str
+    bytes: int
+    crc32c: str
 
 
 def state_of(path: Path) -> FileState:
@@ -53,13 +64,6 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 def check_unchanged(before: Sequence[FileState], files: Iterable[Path]) -> None:
     """Refuse files that were changed while they were read.
-
-    Parameters
-    ----------
-    before : sequence of FileState
-        What they were.
-    files : iterable of Path
-        The same files.
 
     Raises
     ------

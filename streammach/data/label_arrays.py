@@ -20,6 +20,53 @@ TEXT_KINDS = "SUTO"
 
 
 @dataclass(frozen=True)
+class Nullable:
+    """A column of a table, as AnnData writes it: an array, or an array and a mask.
+
+    Attributes
+    ----------
+    values : array (n,)
+        Numbers or strings.
+    missing : bool (n,), optional
+        Which of them are missing.
+    """
+
+    values: NDArray[Any]
+    missing: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], missing: NDArray[Any], path: Path, what: str) -> Nullable:
+        """Return a column with its mask.
+
+        Parameters
+        ----------
+        values, missing : array (n,), bool (n,)
+            The two arrays.
+        path : Path
+            Where they were read, for messages.
+        what : str
+            Which column it is.
+
+        Raises
+        ------
+        DataError
+            If the mask is none, or has another shape.
+        """
+        if missing.shape != values.shape or missing.dtype.kind != "b":
+            raise DataError(f"{clean(what, 60)}/mask does not fit", path=path)
+        return cls(values, missing)
+
+    @property
+    def strings(self) -> NDArray[Any]:
+        """The values; the empty string stands where one is missing."""
+        if self.missing is None or not self.missing.any():
+            return self.values
+        filled = self.values.astype(object)
+        filled[self.missing] = ""
+        return filled
+
+
+@dataclass(frozen=True)
 class Labels:
     """The label of each row.
 
@@ -79,6 +126,14 @@ class Labels:
             refused = {i: (NOT_WHOLE, str(distinct[i])) for i in odd}
         names = [b"" if i in refused else b"%d" % int(x) for i, x in enumerate(distinct.tolist())]
         return cls(codes.astype(np.int64), names, refused)
+
+    @classmethod
+    def of_nullable(cls, column: Nullable, path: Path, what: str) -> Labels:
+        """Return the labels of a column that may miss some; the rest as for :meth:`of`."""
+        labels = cls.of(column.values, path, what)
+        if column.missing is None:
+            return labels
+        return labels.taken(np.where(column.missing, -1, labels.codes))
 
     @classmethod
     def of_groups(

@@ -32,13 +32,6 @@ NOT_FINITE = "value '{}' is not a finite float32"
 class MatrixSource(Source[MatrixPiece]):
     """A source whose rows are those of a matrix; its features are named by their columns.
 
-    Parameters
-    ----------
-    path : Path
-        The file or folder.
-    options : SourceOptions
-        How to read it.
-
     Attributes
     ----------
     magic : bytes
@@ -108,16 +101,7 @@ class MatrixSource(Source[MatrixPiece]):
 class MatrixReader:
     """Gives rows of a matrix the ids of a vocabulary; one thread at a time may use it.
 
-    Parameters
-    ----------
-    path : Path
-        The source, for messages.
-    vocabulary : Vocabulary
-        Gives the ids; takes in new names where it may.
-    label_needed : bool
-        Whether labels must be there.
-    strict : bool
-        Whether to stop at the first bad row of a piece.
+    Its parameters are those of :meth:`Source.reader`; the path is for messages.
     """
 
     def __init__(
@@ -168,15 +152,16 @@ class MatrixReader:
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
         classes = self._classes(labels, codes, len(lengths))
-        importance = np.ones(len(lengths), np.float32)
-        return Part(
-            RowBlock(indptr, ids, values, classes, importance, places, places - rows.first_row),
-            bad, unknown_values=unknown,
+        block = RowBlock(
+            indptr=indptr, features=ids, values=values, classes=classes,
+            importance=np.ones(len(lengths), np.float32), places=places,
+            numbers=places - rows.first_row,
         )  # fmt: skip
+        return Part(block, bad, unknown_values=unknown)
 
     def found_bad(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
         """Return a row, by its number, as a bad one."""
-        return BadRow(reason, "", place, None)
+        return BadRow(reason=reason, line=place)
 
     def _columns_of(self, opened: Opened) -> Columns:
         """Return what looks up the columns; those without names are the ones that were trained on.
@@ -248,5 +233,5 @@ class MatrixReader:
                 reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])
             else:
                 reason, text = NOT_FINITE, str(piece.values[bad[row]])
-            refused.append(BadRow(reason, text, piece.first_row + row, None))
+            refused.append(BadRow(reason=reason, text=text, line=piece.first_row + row))
         return good, refused

@@ -254,11 +254,6 @@ class NpzSource(MatrixSource):
 def guessed_labels(path: Path) -> Path | None:
     """Return the file beside X.npy that must hold its labels: its name with y for the part X.
 
-    Parameters
-    ----------
-    path : Path
-        The matrix.
-
     Returns
     -------
     Path or None

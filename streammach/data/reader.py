@@ -52,9 +52,9 @@ class _Pool:
                     "damaged: a block has more values than the root says", path=dataset.path
                 )
             dataset.read_into(start, indptr, RowBlock(
-                indptr, arrays["features"][values], arrays["values"][values],
-                arrays["classes"][rows],
-                arrays["importance"][rows] if "importance" in arrays else None,
+                indptr=indptr, features=arrays["features"][values],
+                values=arrays["values"][values], classes=arrays["classes"][rows],
+                importance=arrays["importance"][rows] if "importance" in arrays else None,
             ))  # fmt: skip
             indptr += before - indptr[0]
             n, nnz = rows.stop, values.stop
@@ -65,12 +65,10 @@ class _Pool:
         """The decoded rows."""
         arrays, n = self._arrays, len(self.rows)
         return RowBlock(
-            arrays["indptr"][: n + 1],
-            arrays["features"],
-            arrays["values"],
-            arrays["classes"][:n],
-            arrays["importance"][:n] if "importance" in arrays else None,
-        )
+            indptr=arrays["indptr"][: n + 1], features=arrays["features"],
+            values=arrays["values"], classes=arrays["classes"][:n],
+            importance=arrays["importance"][:n] if "importance" in arrays else None,
+        )  # fmt: skip
 
 
 class Reader:

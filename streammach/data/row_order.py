@@ -31,15 +31,7 @@ def pool_rows(facts: DataFacts, pool_blocks: int) -> int:
 
 
 def block_arrays(facts: DataFacts, n_blocks: int) -> dict[str, tuple[int, Any]]:
-    """Return the elements and types of arrays that hold some decoded blocks, by name.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    n_blocks : int
-        How many.
-    """
+    """Return the elements and types of arrays that hold some decoded blocks, by name."""
     rows, nnz = pool_rows(facts, n_blocks), min(n_blocks * facts.max_block_nnz, facts.nnz)
     arrays: dict[str, tuple[int, Any]] = {
         "indptr": (rows + 1, np.int64),

@@ -11,7 +11,14 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from streammach.data.bad_rows import BadRow, BadRows
-from streammach.data.identity import FileState, check_unchanged, content_crc, name_of, state_of
+from streammach.data.identity import (
+    FileState,
+    Fingerprint,
+    check_unchanged,
+    content_crc,
+    name_of,
+    state_of,
+)
 from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
@@ -175,18 +182,18 @@ class Source(ABC, Generic[P]):
         """
         return content_crc(self.files())
 
-    def fingerprint(self) -> dict[str, str | int]:
-        """Return what identifies the content, when all pieces were taken: name, format, digest.
+    def fingerprint(self) -> Fingerprint:
+        """Return what identifies the content, when all pieces were taken.
 
         Raises
         ------
         DiskError
             If a file cannot be read.
         """
-        return {
-            "name": name_of(self.path.name), "format": self.form, "bytes": self.n_bytes,
-            "crc32c": self.content(),
-        }  # fmt: skip
+        return Fingerprint(
+            name=name_of(self.path.name), format=self.form, bytes=self.n_bytes,
+            crc32c=self.content(),
+        )  # fmt: skip
 
     @abstractmethod
     def pieces(self, begin: Place = START) -> Iterator[P]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """How to read a source.
 
@@ -28,5 +32,14 @@ class SourceOptions:
     y_path: str | None = None
     first_label: bool = False
 
+    def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
+        """Return the options of sources, each with its file of labels where there are any."""
+        return [replace(self, labels=file) for file in labels] or [self] * n_sources
+
 
 GUESSED = SourceOptions()
+
+
+def paths_of(given: Paths) -> list[Path]:
+    """Return one path or several as a list."""
+    return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]

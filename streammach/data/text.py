@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streammach.data.formats.parsed import NEWLINE, Promised
 from streammach.data.formats.registry import TEXT_FORMATS
-from streammach.data.identity import ChangedError, name_of
+from streammach.data.identity import ChangedError, Fingerprint, name_of
 from streammach.data.source import START, Place, Source
 from streammach.data.text_rows import ReadAs, TextBuffer, TextPiece, TextReader
 from streammach.errors import DataError, clean
@@ -135,13 +135,13 @@ class TextSource(Source[TextPiece]):
         """Return the file; none for a pipe."""
         return [] if is_piped(self.path) else [self.path]
 
-    def fingerprint(self) -> dict[str, str | int]:
-        """Return name, format, bytes and crc32c of what was read."""
+    def fingerprint(self) -> Fingerprint:
+        """Return what identifies what was read, of a pipe too."""
         assert self._raw is not None, "nothing was read"
-        return {
-            "name": name_of(self.path.name), "format": self.form, "bytes": self._raw.n_bytes,
-            "crc32c": self._raw.crc.digest().hex(),
-        }  # fmt: skip
+        return Fingerprint(
+            name=name_of(self.path.name), format=self.form, bytes=self._raw.n_bytes,
+            crc32c=self._raw.crc.digest().hex(),
+        )  # fmt: skip
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the lines in their order, in pieces of about a megabyte.
@@ -168,7 +168,10 @@ class TextSource(Source[TextPiece]):
                     if start >= size:
                         self._free.append(buffer)
                         continue
-                    yield TextPiece(buffer, start, size, base, before, raw.n_bytes, crc)
+                    yield TextPiece(
+                        buffer=buffer, start=start, stop=size, base=base, n_lines_before=before,
+                        n_read=raw.n_bytes, crc=crc,
+                    )  # fmt: skip
                     before = 0
                 if done < begin.at:
                     self._check_before(begin, -1)

@@ -61,7 +61,7 @@ class TextBuffer:
         return larger
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TextPiece:
     """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`."""
 
@@ -100,19 +100,7 @@ class ReadAs:
 
 
 class TextReader:
-    """Reads pieces of one text; one thread at a time may use it.
-
-    Parameters
-    ----------
-    read_as : ReadAs
-        How lines are read.
-    vocabulary : Vocabulary
-        Gives the ids; takes in new names where it may.
-    label_needed : bool
-        Whether a row without a label is bad.
-    strict : bool
-        Whether to stop at the first bad row of a piece.
-    """
+    """Reads pieces of one text, as :meth:`Source.reader` says; for one thread at a time."""
 
     def __init__(
         self, read_as: ReadAs, vocabulary: Vocabulary, *, label_needed: bool, strict: bool
@@ -140,7 +128,7 @@ class TextReader:
         """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
         before = piece.buffer.text[piece.start : place - piece.base]
         line = piece.n_lines_before + int(np.count_nonzero(before == NEWLINE)) + 1
-        return BadRow(reason, "", line, 1)
+        return BadRow(reason=reason, line=line, byte=1)
 
     def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
         """Read all rows of a piece into `out`; return the bad ones."""
@@ -168,33 +156,23 @@ def room_for(text_bytes: int) -> Parsed:
     """Return arrays for all rows of a text: a row or a value takes two bytes at least."""
     n = text_bytes // 2 + 1
     return Parsed(
-        np.empty(n, np.int32),
-        np.empty(n, np.float32),
-        np.empty(n, np.int64),
-        np.empty((n, 2), np.int64),
-        np.zeros(n + 1, np.int64),
-        np.empty(n, np.int32),
-        np.empty(n, np.float32),
-        np.empty((n, 3), np.uint64),
-        np.empty(n, np.int64),
-        np.empty((n, 3), np.int64),
-        np.empty(n, np.float64),
-        np.zeros(256, np.int32),
-        np.empty(0, np.int32),
-        np.zeros(N_STATE, np.int64),
-    )
+        classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
+        places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
+        indptr=np.zeros(n + 1, np.int64), features=np.empty(n, np.int32),
+        values=np.empty(n, np.float32), keys=np.empty((n, 3), np.uint64),
+        spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
+        scales=np.empty(n, np.float64), short=np.zeros(256, np.int32),
+        direct=np.empty(0, np.int32), state=np.zeros(N_STATE, np.int64),
+    )  # fmt: skip
 
 
 def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
     """Return the row at a position, which `out` says is bad."""
     start, stop = int(out.state[FROM]), int(out.state[TO])
     return BadRow(
-        REASONS[int(out.state[REASON])],
-        clean(text[start:stop].tobytes(), 60),
-        int(out.state[LINE]) + 1,
-        start - position + 1,
-        int(out.state[ROWS]),
-    )
+        reason=REASONS[int(out.state[REASON])], text=clean(text[start:stop].tobytes(), 60),
+        line=int(out.state[LINE]) + 1, byte=start - position + 1, before=int(out.state[ROWS]),
+    )  # fmt: skip
 
 
 def _taken(text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow]) -> RowBlock:
@@ -204,16 +182,12 @@ def _taken(text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow]) -
     for (value, start, stop), scale in zip(hard, scales, strict=True):
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
     n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+    earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
     return RowBlock(
-        out.indptr[: n + 1],
-        out.features[:nnz],
-        out.values[:nnz],
-        out.classes[:n],
-        out.importance[:n],
-        out.places[:n] + base,
-        np.arange(n) + np.searchsorted([row.before for row in bad], np.arange(n), "right"),
-        _tags(text, out.tags[:n]),
-    )
+        indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
+        classes=out.classes[:n], importance=out.importance[:n], places=out.places[:n] + base,
+        numbers=np.arange(n) + earlier, tags=_tags(text, out.tags[:n]),
+    )  # fmt: skip
 
 
 def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:

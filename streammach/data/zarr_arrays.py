@@ -125,13 +125,7 @@ class _Place:
 
 
 class ZarrArray:
-    """An array that is read in ranges of its first axis.
-
-    Parameters
-    ----------
-    facts : ArrayFacts
-        What its metadata say.
-    """
+    """An array that is read in ranges of its first axis."""
 
     def __init__(self, facts: ArrayFacts) -> None:
         self.facts = facts

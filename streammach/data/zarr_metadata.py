@@ -6,7 +6,9 @@ import math
 import os
 import re
 import stat
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ class Shards:
     sealed: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArrayFacts:
     """An array as its metadata describe it.
 
@@ -80,9 +82,9 @@ class ArrayFacts:
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     chain: Chain
-    prefix: str
+    prefix: str = ""
     separator: str
-    shards: Shards | None
+    shards: Shards | None = None
 
     def file_of(self, at: tuple[int, ...]) -> Path:
         """Return the file of a chunk or, if there are shards, of a shard."""
@@ -99,11 +101,11 @@ class ArrayFacts:
 
 @dataclass(frozen=True)
 class Node:
-    """A group or an array: its attributes, and for an array its facts."""
+    """A group or an array: its attributes, and for an array what reads its metadata."""
 
     folder: Path
-    attributes: dict[str, Any]
-    document: dict[str, Any] | None
+    attributes: Mapping[str, object]
+    read: Callable[[], ArrayFacts] | None = None
 
     @property
     def encoding(self) -> str:
@@ -113,7 +115,7 @@ class Node:
     @property
     def is_array(self) -> bool:
         """Whether it is an array."""
-        return self.document is not None
+        return self.read is not None
 
     def facts(self) -> ArrayFacts:
         """Return what an array's metadata say.
@@ -123,10 +125,9 @@ class Node:
         DataError
             If they are damaged, or name what is not read.
         """
-        assert self.document is not None, "a group has no chunks"
+        assert self.read is not None, "a group has no chunks"
         try:
-            read = _facts_3 if self.document.get("zarr_format") == 3 else _facts_2
-            return read(self.folder, self.document)
+            return self.read()
         except StreammachError:
             raise
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -145,25 +146,29 @@ def read_node(folder: Path) -> Node | None:
     """
     try:
         if _exists(folder / "zarr.json"):
-            document = from_json(read_small(folder / "zarr.json", MAX_DOCUMENT), dict[str, Any])
+            document = _document(folder / "zarr.json")
             attributes = document.get("attributes", {})
             if document["zarr_format"] != 3 or not isinstance(attributes, dict):
                 raise ValueError("not the metadata of Zarr format 3")
-            return Node(folder, attributes, document if document["node_type"] == "array" else None)
+            read = partial(_facts_3, folder, document)
+            return Node(folder, attributes, read if document["node_type"] == "array" else None)
         names = [name for name in (".zarray", ".zgroup") if _exists(folder / name)]
         if not names:
             return None
-        document = from_json(read_small(folder / names[0], MAX_DOCUMENT), dict[str, Any])
-        attributes = {}
-        if _exists(folder / ".zattrs"):
-            attributes = from_json(read_small(folder / ".zattrs", MAX_DOCUMENT), dict[str, Any])
+        document = _document(folder / names[0])
+        attributes = _document(folder / ".zattrs") if _exists(folder / ".zattrs") else {}
         if document["zarr_format"] != 2:
             raise ValueError("not the metadata of Zarr format 2")
-        return Node(folder, attributes, document if names[0] == ".zarray" else None)
+        read = partial(_facts_2, folder, document)
+        return Node(folder, attributes, read if names[0] == ".zarray" else None)
     except StreammachError:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, error) from None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    return from_json(read_small(path, MAX_DOCUMENT), dict[str, Any])
 
 
 def _exists(path: Path) -> bool:
@@ -261,7 +266,10 @@ def _facts_3(folder: Path, document: dict[str, Any]) -> ArrayFacts:
         shards = _shards(folder, sharding, chunks, inner)
         codecs, chunks = list(sharding["codecs"]), inner
     chain = _chain_3(folder, document["data_type"], codecs, len(shape))
-    return _checked(ArrayFacts(folder, shape, chunks, chain, prefix, separator, shards))
+    return _checked(ArrayFacts(
+        folder=folder, shape=shape, chunks=chunks, chain=chain, prefix=prefix, separator=separator,
+        shards=shards,
+    ))  # fmt: skip
 
 
 def _shards(
@@ -334,10 +342,10 @@ def _facts_2(folder: Path, document: dict[str, Any]) -> ArrayFacts:
     axes = tuple(range(len(shape)))
     order = axes[::-1] if document["order"] == "F" else axes
     packed = _packers(folder, [*filters, *([packer["id"]] if packer else [])])
-    separator = document.get("dimension_separator", ".")
-    return _checked(
-        ArrayFacts(folder, shape, chunks, Chain(dtype, order, packed), "", separator, None)
-    )
+    return _checked(ArrayFacts(
+        folder=folder, shape=shape, chunks=chunks, chain=Chain(dtype, order, packed),
+        separator=document.get("dimension_separator", "."),
+    ))  # fmt: skip
 
 
 def _sizes(values: Any) -> tuple[int, ...]:

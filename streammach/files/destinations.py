@@ -233,6 +233,29 @@ def not_regular(path: Path) -> str | None:
     return None if path.is_file() and not path.is_symlink() else "it is no regular file"
 
 
+def told_by_start(what: str, start: str, not_ours: str) -> Product:
+    """Return a file as a product that is told by how it starts.
+
+    Parameters
+    ----------
+    what : str
+        What it is, with its article.
+    start : str
+        How it starts.
+    not_ours : str
+        What is said of a file that starts in another way.
+    """
+
+    def foreign(path: Path) -> str | None:
+        why = not_regular(path)
+        if why is not None:
+            return why
+        with open(path, "rb") as file:
+            return None if file.read(len(start)) == start.encode() else not_ours
+
+    return Product(what, foreign)
+
+
 def not_folder(path: Path, files: Sequence[str]) -> str | None:
     """Return why a path is no folder that holds these files and nothing else, None if it is."""
     if not path.is_dir():

@@ -38,11 +38,6 @@ def scratch(beside: Path) -> Iterator[Path]:
     So do those that processes which were killed have left for the same path. They are told by a
     file in them, which a live owner holds locked, and not by their names.
 
-    Parameters
-    ----------
-    beside : Path
-        The path.
-
     Yields
     ------
     Path

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Workplace:
                 hint="Name a new folder.",
             )
 
-    def facts(self) -> dict[str, Any] | None:
+    def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""
         found = _document(self.path / MARKER)
         if found is not None:
@@ -71,7 +71,7 @@ class Workplace:
         old = (_document(self.path / name) for name in self.documents)
         return {} if any(document is not None for document in old) else None
 
-    def open(self, **facts: Any) -> None:
+    def open(self, **facts: object) -> None:
         """Make the folder and its marker; `facts` are added to what that says.
 
         Raises
@@ -89,7 +89,7 @@ class Workplace:
             write_atomic(self.path / MARKER, msgspec.json.encode(wanted, order="sorted") + b"\n")
 
 
-def _document(path: Path) -> dict[str, Any] | None:
+def _document(path: Path) -> Mapping[str, object] | None:
     """Return a small JSON object; None where there is none."""
     try:
         found = msgspec.json.decode(

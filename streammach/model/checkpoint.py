@@ -23,7 +23,7 @@ MAX_DOCUMENT = 16 << 20
 Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run is.
 
     Attributes

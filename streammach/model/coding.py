@@ -17,22 +17,22 @@ from numcodecs import Zstd
 from numpy.typing import NDArray
 
 from streammach.errors import clean
+from streammach.rows.pairs import CountWeights, How
 
-How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]
 PIECE_WORDS = 1 << 22  # that are compressed at once
-MAX_NIBBLE = 7
 TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 12, 1, 3  # of Zstandard: more is slower, and less than 2% smaller
-STARTS = "count_starts"
+COUNTS = "count_"  # before the names of the counts' arrays
+STARTS = COUNTS + "starts"
 HOWS: dict[str, How] = {
-    "label_offsets": "steps", "feature_offsets": "steps", STARTS: "steps",
-    "count_classes": "lists", "count_gains": "units", "count_wide": "units",
+    "label_offsets": "steps", "feature_offsets": "steps",
+    **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
 ZSTD_MAGIC, FRAME_HEADER_BYTES = b"\x28\xb5\x2f\xfd", 9
 
 
-class Coded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the document says of a coded array.
 
     Attributes
@@ -81,7 +81,10 @@ def encode(
     codec = Zstd(LEVELS.get(name, LEVEL))
     pieces = [bytes(codec.encode(_planes(words[a : a + PIECE_WORDS])))
               for a in range(0, len(words), PIECE_WORDS)]  # fmt: skip
-    coded = Coded(cast("DType", str(array.dtype)), array.shape, how, tuple(map(len, pieces)), unit)
+    coded = Coded(
+        dtype=cast("DType", str(array.dtype)), shape=array.shape, how=how,
+        sizes=tuple(map(len, pieces)), unit=unit,
+    )  # fmt: skip
     return np.frombuffer(b"".join(pieces), np.uint8), coded
 
 

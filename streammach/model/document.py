@@ -8,15 +8,18 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import DTypeLike
 
 from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMATS
-from streammach.model.coding import Coded, How
+from streammach.model.coding import COUNTS, Coded
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
-from streammach.model.tensors import COPY_AGAIN, TensorFile
+from streammach.model.tensors import TensorFile, damaged
+from streammach.rows.pairs import CountWeights, How, Shape
 from streammach.spec.documents import from_json
+from streammach.spec.estimators import check_rankers
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
@@ -24,13 +27,11 @@ from streammach.spec.types import Amount, Count, Ranker
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
 # matrix, whose columns are remembered.
 FORMAT, CODED_FORMAT, COLUMNS_FORMAT = MODEL_FORMATS
-COUNTS = "count_"  # before the names of the counts' arrays
 COLUMNS = "feature_columns"
 Stored = Literal["float32", "float16", "int8", "int4"]
 WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
 NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
-Shape = tuple[int | None, ...]  # None where any length is right
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -45,7 +46,9 @@ class Calibration(msgspec.Struct, frozen=True):
     other: float = -30.0
 
 
-class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Document(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The JSON document of a model.
 
     Attributes
@@ -101,6 +104,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
+        check_rankers(self.estimator, *self.validation)
         if self.majority >= self.spec.n_classes:
             raise ValueError("the majority is no class")
         if self.estimator == "blend" and self.hashed_weight is None:
@@ -113,7 +117,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """Return the arrays that a model must have, with shape and type in memory, by name."""
     spec, narrow = document.spec, document.stored in NARROW
     k, d, columns = spec.n_classes, spec.n_features, spec.n_columns
-    found: dict[str, tuple[Shape, type[np.generic]]] = {
+    found: dict[str, tuple[Shape, DTypeLike]] = {
         "label_offsets": ((k + 1,), np.int64), "label_bytes": ((None,), np.uint8),
         "feature_offsets": ((d + 1,), np.int64), "feature_bytes": ((None,), np.uint8),
         "weights": ((d, columns), np.int8 if narrow else np.float32),
@@ -122,12 +126,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     if narrow:
         found["scale"] = ((d,), np.float32)
     if document.hashed_weight is not None:
-        counts: dict[str, tuple[Shape, type[np.generic]]] = {
-            "starts": ((d + 1,), np.int64), "classes": ((None,), np.int32),
-            "gains": ((None,), np.int16), "wide_of": ((d,), np.int32),
-            "wide": ((None, k), np.int16), "penalty": ((d,), np.float32),
-            "base": ((k,), np.float32), "log_values": ((k,), np.float32),
-        }  # fmt: skip
+        counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.format == COLUMNS_FORMAT:
         found[COLUMNS] = ((d,), np.int32)
@@ -157,7 +156,7 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         kind = ModelError if os.path.lexists(named) else UsageError
         raise kind("there is no trained model", path=place, hint=hint)
     try:
-        content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
+        content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, object])
         found = content.get("format")
         if found not in MODEL_FORMATS:
             known = f"{', '.join(map(str, MODEL_FORMATS[:-1]))} and {MODEL_FORMATS[-1]}"
@@ -169,8 +168,3 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         if isinstance(error, ModelError):
             raise
         raise damaged(place, f"{DOCUMENT}: {clean(error)}") from None
-
-
-def damaged(place: object, what: str) -> ModelError:
-    """Return the error of a model in which something is wrong."""
-    return ModelError(f"damaged: {what}", path=clean(place, 300), hint=COPY_AGAIN)

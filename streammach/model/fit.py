@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.errors import BudgetError
 from streammach.machine import size_text
-from streammach.model.coding import encode
-from streammach.model.document import COUNTS, WEIGHTS_ARE, Stored
+from streammach.model.coding import COUNTS, encode
+from streammach.model.document import WEIGHTS_ARE, Stored
 from streammach.model.model import Model
-from streammach.model.pairs import Pairs
-from streammach.model.shrink import DENSE, Size, check, narrowed_as, pairs_of, shrink
+from streammach.model.shrink import DENSE, Pairs, Size, check, narrowed_as, pairs_of, shrink
+from streammach.rows.pairs import CountWeights
 
 SAMPLE_ROWS = 256  # that lie together in the sample of the weights
 SAMPLE_PIECES = 64
@@ -98,10 +96,11 @@ def _fitted(
         r = max(least, r - 1)
     if pairs is None or target.n_pairs is not None:
         return small
-    return replace(small, counts=_most_pairs(pairs, n_bytes - size))
+    kept = _most_pairs(pairs, n_bytes - size)
+    return replace(small, counts=replace(kept, hashed=small.hashed_weight))
 
 
-def _most_pairs(pairs: Pairs, room: int) -> dict[str, NDArray[Any]]:
+def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
     """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
     none = pairs.largest(0)
     best, room = none, room + counts_bytes(none)
@@ -116,9 +115,9 @@ def _most_pairs(pairs: Pairs, room: int) -> dict[str, NDArray[Any]]:
     return best
 
 
-def counts_bytes(counts: dict[str, NDArray[Any]]) -> int:
+def counts_bytes(counts: CountWeights) -> int:
     """Return the bytes of counts as they lie in a file, with what the document says of them."""
-    arrays = {COUNTS + name: array for name, array in counts.items()}
+    arrays = counts.arrays(COUNTS)
     total = 0
     for name, array in arrays.items():
         data, coded = encode(name, array, arrays)
@@ -133,16 +132,14 @@ class _Sizes:
         self, model: Model, stored: Stored, pairs: Pairs | None, target: ShrinkTarget
     ) -> None:
         self.stored = stored
-        bare = {} if pairs is None else pairs.largest(0)
-        kept = {} if pairs is None else pairs.largest(
-            len(pairs) if target.n_pairs is None else target.n_pairs
-        )  # fmt: skip
-        self._pairs = counts_bytes(kept) - counts_bytes(bare)
+        self._pairs, bare = 0, None
+        if pairs is not None:
+            bare = pairs.largest(0)
+            kept = pairs.largest(len(pairs) if target.n_pairs is None else target.n_pairs)
+            self._pairs = counts_bytes(kept) - counts_bytes(bare)
         self._repetition = _sampled(model, stored) / model.spec.n_repetitions
         nothing = np.zeros((0, 0), np.int8)
-        self._fixed = replace(
-            model, weights=nothing, counts=bare or None, stored=stored
-        ).file_bytes()
+        self._fixed = replace(model, weights=nothing, counts=bare, stored=stored).file_bytes()
         self._free = target.n_pairs is None
 
     def of(self, n_repetitions: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streammach.model.coding import PIECE_WORDS
+from streammach.model.coding import COUNTS, PIECE_WORDS
 from streammach.model.document import arrays_of, read_document
 from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
@@ -99,7 +99,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     coded = max((sizes[name] for name in document.coded), default=0)
     loading = 2 * coded + min(coded, PIECE_WORDS) * WORD_BYTES
     loading += document.tensors.size if coded else 0
-    pairs = math.prod(shapes.get("count_classes", (0,))) + math.prod(shapes.get("count_wide", (0,)))
+    pairs = sum(math.prod(shapes.get(COUNTS + name, (0,))) for name in ("classes", "wide"))
     return Held(
         spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=sum(sizes.values()) + copied, loading=loading, names=names,

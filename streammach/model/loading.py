@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.model.coding import decode
-from streammach.model.document import COLUMNS, COUNTS, Document, Shape, arrays_of, damaged
+from streammach.model.coding import COUNTS, decode
+from streammach.model.document import COLUMNS, Document, arrays_of
 from streammach.model.ours import TENSORS
-from streammach.model.tensors import TensorHeader, map_tensors
+from streammach.model.tensors import TensorHeader, damaged, map_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
+from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -45,7 +46,12 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
                 raise ValueError(f"the {name} are not finite")
     except (KeyError, ValueError) as error:
         raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
-    _check_indices(folder, document, arrays)
+    if COLUMNS in arrays:
+        positions = arrays[COLUMNS]
+        known = positions[positions >= 0]
+        twice = len(np.unique(known)) < len(known)
+        if positions.min() < -1 or positions.max() >= document.n_columns or twice:
+            raise damaged(folder, "the columns of features are wrong")
     return arrays
 
 
@@ -62,6 +68,20 @@ def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
     if not names.sound():
         raise damaged(folder, f"the {which}s' names are wrong")
     return names
+
+
+def counts_in(folder: Path, arrays: Arrays, hashed: float | None) -> CountWeights | None:
+    """Return the counts beside hashed models of a weight; None where they have no weight.
+
+    Raises
+    ------
+    ModelError
+        If an index leads out of what it points to.
+    """
+    try:
+        return None if hashed is None else CountWeights.of(arrays, COUNTS, hashed)
+    except ValueError as error:
+        raise damaged(folder, clean(error)) from None
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
@@ -107,28 +127,3 @@ def _is_finite(array: NDArray[np.float32]) -> bool:
     seen = np.zeros(1, np.int64)
     look_at_numbers(np.ascontiguousarray(array).reshape(-1), NO_SIGN, seen)
     return bool(seen[0] < INFINITE)
-
-
-def _check_indices(folder: Path, document: Document, arrays: Arrays) -> None:
-    """Refuse indices that lead out of what they point to."""
-    spec = document.spec
-    if COLUMNS in arrays:
-        positions = arrays[COLUMNS]
-        known = positions[positions >= 0]
-        twice = len(np.unique(known)) < len(known)
-        if positions.min() < -1 or positions.max() >= document.n_columns or twice:
-            raise damaged(folder, "the columns of features are wrong")
-    if document.hashed_weight is None:
-        return
-    counts = {name.removeprefix(COUNTS): a for name, a in arrays.items() if name.startswith(COUNTS)}
-    starts, classes, wide_of = (counts[name] for name in ("starts", "classes", "wide_of"))
-    right = (
-        starts[0] == 0
-        and starts[-1] == len(classes) == len(counts["gains"])
-        and not (np.diff(starts) < 0).any()
-        and wide_of.min() >= -1
-        and wide_of.max() < len(counts["wide"])
-        and (not len(classes) or (classes.min() >= 0 and classes.max() < spec.n_classes))
-    )
-    if not right:
-        raise damaged(folder, "the counts are wrong")

@@ -15,12 +15,11 @@ from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
-from streammach.model.coding import Coded, encode
+from streammach.model.coding import COUNTS, Coded, encode
 from streammach.model.document import (
     CODED_FORMAT,
     COLUMNS,
     COLUMNS_FORMAT,
-    COUNTS,
     FORMAT,
     WEIGHTS_ARE,
     Calibration,
@@ -29,10 +28,11 @@ from streammach.model.document import (
     Stored,
     read_document,
 )
-from streammach.model.loading import load_arrays, names_in
+from streammach.model.loading import counts_in, load_arrays, names_in
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
+from streammach.rows.pairs import CountWeights
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
@@ -40,7 +40,7 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A trained model.
 
@@ -68,11 +68,8 @@ class Model:
         The table; memory-mapped after :meth:`load`.
     bias : float32 (R*B,)
         The bias.
-    counts : dict or None
-        The counts beside the hashed models, as the arrays of
-        :class:`streammach.counts.scores.CountWeights`; None without.
-    hashed_weight : float
-        Weight of the hashed models beside counts.
+    counts : CountWeights or None
+        The counts beside the hashed models; None without.
     scale : float32 (d,) or None
         What each feature's int8 weights are multiplied with; None with float32 weights.
     stored : str or None
@@ -94,8 +91,7 @@ class Model:
     features: Names
     weights: NDArray[Any]
     bias: NDArray[np.float32]
-    counts: dict[str, NDArray[Any]] | None = None
-    hashed_weight: float = 0.0
+    counts: CountWeights | None = None
     scale: NDArray[np.float32] | None = None
     stored: Stored | None = None
     columns: TrainedColumns = NO_COLUMNS
@@ -115,14 +111,17 @@ class Model:
     @property
     def counts_bytes(self) -> int:
         """Bytes of the counts."""
-        return sum(a.nbytes for a in (self.counts or {}).values())
+        return 0 if self.counts is None else self.counts.n_bytes
 
     @property
     def n_pairs(self) -> int:
         """Counted pairs that add something to a score."""
-        if self.counts is None:
-            return 0
-        return len(self.counts["classes"]) + int(np.count_nonzero(self.counts["wide"]))
+        return 0 if self.counts is None else self.counts.n_pairs
+
+    @property
+    def hashed_weight(self) -> float:
+        """Weight of the hashed models beside counts; 0 without."""
+        return 0.0 if self.counts is None else self.counts.hashed
 
     @property
     def calibrated(self) -> Ranker:
@@ -162,7 +161,7 @@ class Model:
         return {
             "label_offsets": self.labels.offsets, "label_bytes": self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
-            **{COUNTS + name: array for name, array in (self.counts or {}).items()}, **self.hashed,
+            **({} if self.counts is None else self.counts.arrays(COUNTS)), **self.hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
         }  # fmt: skip
 
@@ -189,11 +188,13 @@ class Model:
         if self.columns.n_columns:
             form = COLUMNS_FORMAT
         return Document(
-            form, self.spec, self.training, self.dense,
-            self.estimator, self.calibration,
-            None if self.counts is None else self.hashed_weight, self.store,
-            cast("Kind", self.labels.kind), cast("Kind", self.features.kind),
-            self.majority, self.validation, tensors, self.stored, coded, self.columns.n_columns,
+            format=form, spec=self.spec, training=self.training, dense=self.dense,
+            estimator=self.estimator, calibration=self.calibration,
+            hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,
+            label_kind=cast("Kind", self.labels.kind),
+            feature_kind=cast("Kind", self.features.kind),
+            majority=self.majority, validation=self.validation, tensors=tensors,
+            stored=self.stored, coded=coded, n_columns=self.columns.n_columns,
         )  # fmt: skip
 
     @classmethod
@@ -215,19 +216,16 @@ class Model:
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
-        counts = {
-            name.removeprefix(COUNTS): array
-            for name, array in arrays.items()
-            if name.startswith(COUNTS)
-        }
         return cls(
-            document.spec, document.training, document.dense, document.estimator,
-            document.calibration, document.store, document.majority, document.validation,
-            names_in(folder, arrays, "label", document.label_kind),
-            names_in(folder, arrays, "feature", document.feature_kind),
-            arrays["weights"], arrays["bias"], counts or None, document.hashed_weight or 0.0,
-            arrays.get("scale"), document.stored,
-            TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
+            spec=document.spec, training=document.training, dense=document.dense,
+            estimator=document.estimator, calibration=document.calibration, store=document.store,
+            majority=document.majority, validation=document.validation,
+            counts=counts_in(folder, arrays, document.hashed_weight),
+            labels=names_in(folder, arrays, "label", document.label_kind),
+            features=names_in(folder, arrays, "feature", document.feature_kind),
+            weights=arrays["weights"], bias=arrays["bias"], scale=arrays.get("scale"),
+            stored=document.stored,
+            columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
         )  # fmt: skip
 
     def __repr__(self) -> str:

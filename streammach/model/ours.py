@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from streammach.errors import DiskError
 from streammach.files.destinations import Product, not_folder
@@ -21,7 +20,7 @@ def foreign(path: Path) -> str | None:
     if why is not None:
         return why
     try:
-        document = from_json(read_small(path / DOCUMENT, MAX_DOCUMENT), dict[str, Any])
+        document = from_json(read_small(path / DOCUMENT, MAX_DOCUMENT), dict[str, object])
     except (ValueError, DiskError, RecursionError):
         document = {}
     return None if document.keys() >= FIELDS else "it is no model that streammach made"

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from streammach.errors import UsageError
 from streammach.model.document import Stored
 from streammach.model.model import Model
-from streammach.model.pairs import Pairs
 from streammach.rows.names import Names
+from streammach.rows.pairs import CountWeights
 
 PIECE_BYTES = 16 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
 LEVELS: dict[Stored, int] = {"int8": 127, "int4": 7}  # the largest value of narrow weights
 DENSE: tuple[Stored, ...] = ("float32", "float16")
 MOST_FLOAT16 = 65504
+UNIT = 32  # of rounded gains, in units of 1/1024 nat
+LARGEST = 32767 // UNIT * UNIT
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,42 @@ class Size:
     weights: Stored
     n_repetitions: int
     n_pairs: int
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a model's counts.
+
+    Attributes
+    ----------
+    counts : CountWeights
+        The counts, with the pairs that add something, all in lists.
+    order : int64 (n,)
+        The pairs by falling gain; of equals, the first ones first.
+    """
+
+    counts: CountWeights
+    order: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @classmethod
+    def of(cls, counts: CountWeights, *, rounded: bool) -> Pairs:
+        """Return the pairs of counts, gains rounded to :data:`UNIT` where that is asked for."""
+        counts = counts.listed()
+        if rounded:
+            gains = (np.rint(counts.gains / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST)
+            counts = replace(counts, gains=gains.astype(np.int16))
+        counts = counts.of_pairs(np.flatnonzero(counts.gains))
+        return cls(counts, np.argsort(-counts.gains.astype(np.int32), kind="stable"))
+
+    def largest(self, n_pairs: int) -> CountWeights:
+        """Return the counts with so many pairs, those of the largest gains."""
+        kept = self.counts
+        if n_pairs < len(self):
+            kept = kept.of_pairs(np.sort(self.order[:n_pairs]))
+        return kept.widened()
 
 
 def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
@@ -69,10 +107,12 @@ def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
     if pairs is None:
         pairs = pairs_of(model, size.weights)
     share = size.n_repetitions / spec.n_repetitions
+    counts = None if pairs is None else replace(
+        pairs.largest(size.n_pairs), hashed=pairs.counts.hashed * share**TRUST
+    )  # fmt: skip
     return replace(
         model, spec=kept, weights=weights, bias=np.array(model.bias[: kept.n_columns]),
-        scale=scale, counts=None if pairs is None else pairs.largest(size.n_pairs),
-        hashed_weight=model.hashed_weight * share**TRUST, stored=size.weights,
+        scale=scale, counts=counts, stored=size.weights,
     )  # fmt: skip
 
 
@@ -120,19 +160,7 @@ def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
     chosen = np.flatnonzero(rows >= least)
     if not len(chosen):
         raise UsageError(f"no feature occurs in {least:,} rows: --min-count {least}")
-    counts = model.counts
-    if counts is not None:
-        lengths = np.diff(counts["starts"])
-        listed = np.repeat(rows >= least, lengths)
-        wide_of = counts["wide_of"][chosen]
-        present = np.flatnonzero(wide_of >= 0)
-        table = counts["wide"][wide_of[present]]
-        wide_of[present] = np.arange(len(present))
-        counts = {
-            **counts, "starts": np.concatenate([[0], np.cumsum(lengths[chosen])]),
-            "classes": counts["classes"][listed], "gains": counts["gains"][listed],
-            "wide_of": wide_of, "wide": table, "penalty": counts["penalty"][chosen],
-        }  # fmt: skip
+    counts = None if model.counts is None else model.counts.of_features(rows >= least)
     names = Names.of(model.features.raw(i) for i in chosen.tolist())
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,

@@ -147,10 +147,8 @@ def read_header(path: Path, facts: TensorFile) -> TensorHeader:
     ModelError
         If the file is missing, cut short, or its header is not sound.
     """
-    if not path.is_file() or path.is_symlink():
-        raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
-    with _read_soundly(path), open(path, "rb", buffering=0) as file:
-        return _open_header(file, path, facts)[1]
+    with _opened(path, facts) as (_, _, header):
+        return header
 
 
 def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -> None:
@@ -165,7 +163,7 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
 
     def check(header: TensorHeader) -> None:
         if {name: (t.dtype, t.shape) for name, t in header.items()} != wanted:
-            raise _damaged(path, "it does not hold the arrays that are needed")
+            raise damaged(path, "it does not hold the arrays that are needed")
 
     base, header = _checked(path, facts, check)
     try:
@@ -177,7 +175,7 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
                 while done < len(view):
                     got = file.readinto(view[done : done + PIECE])
                     if not got:
-                        raise _damaged(path, "it is cut short")
+                        raise damaged(path, "it is cut short")
                     done += got
     except OSError as error:
         raise disk_error(error, path) from error
@@ -190,42 +188,35 @@ def _checked(
 
     The file is read once: its checksum is taken and its numbers are looked at in passing.
     """
-    if not path.is_file() or path.is_symlink():
-        raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
-    with _read_soundly(path), open(path, "rb", buffering=0) as file:
-        head, header = _open_header(file, path, facts)
+    with _opened(path, facts) as (file, head, header):
         check(header)
-        seen = _Seen(head)
-        for tensor in header.values():
-            seen.read(file, path, tensor)
-    if seen.crc32c != facts.crc32c:
-        raise _damaged(path, "size or checksum is wrong")
-    if not seen.finite:
-        raise _damaged(path, "a number is not finite")
+        crc32c, finite = _seen(file, path, head, header)
+    if crc32c != facts.crc32c:
+        raise damaged(path, "size or checksum is wrong")
+    if not finite:
+        raise damaged(path, "a number is not finite")
     return len(head), header
 
 
 @contextmanager
-def _read_soundly(path: Path) -> Iterator[None]:
-    """Turn what reading a file raises into one line."""
+def _opened(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, TensorHeader]]:
+    """Open a file: the bytes before its arrays and what they say; errors become one line."""
+    if not path.is_file() or path.is_symlink():
+        raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
     try:
-        yield
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != facts.size:
+                raise damaged(path, "size or checksum is wrong")
+            start = file.read(LENGTH_BYTES)
+            length = int.from_bytes(start, "little")
+            text = file.read(min(length, MAX_HEADER))
+            yield file, start + text, _header(path, text, facts.size - LENGTH_BYTES - length)
     except ValueError as error:
         if isinstance(error, ModelError):
             raise
-        raise _damaged(path, clean(error)) from None
+        raise damaged(path, clean(error)) from None
     except OSError as error:
         raise disk_error(error, path) from error
-
-
-def _open_header(file: IO[bytes], path: Path, facts: TensorFile) -> tuple[bytes, TensorHeader]:
-    """Return the bytes before the arrays, and what they say."""
-    if os.fstat(file.fileno()).st_size != facts.size:
-        raise _damaged(path, "size or checksum is wrong")
-    start = file.read(LENGTH_BYTES)
-    length = int.from_bytes(start, "little")
-    text = file.read(min(length, MAX_HEADER))
-    return start + text, _header(path, text, facts.size - LENGTH_BYTES - length)
 
 
 def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
@@ -235,42 +226,29 @@ def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
     for tensor in header.values():
         size = np.dtype(DTYPES[tensor.dtype]).itemsize * math.prod(tensor.shape)
         if tensor.data_offsets != (end, end + size) or min(tensor.shape, default=0) < 0:
-            raise _damaged(path, "an array does not lie where its shape says")
+            raise damaged(path, "an array does not lie where its shape says")
         end += size
     if end != n_bytes:
-        raise _damaged(path, "its arrays do not fill it")
+        raise damaged(path, "its arrays do not fill it")
     return header
 
 
-class _Seen:
-    """The checksum of what was read of a file, and whether its float32 were finite."""
-
-    def __init__(self, head: bytes) -> None:
-        self._crc = google_crc32c.Checksum(head)
-        self._largest = np.zeros(1, np.int64)
-
-    @property
-    def crc32c(self) -> int:
-        """The crc32c of all that was read."""
-        return int.from_bytes(self._crc.digest(), "big")
-
-    @property
-    def finite(self) -> bool:
-        """Whether all float32 were finite."""
-        return bool(self._largest[0] < INFINITE)
-
-    def read(self, file: IO[bytes], path: Path, tensor: Tensor) -> None:
-        """Read an array, which comes next."""
+def _seen(file: IO[bytes], path: Path, head: bytes, header: TensorHeader) -> tuple[int, bool]:
+    """Read the arrays, which come next; return the crc32c and whether all float32 are finite."""
+    crc, largest = google_crc32c.Checksum(head), np.zeros(1, np.int64)
+    for tensor in header.values():
         left = tensor.data_offsets[1] - tensor.data_offsets[0]
         while left:
             piece = file.read(min(PIECE, left))
             if not piece or (len(piece) % 4 and tensor.dtype == "F32"):
-                raise _damaged(path, "it is cut short")
-            self._crc.update(piece)
+                raise damaged(path, "it is cut short")
+            crc.update(piece)
             if tensor.dtype == "F32":
-                look_at_numbers(np.frombuffer(piece, np.float32), NO_SIGN, self._largest)
+                look_at_numbers(np.frombuffer(piece, np.float32), NO_SIGN, largest)
             left -= len(piece)
+    return int.from_bytes(crc.digest(), "big"), bool(largest[0] < INFINITE)
 
 
-def _damaged(path: Path, what: str) -> ModelError:
-    return ModelError(f"damaged: {what}", path=clean(path, 300), hint=COPY_AGAIN)
+def damaged(place: object, what: str) -> ModelError:
+    """Return the error of a model in which something is wrong."""
+    return ModelError(f"damaged: {what}", path=clean(place, 300), hint=COPY_AGAIN)

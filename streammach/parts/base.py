@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from streammach.backends.base import Backend
-from streammach.counts.scores import CountWeights
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
@@ -20,6 +19,7 @@ from streammach.figures import Reached
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
 from streammach.rows.dense import Basis
+from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
@@ -31,7 +31,7 @@ RATES = 3.3  # trials of a search of learning rates, on average
 SCORE = 0.15e-9  # seconds of a class and a repetition of a row whose best classes are found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fit:
     """Points lost: ``columns (n / (B R))**power + repetitions / R**2 + buckets / B``.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
 from streammach.parts.base import Part
@@ -17,18 +15,6 @@ def _part(name: str) -> Part:
 
 
 PARTS: dict[str, Part] = {part.name: part for part in map(_part, NAMES)}
-
-
-@contextmanager
-def registered(part: Part) -> Iterator[None]:
-    """Have another part, or another one of a name, while a block runs."""
-    before = dict(PARTS)
-    PARTS[part.name] = part
-    try:
-        yield
-    finally:
-        PARTS.clear()
-        PARTS.update(before)
 
 
 def switch_names() -> tuple[str, ...]:

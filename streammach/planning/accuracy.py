@@ -14,8 +14,8 @@ from streammach.spec.config import RunConfig
 
 ENOUGH = 256  # columns from which sparse rows lose little
 FITS = {  # by dense
-    False: Fit(5.1, 0.86, 73.12, 18.53, 0.41),
-    True: Fit(3.21, 0.70, 1.14, 93.83, 1.18),
+    False: Fit(columns=5.1, power=0.86, repetitions=73.12, buckets=18.53, error=0.41),
+    True: Fit(columns=3.21, power=0.70, repetitions=1.14, buckets=93.83, error=1.18),
 }
 
 

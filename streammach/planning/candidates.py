@@ -20,6 +20,7 @@ from streammach.spec.config import Batching, Placement, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Limits, Line, bytes_in
 from streammach.spec.model import ModelShape
+from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Option
 
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
@@ -211,7 +212,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     )  # fmt: skip
     first = RunConfig(
         shape=shape, dense=dense,
-        optimizer=constraints.fixed_optimizer or ("adam" if dense else "adagrad"),
+        optimizer=constraints.fixed_optimizer or USUAL[dense],
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(device=device, threads=constraints.n_threads),
     )  # fmt: skip

@@ -88,7 +88,8 @@ def plan(
     if config.basis:
         reasons += ("room to whiten rows",)
     if config.placement.weights != "float32":
-        reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the GPU",)
+        title = BACKENDS[config.placement.device].title
+        reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the {title}",)
     return Plan(
         facts=facts, model=model, config=config, limits=weighing.limits, ledger=found.lines,
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.goal,
@@ -101,15 +102,18 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
     """Return what was weighed, for which device, and why for that."""
     device, why = choose_device(constraints.device)
     kind = BACKENDS[device]
-    if constraints.weight_type not in kind.weight_types:
+    weights = constraints.weight_type
+    if weights not in kind.weight_types:
+        able = [f"a {other.title}" for other in BACKENDS.values() if weights in other.weight_types]
         raise UsageError(
-            f"{constraints.weights} weights are for a GPU, the device is the {device.upper()} "
+            f"{weights} weights are for {' or '.join(able)}, the device is the {kind.title} "
             f"({why})",
-            path=f"--weights {constraints.weights}",
+            path=f"--weights {weights}",
         )
     limited = constraints.time is not None or constraints.latency is not None
     if limited and not kind.timed:
-        raise UsageError("how long anything takes on a GPU is not known yet: --time, --latency")
+        what = f"how long anything takes on a {kind.title} is not known yet"
+        raise UsageError(f"{what}: --time, --latency")
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),

@@ -11,10 +11,10 @@ from streammach.errors import UsageError, clean
 from streammach.machine import cores, parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
+from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
 from streammach.spec.types import MOST, Objective, Optimizer, Weights
 
-OPTIMIZERS: tuple[Optimizer, ...] = ("adagrad", "adam", "sgd")
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
 OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
 W = TypeVar("W", bound=str)
@@ -28,8 +28,8 @@ class Constraints:
     ----------
     memory : str or int, optional
         The budget, such as ``12GB``; 2 GB otherwise, but what this machine may use where the
-        model's shape is given. On a GPU it is the budget of the GPU's memory, and host memory may
-        be used as far as there is any.
+        model's shape is given. On a device with memory of its own it is the budget of that, and
+        host memory may be used as far as there is any.
     n_buckets, n_repetitions : int, optional
         B and R, both or none.
     exact : bool
@@ -50,8 +50,8 @@ class Constraints:
     device : str
         ``auto`` or a backend's name.
     weights : str
-        Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a GPU, half as
-        large, for sparse rows.
+        Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a device that
+        has it, half as large, for sparse rows.
     threads : int
         Threads that compute; 0 for all cores.
     seed : int
@@ -126,7 +126,7 @@ class Constraints:
     @property
     def fixed_optimizer(self) -> Optimizer | None:
         """The optimiser; None where it is chosen."""
-        return next((name for name in OPTIMIZERS if name == self.optimizer), None)
+        return None if self.optimizer == "auto" else self.optimizer
 
     @cached_property
     def seconds(self) -> float | None:

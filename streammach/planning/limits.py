@@ -13,7 +13,7 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
     Parameters
     ----------
     device : str
-        The device; a GPU's budget is one of its own memory.
+        The device; the budget of one with memory of its own is about that.
     memory : str or int or None
         The budget that the user named.
     shaped : bool
@@ -25,9 +25,9 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
     UsageError, BudgetError
         If that is no size, or more than there is.
     """
-    host, own = memory_limit(), BACKENDS[device].memory()
-    if own:
-        free = _allowed(MemoryLimit(own, "free on the GPU"), memory, shaped=shaped)
+    host, kind = memory_limit(), BACKENDS[device]
+    if own := kind.memory():
+        free = _allowed(MemoryLimit(own, f"free on the {kind.title}"), memory, shaped=shaped)
         return Limits(
             host=host.n_bytes, host_source=host.source,
             device=free.n_bytes, device_source=free.source,

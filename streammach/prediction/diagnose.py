@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,18 @@ from streammach.errors import DataError, clean
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.evaluate import CANDIDATES, PLACES, log_probabilities, top_k_hits
+from streammach.prediction.evaluate import (
+    CANDIDATES,
+    PLACES,
+    log_probabilities,
+    ranked,
+    top_k_hits,
+)
 from streammach.prediction.inputs import Seen, rows_of
-from streammach.prediction.predictor import ESTIMATORS, Predictor
+from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
+from streammach.spec.estimators import estimators, rankers
 from streammach.spec.types import Ranker
 
 BINS = 15  # of stated probability, equally wide
@@ -88,7 +94,7 @@ class Depth:
     accuracy: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """What a model does on labelled rows, in parts.
 
@@ -179,15 +185,20 @@ def diagnose(
     room.done()
     known = classes >= 0
     right = (raw_best == classes)[known]
-    depths = _depths(
-        model, lambda: _first_rows(model, Path(path), room, DEPTH_ROWS), min(n, DEPTH_ROWS),
-        {"threads": threads, "memory": memory}, tell,
-    )  # fmt: skip
+    counts = _depth_counts(model.spec.n_repetitions)
+    n_depth, depths = min(n, DEPTH_ROWS), []
+    for i, count in enumerate(counts, 1):
+        with Predictor(_first(model, count), threads=threads, memory=memory) as predictor:
+            blocks = _first_rows(model, Path(path), room, DEPTH_ROWS)
+            depths.append(Depth(count, _accuracy(predictor, blocks, n_depth)))
+        tell("repetitions", i * n_depth, len(counts) * n_depth)
     return Diagnosis(
-        str(path), n, int((classes < 0).sum()), top_k_hits(best, classes, 1) / n,
-        top_k_hits(best, classes, 5) / n,
-        model.estimator, reliability(before[known], right), reliability(after[known], right),
-        deciles(classes, best[:, 0] == classes, model.spec.n_classes), min(n, DEPTH_ROWS), depths,
+        path=str(path), n_rows=n, n_unseen=int((classes < 0).sum()),
+        accuracy=top_k_hits(best, classes, 1) / n, top_5_accuracy=top_k_hits(best, classes, 5) / n,
+        estimator=model.estimator, before=reliability(before[known], right),
+        after=reliability(after[known], right),
+        deciles=deciles(classes, best[:, 0] == classes, model.spec.n_classes),
+        depth_rows=n_depth, depths=tuple(depths),
     )  # fmt: skip
 
 
@@ -205,11 +216,7 @@ def _ranked(
     predictor: Predictor, block: RowBlock
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return best classes (n, 5), the best one by the calibrated ranking, and what it states."""
-    model = predictor.model
-    ids, scores = predictor.topk_ids(block, CANDIDATES, model.calibrated)
-    best = ids
-    if predictor.estimator != model.calibrated:
-        best, _ = predictor.topk_ids(block, PLACES[-1])
+    model, (best, ids, scores) = predictor.model, ranked(predictor, block)
     width = min(PLACES[-1], best.shape[1])
     stated = [
         stated_probabilities(scores, model.spec.n_classes, calibration)
@@ -239,7 +246,9 @@ def stated_probabilities(
     """
     ids = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     best = np.zeros(len(scores), np.int32)
-    return np.exp(log_probabilities(ids, scores, best, n_classes, calibration))
+    return np.exp(
+        log_probabilities(ids, scores, best, n_classes=n_classes, calibration=calibration)
+    )
 
 
 def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:
@@ -288,23 +297,9 @@ def deciles(
     )
 
 
-def _depths(
-    model: Model,
-    blocks: Callable[[], Iterator[RowBlock]],
-    n: int,
-    means: dict[str, Any],
-    tell: Callable[[str, int, int], None],
-) -> tuple[Depth, ...]:
-    total = model.spec.n_repetitions
-    if total == 1:
-        return ()
-    counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total]
-    found = []
-    for i, n_repetitions in enumerate(counts, 1):
-        with Predictor(_first(model, n_repetitions), **means) as predictor:
-            found.append(Depth(n_repetitions, _accuracy(predictor, blocks(), n)))
-        tell("repetitions", i * n, len(counts) * n)
-    return tuple(found)
+def _depth_counts(total: int) -> list[int]:
+    """Return how many repetitions are compared: powers of two, then all; none of a single one."""
+    return [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
 
 
 def _first(model: Model, n_repetitions: int) -> Model:
@@ -314,14 +309,14 @@ def _first(model: Model, n_repetitions: int) -> Model:
         return model
     hashed = replace(model, counts=None)
     small = shrink(hashed, Size("float32", n_repetitions, 0))
-    weight = model.hashed_weight * (n_repetitions / total) ** TRUST
-    return replace(small, counts=model.counts, hashed_weight=weight)
+    if model.counts is None:
+        return small
+    weight = model.counts.hashed * (n_repetitions / total) ** TRUST
+    return replace(small, counts=replace(model.counts, hashed=weight))
 
 
 def _accuracy(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[str, float]:
-    names: tuple[Ranker, ...] = ESTIMATORS
-    if predictor.model.counts is not None:
-        names = ("blend", *ESTIMATORS)
+    names = estimators() if predictor.model.counts is None else rankers()
     right = dict.fromkeys(names, 0)
     for block in blocks:
         for name in names:

@@ -18,16 +18,17 @@ from streammach.errors import DataError, clean
 from streammach.figures import FormerNames, Reached
 from streammach.model.document import Calibration
 from streammach.prediction.inputs import Seen, rows_of
-from streammach.prediction.predictor import ESTIMATORS, Predictor
+from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.rows.block import RowBlock
+from streammach.spec.estimators import estimators
 from streammach.spec.types import Estimator, Ranker, Transform
 
 CANDIDATES = 32
 PLACES = (1, 3, 5)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation(FormerNames):
     """What a model reaches on labelled rows.
 
@@ -86,7 +87,7 @@ def choose_estimator(
     The first of the list is used unless another one is better by more than a standard error of
     accuracy. With one repetition all rank alike and only the first is measured.
     """
-    names = ESTIMATORS[:1] if backend.spec.n_repetitions == 1 else ESTIMATORS
+    names = estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
     usual = found[names[0]]
     error = (usual.accuracy * (1 - usual.accuracy) / max(rows.n_rows, 1)) ** 0.5
@@ -98,6 +99,7 @@ def log_probabilities(
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
     classes: NDArray[np.int32],
+    *,
     n_classes: int,
     calibration: Calibration,
 ) -> NDArray[np.float64]:
@@ -142,7 +144,8 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
 
     def loss(x: NDArray[np.float64]) -> float:
         map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        return float(-log_probabilities(ids, scores, classes, n_classes, map_).mean())
+        logs = log_probabilities(ids, scores, classes, n_classes=n_classes, calibration=map_)
+        return float(-logs.mean())
 
     start = np.array([0.5, -4.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
@@ -183,7 +186,7 @@ def evaluate(
     counts = dict.fromkeys(PLACES, 0)
     loss, majority = 0.0, 0
     room = predictor.room("evaluate", path, CANDIDATES, options)
-    for block in rows_of(Path(path), predictor.model, seen, room, options):
+    for block in rows_of(Path(path), predictor.model, seen, room, options=options):
         found, loss_sum = _block_figures(predictor, block)
         for place in PLACES:
             counts[place] += found[place]
@@ -209,18 +212,25 @@ def evaluate(
     )
 
 
+def ranked(
+    predictor: Predictor, block: RowBlock
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the best classes (n, 5 or more); candidates and scores of the calibrated ranking."""
+    calibrated = predictor.model.calibrated
+    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
+    if predictor.estimator == calibrated:
+        return ids, ids, scores
+    return predictor.topk_ids(block, PLACES[-1])[0], ids, scores
+
+
 def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int], float]:
     """Return hits by place and the summed log loss of the rows with a known label."""
-    model = predictor.model
-    calibrated = model.calibrated
-    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
-    best = ids
-    if predictor.estimator != calibrated:
-        best, _ = predictor.topk_ids(block, PLACES[-1])
+    model, (best, ids, scores) = predictor.model, ranked(predictor, block)
     known = block.classes >= 0
     logs = log_probabilities(
-        ids[known], scores[known], block.classes[known], model.spec.n_classes, model.calibration
-    )
+        ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
+        calibration=model.calibration,
+    )  # fmt: skip
     return {place: top_k_hits(best, block.classes, place) for place in PLACES}, float(-logs.sum())
 
 

@@ -74,8 +74,8 @@ def rows_of(
     model: Model,
     seen: Seen,
     room: Room,
-    options: SourceOptions = GUESSED,
     *,
+    options: SourceOptions = GUESSED,
     label_needed: bool = True,
 ) -> Iterator[RowBlock]:
     """Yield the rows of an input with the model's ids, their numbers and tags, as they lie there.

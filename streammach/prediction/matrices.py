@@ -21,15 +21,7 @@ NAMES_HINT = "Say what they are: columns=NAMES."
 
 
 class MatrixRows:
-    """Gives the columns of matrices the ids of a model's features.
-
-    Parameters
-    ----------
-    features : Names
-        The model's features.
-    trained : TrainedColumns
-        The columns of the matrix that was trained on.
-    """
+    """Gives the columns of matrices the ids of a model's features."""
 
     def __init__(self, features: Names, trained: TrainedColumns) -> None:
         self._features, self._trained = features, trained
@@ -58,8 +50,8 @@ class MatrixRows:
         ids = self._ids(matrix.shape[1], None if columns is None else tuple(columns))
         n = matrix.shape[0]
         plain = RowBlock(
-            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data,
-            np.full(n, -1, np.int32), numbers=np.arange(n),
+            indptr=matrix.indptr.astype(np.int64), features=matrix.indices.astype(np.int32),
+            values=matrix.data, classes=np.full(n, -1, np.int32), numbers=np.arange(n),
         )  # fmt: skip
         return canonicalize(plain, ids)
 

@@ -201,17 +201,15 @@ def room_for(
     fixed["code"] += compiler_bytes(*kind)
     rows, values, ordered = READ_ROWS, READ_VALUES, SORTED
     while True:
-        lines = _lines(held, fixed, task, given, k, rows, values, ordered)
-        n_bytes = bytes_in(lines, "host")
-        if n_bytes <= budget.n_bytes:
+        lines = _lines(held, task, given, fixed, k=k, rows=rows, values=values, ordered=ordered)
+        least = (rows, values, ordered) == (1, LEAST_VALUES, LEAST_SORTED)
+        most = budget.limit if least and not budget.named else budget.n_bytes
+        if bytes_in(lines, "host") <= most:
             return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
-        if (rows, values, ordered) == (1, LEAST_VALUES, LEAST_SORTED):
-            break
+        if least:
+            raise _refused(lines, budget)
         rows, values = max(rows // 2, 1), max(values // 2, LEAST_VALUES)
         ordered = max(ordered // 2, LEAST_SORTED)
-    if not budget.named and n_bytes <= budget.limit:
-        return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
-    raise _refused(lines, budget)
 
 
 def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
@@ -246,8 +244,8 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
 
 
 def _lines(
-    held: Held, fixed: dict[str, int], task: Task, given: Input, k: int, rows: int, values: int,
-    ordered: int,
+    held: Held, task: Task, given: Input, fixed: Mapping[str, int], *, k: int, rows: int,
+    values: int, ordered: int,
 ) -> tuple[Line, ...]:  # fmt: skip
     """Return all that is taken, the largest first."""
     best = BEST_BYTES if task in ("evaluate", "report") else CELL_BYTES + 2 * held.label_bytes

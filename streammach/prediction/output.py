@@ -11,13 +11,16 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from streammach.errors import DiskError, escaped
-from streammach.files.destinations import Destination, Product, is_stream, not_regular
+from streammach.files.destinations import Destination, is_stream, told_by_start
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
 from streammach.prediction.order import Predictions
 
 PIECE_CHARACTERS = 1 << 20
 HEADING = "row\ttag\tlabel_1\tscore_1"  # of every table of ours
+TABLE = told_by_start(
+    "a table of predictions", HEADING, "it is no table of predictions that streammach made"
+)
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -64,19 +67,6 @@ def cell(label: object) -> str:
     text = label.decode("utf-8", "surrogateescape") if isinstance(label, bytes) else str(label)
     whole = text.translate(ESCAPES).encode("utf-8", "surrogateescape")
     return escaped(whole.decode("utf-8", "backslashreplace"))
-
-
-def _foreign(path: Path) -> str | None:
-    """Return why a file is no table of predictions of ours; None if it is."""
-    why = not_regular(path)
-    if why is not None:
-        return why
-    with open(path, "rb") as file:
-        ours = file.read(len(HEADING)) == HEADING.encode()
-    return None if ours else "it is no table of predictions that streammach made"
-
-
-TABLE = Product("a table of predictions", _foreign)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
-from streammach.counts.scores import CountScorer, CountWeights
+from streammach.counts.scores import CountScorer
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
@@ -24,10 +24,8 @@ from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Estimator, Ranker
-
-ESTIMATORS: tuple[Estimator, ...] = ("logsum", "mean", "median", "min")
-RANKERS: tuple[Ranker, ...] = ("blend", *ESTIMATORS)
+from streammach.spec.estimators import rankers
+from streammach.spec.types import Ranker
 
 
 class Predictor:
@@ -66,19 +64,16 @@ class Predictor:
         threads: int | None = None,
         memory: str | int | None = None,
     ) -> None:
-        if estimator is not None and estimator not in RANKERS:
-            known = ", ".join(RANKERS)
+        if estimator is not None and estimator not in rankers():
+            known = ", ".join(rankers())
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
         if estimator == "blend" and model.counts is None:
             raise UsageError("the model has no counts to blend: --estimator blend")
         self.model = model
-        self.estimator: Ranker = next(
-            (name for name in RANKERS if name == estimator), model.estimator
-        )
+        self.estimator: Ranker = estimator or model.estimator
         self._scorer: CountScorer | None = None
         if model.counts is not None:
-            weights = CountWeights(**model.counts, hashed=model.hashed_weight)
-            self._scorer = CountScorer(weights, threads or cores())
+            self._scorer = CountScorer(model.counts, threads or cores())
         self._threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
         self._device, self._backend = open_to_predict(
             device,
@@ -231,7 +226,7 @@ class Predictor:
         self, path: Path, k: int, options: SourceOptions, seen: Seen, room: Room
     ) -> Iterator[Predictions]:
         """Yield the best classes of rows as they lie in the input."""
-        for block in rows_of(path, self.model, seen, room, options, label_needed=False):
+        for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
             assert block.numbers is not None
             yield Predictions(block.numbers, *self.topk_ids(block, k), block.tags)
 

@@ -20,32 +20,12 @@ Ranking = Callable[[RowBlock, int], tuple[NDArray[np.int64], NDArray[np.float32]
 
 
 def by_hashes(backend: Backend, estimator: Estimator, transform: Transform) -> Ranking:
-    """Return the ranking of an estimator.
-
-    Parameters
-    ----------
-    backend : Backend
-        Holds the model.
-    estimator : str
-        How repetitions are joined.
-    transform : str
-        The model's transform.
-    """
+    """Return the ranking of an estimator."""
     return lambda rows, k: backend.topk(transformed(rows, transform), k, estimator)
 
 
 def by_counts(backend: Backend, scorer: CountScorer, transform: Transform) -> Ranking:
-    """Return the ranking by counts and hashed models together, exact over all classes.
-
-    Parameters
-    ----------
-    backend : Backend
-        Holds the hashed models.
-    scorer : CountScorer
-        Holds the counts and the weight of the hashed models.
-    transform : str
-        The model's transform.
-    """
+    """Return the ranking by counts and hashed models together, exact over all classes."""
 
     def rank(rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         k = min(k, backend.spec.n_classes)

@@ -45,12 +45,13 @@ SETTINGS = {
 }
 STEPS = (1.0, 2.0, 5.0)
 FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+WIDTH = 6.6  # of a figure, in inches
 NAMESPACE = "http://www.w3.org/2000/svg"
 MISSING = "plots need matplotlib"
 HOW_TO_INSTALL = 'pip install "streammach[report]"'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plot:
     """A plot with what it says.
 
@@ -90,30 +91,40 @@ def require() -> None:
         raise UsageError(MISSING, hint=f"Run: {HOW_TO_INSTALL}") from None
 
 
-def drawn(name: str, alt: str, width: float, height: float, draw: Callable[[Any], None]) -> str:
-    """Return a figure as SVG that can stand in a page beside others.
+def drawn(
+    name: str,
+    draw: Callable[[Any], None],
+    *,
+    height: float,
+    finding: str,
+    alt: str,
+    header: tuple[str, ...],
+    rows: tuple[tuple[str, ...], ...],
+) -> Plot:
+    """Return a plot whose SVG can stand in a page beside others.
 
     Parameters
     ----------
     name : str
         Goes before every id, so that figures of a page share none.
-    alt : str
-        What can be seen.
-    width, height : float
-        In inches.
     draw : callable
         Draws on the matplotlib figure it is given.
+    height : float
+        In inches.
+    finding, alt, header, rows : str or tuple
+        What the plot says.
     """
     require()
     import matplotlib as mpl  # an optional library
     from matplotlib.figure import Figure
 
     with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    return _inline(out.getvalue(), name, alt)
+    svg = _inline(out.getvalue(), name, alt)
+    return Plot(name=name, finding=finding, alt=alt, svg=svg, header=header, rows=rows)
 
 
 def _inline(svg: str, name: str, alt: str) -> str:
@@ -129,13 +140,7 @@ def _inline(svg: str, name: str, alt: str) -> str:
 
 
 def as_file(svg: str) -> str:
-    """Return a figure of a page as a document of its own: with the namespace that files need.
-
-    Parameters
-    ----------
-    svg : str
-        What :func:`drawn` returned.
-    """
+    """Return a figure of a page as a document of its own: with the namespace that files need."""
     return svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1) + "\n"
 
 

@@ -53,15 +53,7 @@ PAGE = Product("a page", _foreign)
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """Return a whole document.
-
-    Parameters
-    ----------
-    title : str
-        Its title, as text.
-    parts : iterable of str
-        Its body, as HTML.
-    """
+    """Return a whole document: its title is text, the parts of its body are HTML."""
     body = "\n".join(part for part in parts if part)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -103,15 +95,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of text.
-
-    Parameters
-    ----------
-    header : sequence of str
-        Names of the columns.
-    rows : sequence of sequences of str
-        The cells.
-    """
+    """Return a table of text."""
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in header)
     body = "\n".join(
         "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows

@@ -23,13 +23,7 @@ NAMES = {"blend": "counts and hashed (blend)"}
 
 
 def reliability_plot(found: Diagnosis) -> Plot | None:
-    """Return stated probability against the share that is right; None without known labels.
-
-    Parameters
-    ----------
-    found : Diagnosis
-        What was measured on the rows.
-    """
+    """Return stated probability against the share that is right; None without known labels."""
     after, before = found.after, found.before
     if not after.bins:
         return None
@@ -74,18 +68,13 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
         for b in part.bins
     )
     header = ("calibration", "stated %", "right %", "rows")
-    svg = drawn("reliability", alt, 6.6, 3.9, draw)
-    return Plot("reliability", finding, alt, svg, header, rows)
+    return drawn(
+        "reliability", draw, height=3.9, finding=finding, alt=alt, header=header, rows=rows
+    )
 
 
 def deciles_plot(found: Diagnosis) -> Plot | None:
-    """Return recall by the frequency of classes; None where no row has a known label.
-
-    Parameters
-    ----------
-    found : Diagnosis
-        What was measured on the rows.
-    """
+    """Return recall by the frequency of classes; None where no row has a known label."""
     groups = [(i, d) for i, d in enumerate(found.deciles, 1) if d.recall is not None]
     if not groups:
         return None
@@ -122,17 +111,11 @@ def deciles_plot(found: Diagnosis) -> Plot | None:
         for i, d in enumerate(found.deciles, 1)
     )
     header = ("group", "classes", "rows", "recall at 1 %")
-    return Plot("deciles", finding, alt, drawn("deciles", alt, 6.6, 2.7, draw), header, rows)
+    return drawn("deciles", draw, height=2.7, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def repetitions_plot(found: Diagnosis) -> Plot | None:
-    """Return the accuracy of the first repetitions by the way to rank; None with a single one.
-
-    Parameters
-    ----------
-    found : Diagnosis
-        What was measured on the rows.
-    """
+    """Return the accuracy of the first repetitions by the way to rank; None with a single one."""
     if not found.depths:
         return None
     counts = [depth.n_repetitions for depth in found.depths]
@@ -171,5 +154,6 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
         for depth in found.depths
     )
     header = ("first repetitions", *(f"{name} accuracy %" for name in names))
-    svg = drawn("repetitions", alt, 6.6, 2.8, draw)
-    return Plot("repetitions", finding, alt, svg, header, rows)
+    return drawn(
+        "repetitions", draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streammach.backends.registry import device_text
 from streammach.errors import clean
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
@@ -82,12 +83,8 @@ def _row_plots(diagnosis: Diagnosis | None) -> tuple[Plot, ...]:
 
 
 def _shape(run: Run) -> str:
-    plan = run.plan
-    return (
-        f"exact ({plan.n_buckets:,} classes)"
-        if plan.model.exact
-        else f"{plan.n_buckets} x {plan.n_repetitions}"
-    )
+    shape = run.plan.model.shape
+    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
 
 
 def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
@@ -130,26 +127,21 @@ def _device_rows(run: Run) -> list[tuple[str, str]]:
 
 def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
     plan, training, facts = run.plan, run.settings.training, run.plan.facts
-    reasons = (*plan.reasons, *run.settings.reasons, *run.result.reasons)
     stopped = f"; stopped: {run.result.stopped}" if run.result.stopped else ""
     return [
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
         ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.optimizer}, loss {training.loss}, rate "
-                     f"{training.learning_rate:.3g}, {training.transform} values"
-                     f"{', whitened' if training.whitened else ''}, smoothing "
-                     f"{training.label_smoothing:g}, batch {training.batch_size:,}, "
-                     f"{len(run.result.history)} of {training.epochs} epochs{stopped}, seed "
-                     f"{training.seed}"),
+        ("training", f"{run.settings.training_text}, {len(run.result.history)} of "
+                     f"{training.epochs} epochs{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),
-        ("device", plan.device_text),
+        ("device", device_text(plan)),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "
                    f"{size_text(run.result.peak_bytes)} measured, "
                    f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
         *_device_rows(run),
         ("time", time_text(run.result.seconds)),
-        *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(reasons)),
+        *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
     ]  # fmt: skip
 
 

@@ -67,8 +67,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
         legend_beside(axes)
 
     rows = tuple(point_row(sweep, point) for point in sweep.points)
-    svg = drawn("size", alt, 6.6, 3.2, draw)
-    return Plot("size", finding, alt, svg, POINT_HEADER, rows)
+    return drawn("size", draw, height=3.2, finding=finding, alt=alt, header=POINT_HEADER, rows=rows)
 
 
 POINT_HEADER = (
@@ -78,15 +77,7 @@ POINT_HEADER = (
 
 
 def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
-    """Return a point as a row of a table.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The sweep.
-    point : Point
-        One of its points.
-    """
+    """Return a point as a row of a table."""
     figures = [
         percent(None if reached is None else value, 2)
         for reached in (point.held_out, point.test)
@@ -94,9 +85,8 @@ def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
             (None, None) if reached is None else (reached.accuracy, reached.top_5_accuracy)
         )
     ]
-    exact = point.buckets == sweep.n_classes
     return (
-        "exact" if exact else f"{point.buckets} x {point.repetitions}",
+        sweep.shape_of(point),
         f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}", f"{point.seconds:,.1f}",
         *figures, "*" if point.frontier else "",
     )  # fmt: skip

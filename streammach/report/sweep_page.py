@@ -14,13 +14,6 @@ from streammach.training.sweep import Sweep
 def sweep_page(sweep: Sweep, folder: Path) -> str:
     """Return the page of a sweep.
 
-    Parameters
-    ----------
-    sweep : Sweep
-        The sweep.
-    folder : Path
-        Its folder, for the title.
-
     Raises
     ------
     UsageError

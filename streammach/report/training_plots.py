@@ -80,7 +80,7 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         for entry in history
     )
     header = ("epoch", "loss", "accuracy %", "top-5 %", "rows/s", "waiting %", "peak GB")
-    return Plot("epochs", finding, alt, drawn("epochs", alt, 6.6, 2.5, draw), header, rows)
+    return drawn("epochs", draw, height=2.5, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
@@ -138,24 +138,14 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     )
     header = ("term", "projected bytes", "measured bytes")
     height = 1.1 + 0.19 * len(names)
-    return Plot(
-        "memory",
-        finding,
-        alt,
-        drawn("memory", alt, 6.6, height, draw),
-        header,
-        rows + elsewhere,
-    )
+    return drawn(
+        "memory", draw, height=height, finding=finding, alt=alt, header=header,
+        rows=rows + elsewhere,
+    )  # fmt: skip
 
 
 def speed_plot(beats: Sequence[Speed]) -> Plot | None:
-    """Return rows per second and the share of time waiting, over time; None without notes.
-
-    Parameters
-    ----------
-    beats : sequence of Speed
-        What the run noted of its speed.
-    """
+    """Return rows per second and the share of time waiting, over time; None without notes."""
     if not beats:
         return None
     step = -(-len(beats) // MOST_POINTS)
@@ -191,4 +181,4 @@ def speed_plot(beats: Sequence[Speed]) -> Plot | None:
         for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
     )
     header = ("time s", "epoch", "rows/s", "waiting %")
-    return Plot("speed", finding, alt, drawn("speed", alt, 6.6, 3.0, draw), header, rows)
+    return drawn("speed", draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows)

@@ -38,7 +38,7 @@ class ByFeature:
     values: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """Rows for one training step, as the reader gives them to a backend.
 
@@ -63,7 +63,7 @@ class Batch:
     values: NDArray[np.float32]
     classes: NDArray[np.int32]
     importance: NDArray[np.float32]
-    by_feature: ByFeature | None
+    by_feature: ByFeature | None = None
 
     @property
     def n_rows(self) -> int:
@@ -144,19 +144,10 @@ class BatchSlot:
         room = len(rows["classes"]) - self.n_rows
         importance = block.importance if block.importance is not None else np.ones(1, np.float32)
         added = gather_rows(
-            block.indptr,
-            block.features,
-            block.values,
-            block.classes,
-            importance,
-            chosen[:room],
-            self.n_rows,
-            rows["indptr"],
-            rows["features"],
-            rows["values"],
-            rows["classes"],
+            block.indptr, block.features, block.values, block.classes, importance, chosen[:room],
+            self.n_rows, rows["indptr"], rows["features"], rows["values"], rows["classes"],
             rows["importance"],
-        )
+        )  # fmt: skip
         indptr = rows["indptr"][self.n_rows : self.n_rows + added + 1]
         TRANSFORMS[transform](indptr, rows["values"])
         self.n_rows += added
@@ -170,28 +161,17 @@ class BatchSlot:
         if self._by_feature:
             f = self._features
             used = transpose(
-                rows["indptr"][: n + 1],
-                rows["features"],
-                rows["values"],
-                self._n_features,
-                f["order"],
-                f["spare"],
-                f["ids"],
-                f["starts"],
-                f["rows"],
-                f["values"],
-            )
+                rows["indptr"][: n + 1], rows["features"], rows["values"], self._n_features,
+                f["order"], f["spare"], f["ids"], f["starts"], f["rows"], f["values"],
+            )  # fmt: skip
             by_feature = ByFeature(
                 f["ids"][:used], f["starts"][: used + 1], f["rows"][:nnz], f["values"][:nnz]
             )
         return Batch(
-            rows["indptr"][: n + 1],
-            rows["features"][:nnz],
-            rows["values"][:nnz],
-            rows["classes"][:n],
-            rows["importance"][:n],
-            by_feature,
-        )
+            indptr=rows["indptr"][: n + 1], features=rows["features"][:nnz],
+            values=rows["values"][:nnz], classes=rows["classes"][:n],
+            importance=rows["importance"][:n], by_feature=by_feature,
+        )  # fmt: skip
 
     def clear(self) -> None:
         """Forget the rows."""

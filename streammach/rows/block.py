@@ -15,7 +15,7 @@ Values = NDArray[np.uint8] | NDArray[np.float32]
 Places = slice | NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RowBlock:
     """Some rows: features and values of each, its class, its importance.
 
@@ -86,8 +86,9 @@ class RowBlock:
             return None if array is None else array[rows]
 
         return RowBlock(
-            indptr, self.features[values], self.values[values], self.classes[rows],
-            of(self.importance), of(self.places), of(self.numbers), tags,
+            indptr=indptr, features=self.features[values], values=self.values[values],
+            classes=self.classes[rows], importance=of(self.importance), places=of(self.places),
+            numbers=of(self.numbers), tags=tags,
         )  # fmt: skip
 
     @classmethod
@@ -103,10 +104,11 @@ class RowBlock:
 
         if not parts:
             nothing = np.zeros(0, np.int32)
-            return cls(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32), nothing)
+            return cls(
+                indptr=np.zeros(1, np.int64), features=nothing, values=np.zeros(0, np.float32),
+                classes=nothing,
+            )  # fmt: skip
         starts = np.cumsum([0, *(part.nnz for part in parts[:-1])])
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
-        return cls(
-            np.concatenate([[0], *ends]), joined("features"), joined("values"), joined("classes"),
-            joined("importance"), joined("places"), joined("numbers"),
-        )  # fmt: skip
+        names = ("features", "values", "classes", "importance", "places", "numbers")
+        return cls(indptr=np.concatenate([[0], *ends]), **{name: joined(name) for name in names})

@@ -140,16 +140,9 @@ class Columns:
         done = 0
         while done < len(columns):
             done = _column_ids(
-                columns,
-                done,
-                self._ids,
-                self._digits,
-                self._offsets,
-                self._names,
-                vocabulary.features,
-                vocabulary.add_features,
-                out,
-            )
+                columns, done, self._ids, self._digits, self._offsets, self._names,
+                vocabulary.features, vocabulary.add_features, out,
+            )  # fmt: skip
             if done < len(columns):
                 vocabulary.grow()
         return out

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import StoreError
 from streammach.jit import Array, Number, kernel
+from streammach.rows.texts import Texts
 from streammach.simd import PADDING, load8, low_bytes
 
 Label = int | str | bytes
@@ -228,11 +229,9 @@ class Names:
     @classmethod
     def of(cls, names: Iterable[Label]) -> Names:
         """Return the list of the given names, in their order."""
-        raws = [n if isinstance(n, bytes) else str(n).encode() for n in names]
-        offsets = np.zeros(len(raws) + 1, np.int64)
-        np.cumsum([len(raw) for raw in raws], out=offsets[1:])
-        data = np.frombuffer(b"".join(raws), np.uint8).copy()
-        return cls(offsets, data, kind_of(offsets, data))
+        texts = Texts.of(n if isinstance(n, bytes) else str(n).encode() for n in names)
+        data = texts.data.copy()
+        return cls(texts.offsets, data, kind_of(texts.offsets, data))
 
     def sound(self) -> bool:
         """Return whether the list is what it says: names within the bytes, of its kind, not long.

@@ -6,15 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the splitmix64 hash of each number: uint64 (n,) in and out."""
-    z = x.copy()
-    _mix(z)
-    return z
-
-
 def _mix(z: NDArray[np.uint64]) -> None:
-    """Replace numbers by their hashes: one more array of their size is taken."""
+    """Replace numbers by their splitmix64 hashes: one more array of their size is taken."""
     with np.errstate(over="ignore"):
         z += np.uint64(0x9E3779B97F4A7C15)
         shifted = z >> np.uint64(30)

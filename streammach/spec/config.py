@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from streammach.spec.model import ModelShape
+from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import Count, Optimizer, Size, Weights
 
 
@@ -104,6 +105,16 @@ class RunConfig:
     batching: Batching
     placement: Placement
     parts: tuple[PartPlan, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse an optimiser that is unknown."""
+        check_optimizer(self.optimizer)
+
+    @property
+    def optimizer_kind(self) -> OptimizerKind:
+        """What is known of the optimiser."""
+        assert self.optimizer is not None, "it only predicts"
+        return OPTIMIZERS[self.optimizer]
 
     def part(self, name: str) -> PartPlan | None:
         """Return a part that there is room for, by its name."""

@@ -149,16 +149,6 @@ class Plan:
         return bytes_in(self.ledger, "host")
 
     @property
-    def device_text(self) -> str:
-        """The device, what it has, and why it was chosen."""
-        placed = self.config.placement
-        waves = f", {placed.waves} waves of repetitions" if placed.waves > 1 else ""
-        if self.limits.device:
-            waves += ", rows kept on the GPU" if placed.resident else ", rows streamed"
-        why = f" ({self.device_reason})" if self.device_reason else ""
-        return f"{placed.device}, {placed.threads} threads{waves}{why}"
-
-    @property
     def device_projected_bytes(self) -> int:
         """Bytes of the device's own memory that the run will take at most."""
         return bytes_in(self.ledger, "device")

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from streammach.errors import UsageError, clean
+from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import (
     MOST,
     Amount,
@@ -129,3 +130,12 @@ class TrainSpec:
     seed: Count
     loss: LossKind = "independent"
     whitened: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an optimiser that is unknown."""
+        check_optimizer(self.optimizer)
+
+    @property
+    def optimizer_kind(self) -> OptimizerKind:
+        """What is known of the optimiser."""
+        return OPTIMIZERS[self.optimizer]

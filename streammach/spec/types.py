@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 
 Transform = Literal["raw", "binary", "log1p", "l2"]
-Optimizer = Literal["adagrad", "adam", "sgd"]
+Optimizer = str  # a name in spec.optimizers.OPTIMIZERS
 Weights = Literal["float32", "bfloat16"]  # while they are trained
-Estimator = Literal["mean", "min", "median", "logsum"]
-Ranker = Literal["blend", "mean", "min", "median", "logsum"]  # blend: counts beside hashed models
+Estimator = str  # a name in spec.estimators.ESTIMATORS
+Ranker = str  # the same, or blend: counts beside hashed models
 LossKind = Literal["independent", "joint"]  # of the repetitions, by the loss
 Objective = Literal["accuracy", "smallest", "fastest"]
 MOST = 2**63 - 1  # of what is counted in int64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from streammach.figures import EpochFigures
@@ -50,7 +50,7 @@ class State:
     waited_share: float
     history: tuple[EpochFigures, ...]
     best_epoch: int
-    stop_reason: str | None = field(default=None)
+    stop_reason: str | None = None
 
     def stop(self, reason: str) -> None:
         """Ask the run to end after the present epoch."""

@@ -25,17 +25,6 @@ FAILED_SAVES = 3  # in a row, before a run gives up
 class Epochs:
     """Trains a run to its last epoch, from where its newest checkpoint is.
 
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        How it is done.
-    checkpoints : Checkpoints
-        Where progress is kept.
-    checkpoint_seconds : float
-        Time between checkpoints.
-
     Attributes
     ----------
     progress : Progress
@@ -95,7 +84,7 @@ class Epochs:
         reader.waited_seconds = 0.0
         pulse, asked = Pulse(self._events.log, epoch + 1, first_row), None
         start = Start(self.progress.row, self.progress.wave, self.progress.wave_steps)
-        for step in train_epoch(self._backend, reader, self._spec, epoch, start):
+        for step in train_epoch(self._backend, reader, self._spec, epoch, start=start):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
@@ -159,7 +148,7 @@ class Epochs:
     def _between_batches(self, state: State) -> None:
         """Save, and end where a signal asks for it."""
         loss, at = self._backend.drain_losses(), self.progress
-        check_loss(loss, self._spec, at.epoch, at.row, self._reader.n_rows)
+        check_loss(loss, self._spec, epoch=at.epoch, row=at.row, n_rows=self._reader.n_rows)
         self.progress = at = msgspec.structs.replace(
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )

@@ -180,17 +180,7 @@ class Pulse:
 
 
 def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) -> dict[str, int]:
-    """Return the bytes of a run's large arrays, by the ledger's names.
-
-    Parameters
-    ----------
-    arrays : dict
-        Those of the backend.
-    rows : RowBlock
-        The held-out rows.
-    model : Model
-        The finished model.
-    """
+    """Return the bytes of a run's large arrays, by the ledger's names."""
     kept = ("weights", "bias")
     held = (rows.indptr, rows.features, rows.values, rows.classes, rows.importance, rows.places)
     return {

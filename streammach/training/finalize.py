@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from streammach.figures import Reached
 from streammach.model.document import Calibration
@@ -11,15 +11,15 @@ from streammach.model.model import Model
 from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
-from streammach.prediction.predictor import ESTIMATORS
 from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decided:
     """What held-out rows decided after the last epoch.
 
@@ -38,9 +38,9 @@ class Decided:
     """
 
     ranker: Ranker
-    calibration: Calibration
-    parts: tuple[Decision, ...]
-    figures: dict[Ranker, Reached]
+    calibration: Calibration = field(default_factory=Calibration)
+    parts: tuple[Decision, ...] = ()
+    figures: dict[Ranker, Reached] = field(default_factory=dict)
     reasons: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ def finalize(
     """
     if not session.held.rows.n_rows:
         reason = "estimator logsum: no held-out rows to choose on"
-        decided = Decided(ESTIMATORS[0], Calibration(), (), {}, (reason,))
+        decided = Decided(ranker=USUAL, reasons=(reason,))
         return build(session, spec, decided), decided.reasons
     with ExitStack() as closing:
         decided = decide(session, spec, closing)
@@ -74,17 +74,7 @@ def finalize(
 
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
-    """Let held-out rows decide on optional parts, ranking and calibration.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        How the weights were trained.
-    closing : ExitStack
-        Closes what parts hold.
-    """
+    """Let held-out rows decide on optional parts, ranking and calibration."""
     rows, backend = session.held.rows, session.backend
 
     def chosen(*, change_weights: bool) -> list[Decision]:
@@ -109,7 +99,10 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
         f"estimator {estimator}: held-out accuracy / top-5 {scores_text(hashed.items())}",
         *(reason for part in beside for reason in part.reasons),
     )
-    return Decided(estimator, calibration, (*within, *beside), figures, reasons)
+    return Decided(
+        ranker=estimator, calibration=calibration, parts=(*within, *beside), figures=figures,
+        reasons=reasons,
+    )  # fmt: skip
 
 
 def learn_held_out(session: Session, spec: TrainSpec) -> None:
@@ -125,7 +118,7 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
     spec : TrainSpec
         How the weights were trained, with the passes over these rows as epochs.
     """
-    if session.held.mask is None or spec.optimizer != "adagrad" or not spec.epochs:
+    if session.held.mask is None or not spec.optimizer_kind.settles or not spec.epochs:
         return
     reader = open_reader(session, spec, held=~session.held.mask)
     for epoch in range(spec.epochs):
@@ -134,27 +127,16 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
 
 
 def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:
-    """Return the model of what was trained and decided.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        How the weights were trained.
-    decided : Decided
-        The rest.
-    """
+    """Return the model of what was trained and decided."""
     draft = Draft(ranker=decided.ranker)
     for part in decided.parts:
         part.finalize(draft)
-    dataset, arrays, counts = session.dataset, session.backend.arrays(), draft.counts
+    dataset, arrays = session.dataset, session.backend.arrays()
     return Model(
         spec=session.plan.model, training=spec, dense=session.plan.config.dense,
         estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
         majority=int(dataset.label_counts.argmax()),
         validation=decided.figures,
         labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
-        bias=arrays["bias"], counts=None if counts is None else counts.arrays(),
-        hashed_weight=0.0 if counts is None else counts.hashed, columns=dataset.columns,
+        bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,
     )  # fmt: skip

@@ -73,17 +73,8 @@ def open_reader(
     )  # fmt: skip
 
 
-def check_loss(loss: Loss, spec: TrainSpec, epoch: int, row: int, n_rows: int) -> None:
+def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int) -> None:
     """Refuse a loss that is not finite.
-
-    Parameters
-    ----------
-    loss : Loss
-        What steps returned.
-    spec : TrainSpec
-        The training.
-    epoch, row, n_rows : int
-        Where it is, and the rows of an epoch.
 
     Raises
     ------
@@ -121,22 +112,10 @@ def train_epoch(
     reader: Feed,
     spec: TrainSpec,
     epoch: int,
+    *,
     start: Start = Start(),
 ) -> Iterator[Step]:
-    """Train on the rows of one epoch, once for each wave; yield after each batch.
-
-    Parameters
-    ----------
-    backend : Backend
-        Holds the model.
-    reader : Reader
-        Gives the rows, to every wave in the same order.
-    spec : TrainSpec
-        The training.
-    epoch : int
-        Number of the epoch.
-    start : Start
-        Where to go on.
+    """Train on the rows of one epoch, each wave in the same order; yield after each batch.
 
     Raises
     ------
@@ -155,6 +134,6 @@ def train_epoch(
             row += batch.n_rows
             if row == reader.n_rows:
                 loss = joined(loss, backend.drain_losses())
-            check_loss(loss, spec, epoch, row, reader.n_rows)
+            check_loss(loss, spec, epoch=epoch, row=row, n_rows=reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
         start = Start()

@@ -6,21 +6,14 @@ from streammach.data.identity import name_of
 from streammach.files.reading import sha256
 from streammach.planning.schedule import EPOCHS
 from streammach.spec.documents import encoded
+from streammach.spec.optimizers import EPSILON
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.training.search import EPSILON, SMOOTHING
+from streammach.training.search import SMOOTHING
 
 
 def older_request(plan: Plan, options: TrainingOptions) -> str:
-    """Return the digest by which version 0.1.0 told one training from another.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    options : TrainingOptions
-        What is fixed of the training.
-    """
+    """Return the digest by which version 0.1.0 told one training from another."""
     config, batching = plan.config, plan.config.batching
     joint = config.part("joint")
     smoothing, transform = options.label_smoothing, options.fixed_transform

@@ -82,7 +82,7 @@ def pilot(
     Raises
     ------
     UsageError
-        If B and R are given, the time is too short, or the device is a GPU.
+        If B and R are given, the time is too short, or times on the device are not known.
     Interrupted
         After a signal; nothing is kept.
     BudgetError, DeviceError, DiskError, StoreError
@@ -95,8 +95,10 @@ def pilot(
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     pace = speed()
     made = plan(dataset, constraints)
-    if not BACKENDS[made.config.placement.device].timed:
-        raise UsageError("how long trainings take on a GPU is not known yet", path="--pilot")
+    kind = BACKENDS[made.config.placement.device]
+    if not kind.timed:
+        what = f"how long trainings take on a {kind.title} is not known yet"
+        raise UsageError(what, path="--pilot")
     rivals = _rivals(made, constraints)
     if len(rivals) < 2:
         return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))

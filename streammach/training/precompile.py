@@ -86,17 +86,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def precompile(plan: Plan, options: TrainingOptions, store: Path) -> None:
-    """Have the kernels of a training compiled, unless they are already or cannot be kept.
-
-    Parameters
-    ----------
-    plan : Plan
-        The training's plan.
-    options : TrainingOptions
-        What is fixed of it.
-    store : Path
-        Its store.
-    """
+    """Have the kernels of a training compiled, unless they are already or cannot be kept."""
     kept = BACKENDS[plan.config.placement.device].keeps_kernels
     if not kept or CACHE_DIR is None or not sys.executable or PRECOMPILING in os.environ:
         return

@@ -40,13 +40,7 @@ def train_a_little(order: Order) -> None:
 
 
 def enough(n_rows: int, nnz: int) -> int:
-    """Return how many first rows of a store are taken: fewer where they are long.
-
-    Parameters
-    ----------
-    n_rows, nnz : int
-        Rows and values of the store.
-    """
+    """Return how many first rows of a store are taken: fewer where they are long."""
     return max(FEWEST_ROWS, min(ROWS, VALUES * n_rows // max(nnz, 1)))
 
 

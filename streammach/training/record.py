@@ -53,11 +53,6 @@ class RunLog:
 def read_log(folder: Path) -> RunLog:
     """Return what a run's log says; lines that say something else are left out.
 
-    Parameters
-    ----------
-    folder : Path
-        The run; without a log there is nothing.
-
     Raises
     ------
     DiskError

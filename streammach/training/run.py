@@ -16,6 +16,7 @@ from streammach.files.workplaces import Workplace
 from streammach.model.model import Model
 from streammach.model.ours import MODEL
 from streammach.spec.documents import from_json
+from streammach.spec.estimators import check_rankers
 from streammach.spec.older import plan_from
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainSpec
@@ -25,7 +26,7 @@ MAX_DOCUMENT = 16 << 20
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run decided before its first epoch, and why.
 
     Attributes
@@ -48,8 +49,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasons: tuple[str, ...]
     request: str
 
+    @property
+    def training_text(self) -> str:
+        """How it is trained, for people."""
+        how = self.training
+        return (
+            f"{how.optimizer}, loss {how.loss}, rate {how.learning_rate:.3g}, {how.transform} "
+            f"values{', whitened' if how.whitened else ''}, smoothing {how.label_smoothing:g}, "
+            f"batch {how.batch_size:,}"
+        )
 
-class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a finished run measured.
 
     Attributes
@@ -88,6 +99,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse figures that cannot be."""
+        check_rankers(self.estimator, *self.validation)
         if self.best_epoch >= len(self.history):
             raise ValueError("the best epoch is none of its epochs")
         if not self.projected_bytes or (self.device_peak_bytes and not self.device_projected_bytes):
@@ -123,6 +135,11 @@ class Run:
     plan: Plan
     settings: Settings
     result: Result
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why all of it was decided, in sentences."""
+        return (*self.plan.reasons, *self.settings.reasons, *self.result.reasons)
 
     @property
     def model(self) -> Model:
@@ -203,13 +220,6 @@ def known_request(folder: str | os.PathLike[str]) -> str | None:
 
 def check_request(folder: str | os.PathLike[str], request: str) -> None:
     """Refuse a run that was begun with another request; nothing is written.
-
-    Parameters
-    ----------
-    folder : path-like
-        The run.
-    request : str
-        Digest of what is asked for now.
 
     Raises
     ------

@@ -15,16 +15,15 @@ from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
-from streammach.spec.plan import Plan
+from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import LossKind, Optimizer, Transform
+from streammach.spec.types import LossKind, Transform
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
-EPSILON = 1e-8
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
@@ -41,6 +40,11 @@ class Trial:
     rows: int
     epochs: int
     measured: Reached
+
+    @property
+    def score(self) -> float:
+        """What trials are compared by."""
+        return self.measured.selection_score
 
     @property
     def figures(self) -> TrialFigures:
@@ -65,63 +69,6 @@ def typical_value(rows: RowBlock, transform: Transform) -> float:
     """Return the root mean square of the stored values after a transform; 1 without any."""
     values = transformed(rows, transform).values
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) if len(values) else 1.0
-
-
-def usual_rate(optimizer: Optimizer, rows: RowBlock, transform: Transform) -> float:
-    """Return the rate that the search starts from.
-
-    A first step of row-wise Adagrad moves a logit by rate times value, one of Adam by rate times
-    value for every value of the row; SGD's depends on the gradient too. The constants are the
-    middle of what did best on the data sets measured.
-    """
-    value = max(typical_value(rows, transform), 1e-6)
-    mean_nnz = max(rows.nnz / max(rows.n_rows, 1), 1.0)
-    if optimizer == "adam":
-        return 1.5 / (mean_nnz * value)
-    if optimizer == "sgd":
-        return 1.0 / (mean_nnz * value * value)
-    return 0.5 / value
-
-
-def prior(optimizer: Optimizer, rows: RowBlock, transform: Transform) -> float:
-    """Return the epsilon of the optimiser.
-
-    Row-wise Adagrad starts its sum of squares as if one gradient of a typical value had been seen,
-    so that a feature with few rows moves less.
-    """
-    return max(typical_value(rows, transform), 1e-6) ** 2 if optimizer == "adagrad" else EPSILON
-
-
-def start(plan: Plan, options: TrainingOptions, rows: RowBlock, transform: Transform) -> TrainSpec:
-    """Return the training that a search starts from, with a transform.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    options : TrainingOptions
-        What the user fixed.
-    rows : RowBlock
-        Held-out rows, whose values say what rate is usual.
-    transform : str
-        The transform.
-    """
-    config = plan.config
-    assert config.optimizer is not None, "a plan trains"
-    smoothing, rate = options.label_smoothing, options.learning_rate
-    spec = TrainSpec(
-        epochs=options.epochs or EPOCHS[config.dense], batch_size=config.batching.batch_size,
-        learning_rate=rate or usual_rate(config.optimizer, rows, transform), transform=transform,
-        label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
-        optimizer=config.optimizer,
-        epsilon=options.epsilon or prior(config.optimizer, rows, transform),
-        seed=options.seed,
-    )  # fmt: skip
-    for part in planned(config):
-        planned_part = config.part(part.name)
-        assert planned_part is not None
-        spec = part.begin(spec, planned_part)
-    return spec
 
 
 class Search:
@@ -157,7 +104,23 @@ class Search:
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
 
     def _start(self, transform: Transform) -> TrainSpec:
-        return start(self._session.plan, self._options, self._rows, transform)
+        """Return the training that the search starts from, with a transform."""
+        config, options, rows = self._session.plan.config, self._options, self._rows
+        kind, smoothing = config.optimizer_kind, options.label_smoothing
+        value = max(typical_value(rows, transform), 1e-6)
+        mean_nnz = max(rows.nnz / max(rows.n_rows, 1), 1.0)
+        spec = TrainSpec(
+            epochs=options.epochs or EPOCHS[config.dense], batch_size=config.batching.batch_size,
+            learning_rate=options.learning_rate or kind.usual_rate(value, mean_nnz),
+            label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
+            transform=transform, optimizer=kind.name, seed=options.seed,
+            epsilon=options.epsilon or kind.epsilon(value),
+        )  # fmt: skip
+        for part in planned(config):
+            planned_part = config.part(part.name)
+            assert planned_part is not None
+            spec = part.begin(spec, planned_part)
+        return spec
 
     def _choose_transform(self) -> tuple[Transform, str]:
         names: list[Transform] = list(TRANSFORMS)
@@ -174,10 +137,9 @@ class Search:
             if rate:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
             tried.append(self._try(spec, rows, epochs))
-        best = max(tried, key=lambda trial: trial.measured.selection_score)
-        return best.transform, _reason(
-            "transform", best.transform, [(t.transform, t) for t in tried]
-        )
+        best = max(tried, key=lambda trial: trial.score)
+        figures: list[tuple[str, Trial]] = [(trial.transform, trial) for trial in tried]
+        return best.transform, _reason("transform", best.transform, figures)
 
     def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
         """Climb from the usual rate in factors of two until both neighbours are worse.
@@ -197,22 +159,16 @@ class Search:
             return self._rehearsed(replace(spec, learning_rate=rate))
 
         tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
-        factor = (
-            RATE_FACTOR
-            if tried[1].measured.selection_score > tried[0].measured.selection_score
-            else 1 / RATE_FACTOR
-        )
-        best = max(tried, key=lambda trial: trial.measured.selection_score)
+        factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
+        best = max(tried, key=lambda trial: trial.score)
         for _ in range(MAX_STEPS):
             tried.append(at(best.learning_rate * factor))
-            if tried[-1].measured.selection_score <= best.measured.selection_score:
+            if tried[-1].score <= best.score:
                 break
             best = tried[-1]
         tried.sort(key=lambda trial: trial.learning_rate)
-        enough = best.measured.selection_score - self._noise(best)
-        chosen = next(
-            trial for trial in tried if trial.measured.selection_score >= enough
-        ).learning_rate
+        enough = best.score - self._noise(best)
+        chosen = next(trial for trial in tried if trial.score >= enough).learning_rate
         figures = [(f"{trial.learning_rate:.3g}", trial) for trial in tried]
         return replace(spec, learning_rate=chosen), _reason(what, f"{chosen:.3g}", figures)
 
@@ -233,9 +189,7 @@ class Search:
             What the two are called.
         """
         tried = [self._rehearsed(spec), self._rehearsed(other)]
-        better = tried[1].measured.selection_score > tried[
-            0
-        ].measured.selection_score + self._noise(tried[0])
+        better = tried[1].score > tried[0].score + self._noise(tried[0])
         return better, _reason(what, names[better], list(zip(names, tried, strict=True)))
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
@@ -260,7 +214,7 @@ class Search:
             for epoch in range(epochs):
                 for _ in train_epoch(backend, reader, short, epoch):
                     session.check()
-            measured = measure(self._rows, by_hashes(backend, "logsum", spec.transform))
+            measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
         except DivergedError:
             measured = Reached(0.0, 0.0)
         done = Trial(

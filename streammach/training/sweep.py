@@ -27,6 +27,7 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
 from streammach.spec.documents import from_json, to_json
+from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Amount, Count, Index, Ranker, Size
@@ -75,6 +76,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     test: Reached | None
     frontier: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse an estimator that is unknown."""
+        check_rankers(self.estimator)
+
 
 class Infeasible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the grid that does not fit the budget, and why."""
@@ -119,6 +124,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def tested(self) -> bool:
         """Whether points are compared on test rows: all of them have been measured there."""
         return bool(self.points) and all(point.test is not None for point in self.points)
+
+    def shape_of(self, point: Point) -> str:
+        """Return the shape of a point for people."""
+        exact = point.buckets == self.n_classes
+        return "exact" if exact else f"{point.buckets} x {point.repetitions}"
 
     def compared(self, point: Point) -> Reached | None:
         """Return the figures of a point by which it is compared with the others."""

@@ -181,8 +181,11 @@ class Trainer:
         if path.exists():
             return from_json(read_small(path, MAX_DOCUMENT), Settings)
         found = Search(session, self.options).choose()
-        trials = tuple(trial.figures for trial in found.trials)
-        settings = Settings(found.spec, session.held.origin, trials, found.reasons, request)
+        settings = Settings(
+            training=found.spec, held_out=session.held.origin,
+            trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
+            request=request,
+        )  # fmt: skip
         write_atomic(path, to_json(settings))
         return settings
 

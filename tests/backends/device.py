@@ -8,12 +8,9 @@ from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.launch import launch_bounds, launch_shape
 from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.weights import CODINGS, rounding_key
-from streammach.backends.optimizers import corrected
-from streammach.rows.batch import BatchSlot
 from tests.reference.layout import rows_in_fours, work_items
 
 ANY_GPU = (9, 0)
-OPTIMIZERS = {"adagrad": kernels.ADAGRAD, "adam": kernels.ADAM, "sgd": kernels.SGD}
 
 
 class Device:
@@ -31,9 +28,9 @@ class Device:
         self.packed = packed_codes(codes, spec.n_buckets)
         coding, rows = CODINGS[weights_are], spec.n_features + 1
         self.table = np.zeros((rows, self.shape.chunks_per_row * coding.words), coding.word)
-        wide = (rows, self.shape.stride) if how.optimizer == "adam" else (1, 4)
-        squares = (spec.n_features + 1, spec.n_repetitions)
-        self.squares = np.zeros(wide if how.optimizer == "adam" else squares, np.float32)
+        wide = (rows, self.shape.stride) if how.optimizer_kind.per_weight else (1, 4)
+        per_model = (rows, spec.n_repetitions)
+        self.squares = np.zeros(per_model if how.optimizer_kind.per_model else wide, np.float32)
         self.second = np.zeros(wide, np.float32)
         self.steps = 0
         self.residuals = None
@@ -46,7 +43,7 @@ class Device:
             for output in (kernels.RESIDUALS, kernels.PROBABILITIES, kernels.LOGARITHMS)
         }
         self.backward = compiled(
-            kernels.backward_kernel(self.shape, OPTIMIZERS[how.optimizer], weights_are=weights_are),
+            kernels.backward_kernel(self.shape, how.optimizer_kind.branch, weights_are=weights_are),
             bounds,
         )
 
@@ -67,7 +64,8 @@ class Device:
     def step(self, batch, rate):
         z, losses = self.outputs(batch, kernels.RESIDUALS)
         self.steps += 1
-        numbers = [np.float32(x) for x in corrected(self.how, rate, self.steps)]
+        corrected = self.how.optimizer_kind.corrected(rate, self.how.epsilon, self.steps)
+        numbers = [np.float32(x) for x in corrected]
         numbers += [rounding_key(self.how.seed, self.steps), self.first_chunk]
         work = work_items(batch.by_feature, batch.n_rows, self.spec.n_features, self.segment)
         partial = np.full((max(work.n_slots, 1), self.shape.stride), np.nan, np.float32)
@@ -91,12 +89,3 @@ class Device:
     @property
     def bias(self):
         return self.table[-1, : self.spec.n_columns]
-
-
-def batch_of(block, n_features, importance=None):
-    """All rows of a block as one batch, feature by feature too."""
-    slot = BatchSlot(block.n_rows, max(block.nnz, 1), n_features, by_feature=True)
-    if importance is not None:
-        block = type(block)(block.indptr, block.features, block.values, block.classes, importance)
-    slot.add(block, np.arange(block.n_rows), "raw")
-    return slot.batch()

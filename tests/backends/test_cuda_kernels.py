@@ -18,10 +18,11 @@ from streammach.backends.cuda.memory import Memory
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.segments import SegmentBuilder
 from streammach.backends.cuda.transfers import TransferBuffer
-from streammach.backends.estimators import KINDS
 from streammach.rows.batch import RowIdBatch
-from tests.backends.device import Device, batch_of
-from tests.builders import block_of, dense_block, open_backend, spec_of, training
+from streammach.spec.estimators import ESTIMATORS
+from streammach.spec.optimizers import OPTIMIZERS
+from tests.backends.device import Device
+from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
 from tests.reference.decoding import topk
 from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach
@@ -56,7 +57,7 @@ SHAPES = {  # K, d, B, R, columns of a tile
 }
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
@@ -133,8 +134,8 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         m = gathered.load(chosen)
         places = np.concatenate([np.arange(*block.indptr[r : r + 2]) for r in rows])
         assert m == sent.fill(
-            chosen.indptr, block.features[places], whole.values[places], block.classes[rows],
-            weights[rows],
+            chosen.indptr, block.features[places], whole.values[places],
+            classes=block.classes[rows], importance=weights[rows],
         )  # fmt: skip
         counts = {"indptr": n + 1, "classes": n, "importance": n}
         for name in sent.held:
@@ -173,7 +174,9 @@ def batch_rows(batch):
     """The rows of a batch as a block."""
     from streammach.rows.block import RowBlock
 
-    return RowBlock(batch.indptr, batch.features, batch.values, batch.classes)
+    return RowBlock(
+        indptr=batch.indptr, features=batch.features, values=batch.values, classes=batch.classes
+    )
 
 
 def test_tiles_items_and_blocks_do_not_change_a_bit(rng):
@@ -227,7 +230,7 @@ def test_outputs_equal_the_cpus(name, logarithms, rng):
 
 def best(device, p, estimator, k, *, words=2, threads=32, staged=True):
     """Ids and scores of the k best classes, from padded probabilities."""
-    spec, kind = device.spec, KINDS[estimator]
+    spec, kind = device.spec, ESTIMATORS[estimator].branch
     one_row = kind == decode.MEDIAN
     shape = decode_shape(
         spec.n_buckets, spec.n_repetitions, spec.n_classes, one_row=one_row, words=words,
@@ -279,7 +282,7 @@ def test_top_k_equals_the_cpus_and_brute_force(estimator, name, shape, rng):
     ids, scores = best(device, p, estimator, k)
     cpu = CpuBackend(spec, dense=False, threads=1)
     cpu_scores, cpu_ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    cpu.decode(np.ascontiguousarray(drawn), KINDS[estimator], cpu_scores, cpu_ids)
+    cpu.decode(np.ascontiguousarray(drawn), ESTIMATORS[estimator].branch, cpu_scores, cpu_ids)
     cpu.close()
     assert ids.tolist() == cpu_ids.tolist()
     assert scores.tolist() == cpu_scores.tolist()

@@ -12,9 +12,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 from streammach.backends.cuda import backend as cuda_backend
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.rows.batch import RowIdBatch
-from tests.backends.device import batch_of
 from tests.backends.late import LateEvent, LateMemory
-from tests.builders import block_of, open_backend, spec_of, training
+from tests.builders import batch_of, block_of, open_backend, spec_of, training
 
 N_BATCHES = 19  # more than losses are on their way
 

@@ -20,8 +20,9 @@ from streammach.backends.cuda.weights import (
     widen_into,
 )
 from streammach.jit import kernel
-from tests.backends.device import Device, batch_of
-from tests.builders import block_of, spec_of, training
+from streammach.spec.optimizers import OPTIMIZERS
+from tests.backends.device import Device
+from tests.builders import batch_of, block_of, spec_of, training
 from tests.reference import rounding
 
 SHAPES = {  # K, d, B, R, columns of a tile
@@ -32,7 +33,7 @@ SHAPES = {  # K, d, B, R, columns of a tile
 }
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_is_that_of_float32_rounded_by_the_definition(name, optimizer, rng):
     n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]

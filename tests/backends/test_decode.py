@@ -6,7 +6,7 @@ import pytest
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decode import decode_one, decode_tile
-from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
+from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, spec_of, training
 from tests.reference.decoding import topk
 

@@ -1,15 +1,18 @@
 """Counts, their scores and what is learnt on top of them, held to plain dictionaries."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from streammach.counts import learning
 from streammach.counts import scores as scores_module
-from streammach.counts.learning import GroupWeights, PairWeights, evidence, learn, weigh
+from streammach.counts.learning import GroupWeights, evidence, learn, weigh
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.counts.table import PairGainModel, count_pairs, cut
-from streammach.rows.block import RowBlock
+from streammach.counts.table import CountTable, PairGainModel, count_pairs, cut
+from streammach.rows.pairs import CountWeights
 from tests.builders import block_of
+from tests.model.models import counts_of
 from tests.reference import counts as reference
 
 D, K = 25, 12
@@ -41,12 +44,16 @@ def as_pairs(table):
     }
 
 
-def group_weights(rng, n_groups=3, *, learnt=0.0, hashed=0.0):
-    def drawn():
-        return rng.uniform(0.1, 1, n_groups).astype(np.float32)
-
+def group_weights(rng, n_groups=3, **learnt):
     group = np.concatenate([np.arange(n_groups), rng.integers(0, n_groups, D - n_groups)])
-    return GroupWeights(group.astype(np.int32), drawn(), drawn(), drawn(), 0.4, learnt, hashed)
+    slope, match, penalty = rng.uniform(0.1, 1, (3, n_groups)).astype(np.float32)
+    return GroupWeights(group=group.astype(np.int32), slope=slope, match=match, penalty=penalty,
+                        prior=0.4, hashed=0.0, **{"learnt": 0.0, **learnt})  # fmt: skip
+
+
+def drawn(rng, table, learnt):
+    theta, delta = (rng.normal(size=n).astype(np.float32) for n in (table.n_pairs, D))
+    return {"learnt": learnt, "theta": theta, "delta": delta}
 
 
 @pytest.fixture
@@ -129,16 +136,12 @@ def test_cuts_cover_everything_once(rng):
 @pytest.mark.parametrize("with_learnt", [False, True])
 def test_scores_equal_the_reference(block, rng, with_learnt):
     table = counted(block)
-    weights = group_weights(rng, learnt=0.7 if with_learnt else 0.0)
-    learnt, theta, delta = PairWeights.nothing(), {}, {}
+    weights, theta, delta = group_weights(rng), {}, {}
     if with_learnt:
-        learnt = PairWeights(
-            rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
-        )
-        theta = dict(zip(as_pairs(table), learnt.theta.tolist(), strict=True))
-        delta = dict(enumerate(learnt.delta.tolist()))
-    gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, learnt, gains), 2)
+        weights = group_weights(rng, **drawn(rng, table, 0.7))
+        theta = dict(zip(as_pairs(table), weights.theta.tolist(), strict=True))
+        delta = dict(enumerate(weights.delta.tolist()))
+    scorer = CountScorer(weigh(table, weights), 2)
     expected = reference.ReferenceScores(block, K, weights, theta, delta)
     ids, scores = scorer.topk(block, K)
     for i in range(block.n_rows):
@@ -176,11 +179,10 @@ def test_counts_beside_hashes_are_exact_to_the_bit(rng, monkeypatch, k, weight, 
     codes = rng.integers(0, n_buckets, (K, n_repetitions))
     codes = codes.astype(np.uint16 if levels == 2 else np.uint8)
     hashed = Hashed(logs.astype(np.float32), codes.reshape(-1), n_buckets, n_repetitions)
-    flat = GroupWeights(
-        np.zeros(D, np.int32), *(np.ones(1, np.float32) * x for x in (0.5, 1, 0)), 0.0, 0.0, weight
-    )
-    gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, flat, PairWeights.nothing(), gains), 2)
+    slope, match, penalty = np.array([[0.5], [1], [0]], np.float32)
+    flat = GroupWeights(group=np.zeros(D, np.int32), slope=slope, match=match, penalty=penalty,
+                        prior=0.0, learnt=0.0, hashed=weight)  # fmt: skip
+    scorer = CountScorer(weigh(table, flat), 2)
     expected = blended_by_force(scorer, block, hashed)
     ids, scores = scorer.topk(block, k, hashed)
     assert ids.shape == (70, min(k, K))
@@ -205,14 +207,10 @@ def test_means_are_those_of_the_codes(rng):
 def test_evidence_is_what_scores_are_made_of(block, rng):
     """The groups' sums times their weights give the score back."""
     table = counted(block)
-    weights = group_weights(rng, learnt=1.0)
-    learnt = PairWeights(
-        rng.normal(size=table.n_pairs).astype(np.float32), rng.normal(size=D).astype(np.float32)
-    )
-    gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, learnt, gains), 1)
+    weights = group_weights(rng, **drawn(rng, table, 1.0))
+    scorer = CountScorer(weigh(table, weights), 1)
     ids, scores = scorer.topk(block, 4)
-    found = evidence(table, block, ids.astype(np.int32), weights.group, learnt, scorer.each)
+    found = evidence(table, block, ids.astype(np.int32), weights=weights, each=scorer.each)
     columns = np.concatenate([weights.slope, weights.match, [weights.learnt]])
     w = scorer.weights
     for i in range(block.n_rows):
@@ -231,13 +229,13 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
     classes = block.classes.copy()
     classes[classes == 3] = 4
     classes[10] = 3  # the only row of its class
-    block = RowBlock(block.indptr, block.features, block.values, classes)
+    block = replace(block, classes=classes)
     table = counted(block)
     weights = group_weights(rng)
-    gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, PairWeights.nothing(), gains), threads)
+    scorer = CountScorer(weigh(table, weights), threads)
     pieces = [block.part(i, min(i + piece, 90)) for i in range(0, 90, piece)]
-    found = learn(table, weights, scorer, pieces, int(np.diff(block.indptr).max()))
+    longest = int(np.diff(block.indptr).max())
+    found = learn(table, weights, scorer, pieces, longest_row=longest)
     scorer.close()
     theta, delta = reference.learn(
         block, reference.ReferenceScores(block, K, weights), min(learning.CANDIDATES, K),
@@ -254,13 +252,35 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
 def test_an_error_while_learning_reaches_the_caller(block, rng):
     table = counted(block)
     weights = group_weights(rng)
-    gains = np.empty(table.n_pairs, np.int16)
-    scorer = CountScorer(weigh(table, weights, PairWeights.nothing(), gains), 1)
+    scorer = CountScorer(weigh(table, weights), 1)
 
     def pieces():
         yield block
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        learn(table, weights, scorer, pieces(), 6)
+        learn(table, weights, scorer, pieces(), longest_row=6)
     scorer.close()
+
+
+def test_types_shapes_and_bytes_are_those_of_the_schema(rng):
+    counts = counts_of(rng, n_wide=0)
+    for name, (shape, dtype) in CountWeights.shapes(features=12, classes=30).items():
+        array = getattr(counts, name)
+        assert array.dtype == dtype
+        assert all(m in (None, n) for n, m in zip(array.shape, shape, strict=True))
+    n_pairs = len(counts.classes)
+    assert CountWeights.footprint(features=12, classes=30, pairs=n_pairs) == counts.n_bytes - 8
+    assert CountTable.footprint(features=1, classes=100, pairs=10_000) == 8 + 1600 + 80_000
+
+
+def test_pairs_of_lists_and_of_all_classes_are_the_same_pairs(rng):
+    counts = counts_of(rng)
+    listed = counts.listed()
+    assert listed.n_pairs == len(listed.classes) == counts.n_pairs
+    assert (np.diff(listed.features()) >= 0).all()
+    for name, array in listed.widened().listed().arrays().items():
+        assert np.array_equal(array, getattr(listed, name))
+    twice = replace(listed, wide_of=counts.wide_of, wide=counts.wide)
+    for name, array in twice.compact().arrays().items():
+        assert np.array_equal(array, getattr(counts, name))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import warnings
 from types import SimpleNamespace
 
@@ -127,6 +128,58 @@ def test_what_anndata_writes_to_hdf5_is_read(tmp_path):
     assert stored(tmp_path / "o") == named(X[there], [CELLS[i] for i in there])
     convert(tmp_path / "a.h5ad", tmp_path / "p", x_path="layers/twice", y_path="obs/n")
     assert stored(tmp_path / "p") == named(2 * X, LABELS)
+
+
+def masked(group, name, values):
+    """Strings as pandas 3 has them: values, and a mask of what is missing."""
+    column = group.create_group(name)
+    column.attrs.update({"encoding-type": "nullable-string-array", "encoding-version": "0.1.0"})
+    texts, missing = [v or "" for v in values], np.array([v is None for v in values])
+    if isinstance(group, h5py.Group):
+        column["values"], column["mask"] = texts, missing
+        return
+    put(column, "values", texts)
+    put(column, "mask", missing)
+
+
+def tables(path, labels):
+    """Write strings with masks as labels and names; in Zarr a mask of zeros alone has no chunks."""
+    if path.suffix == ".h5ad":
+        with h5py.File(path, "w") as file:
+            file.attrs["encoding-type"] = "anndata"
+            file["X"] = X
+            masked(file.create_group("obs"), "y", labels)
+            masked(file.create_group("var"), "gene", NAMES)
+            file["var"].attrs["_index"] = "gene"
+        return
+    made(path, labels=None)
+    shutil.rmtree(path / "var/gene")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        root = zarr.open_group(path, mode="a")
+        masked(root["obs"], "y", labels)
+        masked(root["var"], "gene", NAMES)
+
+
+@pytest.mark.parametrize("form", ["zarr", "h5ad"])
+def test_strings_with_a_mask_are_labels_and_names(form, tmp_path):
+    labels = ["a", None, "b", "a", "b"]
+    tables(tmp_path / f"a.{form}", labels)
+    done = convert(tmp_path / f"a.{form}", tmp_path / "o", on_bad_row="skip")
+    assert done.skipped == {"the row has no label": 1}
+    assert done.notes == (f"a.{form}: rows from X, labels from obs/y, names from var/gene",)
+    there = [i for i, label in enumerate(labels) if label]
+    assert stored(tmp_path / "o") == named(X[there], [labels[i] for i in there])
+
+
+def test_a_name_that_is_missing_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file.attrs["encoding-type"] = "anndata"
+        file["X"] = X
+        file["obs/y"] = LABELS
+        masked(file.create_group("var"), "_index", [None, *NAMES[1:]])
+    with pytest.raises(DataError, match=r"var/_index: name 0 .* has 0 bytes"):
+        convert(tmp_path / "a.h5ad", tmp_path / "o")
 
 
 def test_codes_in_hdf5_are_never_labels_by_themselves(tmp_path):

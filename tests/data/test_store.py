@@ -11,6 +11,7 @@ import zarr
 from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.root import RootFacts, SourceFacts
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import StoreError, StreammachError, UsageError
 from streammach.rows.block import RowBlock
@@ -209,16 +210,17 @@ def test_what_is_no_store_is_refused(tmp_path):
 def test_rows_with_weights_keep_them(tmp_path):
     writer = StoreWriter(tmp_path / "s", np.float32, weighted=True)
     writer.append_rows(RowBlock(
-        np.array([0, 1, 2]), np.array([0, 1], np.int32), np.array([0.5, 2], np.float32),
-        np.array([1, 0], np.int32), np.array([3, 0.25], np.float32), numbers=np.array([1, 0]),
+        indptr=np.array([0, 1, 2]), features=np.array([0, 1], np.int32),
+        values=np.array([0.5, 2], np.float32), classes=np.array([1, 0], np.int32),
+        importance=np.array([3, 0.25], np.float32), numbers=np.array([1, 0]),
     ))  # fmt: skip
     writer.add_names("labels", Names.of(["a", "b"]), np.array([1, 1]))
     writer.add_names("features", Names.of(["x", "y"]), np.array([1, 1]))
-    facts = {"rows": 2, "classes": 2, "features": 2, "nnz": 2, "pairs": 2, "max_row_nnz": 1,
-             "block_rows": 2, "max_block_nnz": 2, "seed": 0, "options": {},
-             "source": [{"name": "s", "format": "vw", "bytes": 1, "crc32c": "", "rows": 2}],
-             "skipped": {}, "counts": {}}  # fmt: skip
-    writer.finish(facts)
+    source = SourceFacts(name="s", format="vw", bytes=1, crc32c="", rows=2)
+    writer.finish(RootFacts(
+        rows=2, classes=2, features=2, nnz=2, pairs=2, max_row_nnz=1, block_rows=2,
+        max_block_nnz=2, seed=0, options={}, source=[source], skipped={}, counts={},
+    ))  # fmt: skip
     with Dataset.open(tmp_path / "s") as data:
         assert data.weighted
         assert data.rows(0, 2).importance.tolist() == [3, 0.25]

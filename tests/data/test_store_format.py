@@ -11,8 +11,7 @@ import scipy.sparse as sp
 import zarr
 
 from streammach.data.convert import convert
-from streammach.data.store.opening import Root
-from streammach.data.store.writer import FORMAT
+from streammach.data.store.root import FORMAT, Root
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-format.md"
 MASK = 2**64 - 1

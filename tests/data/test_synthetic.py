@@ -11,7 +11,7 @@ from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
-from streammach.rows.order import splitmix
+from streammach.rows.order import keys
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
 from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, vw_pieces
@@ -76,7 +76,7 @@ def test_a_row_of_counts_is_that_of_the_plain_version():
     golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
 
     def mixed(z):  # splitmix adds the golden ratio before it mixes
-        return int(splitmix(np.array([(z - golden) & mask], np.uint64))[0])
+        return int(keys(np.array([(z - golden) & mask], np.uint64))[0])
 
     def drawn(state, place):
         return mixed((state + golden * (place + 1)) & mask)

@@ -10,10 +10,8 @@ import pytest
 from streammach.errors import ModelError
 from streammach.model import coding
 from streammach.model.coding import Coded, decode, encode
-from streammach.model.document import Calibration
 from streammach.model.model import Model
-from streammach.rows.names import Names
-from tests.builders import spec_of, training
+from tests.model.models import counts_of, model_of
 
 SIZES = [0, 1, 2, 1000, 1001]
 
@@ -131,24 +129,9 @@ def test_pieces_that_do_not_fit_are_refused(rng):
 @pytest.fixture
 def model(rng):
     """A model as shrinking leaves it: int4 weights, features without pairs among the others."""
-    starts = np.concatenate([[0], np.cumsum(rng.integers(0, 5, 12))])
-    counts = {
-        "starts": starts,
-        "classes": np.concatenate(
-            [np.sort(rng.choice(30, n, replace=False)) for n in np.diff(starts)]
-        ).astype(np.int32),
-        "gains": (32 * rng.integers(-9, 99, starts[-1])).astype(np.int16),
-        "wide_of": np.array([-1] * 10 + [0, 1], np.int32),
-        "wide": (32 * rng.integers(-9, 99, (2, 30))).astype(np.int16),
-        "penalty": rng.normal(size=12).astype(np.float32),
-        "base": rng.normal(size=30).astype(np.float32),
-        "log_values": rng.normal(size=30).astype(np.float32),
-    }
-    return Model(
-        spec_of(30, 12, 8, 3), training(), False, "blend", Calibration(), "digest", 2, {},
-        Names.of([f"label {i}" for i in range(30)]), Names.of([f"f{i}" for i in range(12)]),
-        rng.integers(-7, 8, (12, 24)).astype(np.int8), np.arange(24, dtype=np.float32),
-        counts, 2.0, rng.random(12).astype(np.float32), "int4",
+    return model_of(
+        rng, weights=rng.integers(-7, 8, (12, 24)).astype(np.int8), counts=counts_of(rng),
+        scale=rng.random(12).astype(np.float32), stored="int4",
     )  # fmt: skip
 
 
@@ -186,4 +169,5 @@ def test_a_document_that_codes_otherwise_is_refused(model, tmp_path):
 
 
 def test_what_is_coded_has_one_form():
-    assert msgspec.convert(msgspec.to_builtins(Coded("int8", (2,), "planes", (9,))), Coded)
+    coded = Coded(dtype="int8", shape=(2,), how="planes", sizes=(9,))
+    assert msgspec.convert(msgspec.to_builtins(coded), Coded) == coded

@@ -10,22 +10,14 @@ from safetensors.numpy import load_file
 from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
 from streammach.figures import Reached
 from streammach.model.checkpoint import Checkpoints, Progress
-from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.tensors import map_tensors, read_tensors, write_tensors
-from streammach.rows.names import Names
-from tests.builders import spec_of, training
+from tests.model.models import counts_of, model_of
 
 
 @pytest.fixture
 def model(rng):
-    spec = spec_of(30, 12, 8, 3)
-    return Model(
-        spec, training(), False, "logsum", Calibration(1.5, -3.0), "digest", 2,
-        {"logsum": Reached(0.25, 0.5)},
-        Names.of([f"label {i}" for i in range(30)]), Names.of([f"f{i}" for i in range(12)]),
-        rng.normal(size=(12, 24)).astype(np.float32), np.arange(24, dtype=np.float32),
-    )  # fmt: skip
+    return model_of(rng, validation={"logsum": Reached(0.25, 0.5)})
 
 
 def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
@@ -53,27 +45,16 @@ def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
 @pytest.fixture
 def counted(model, rng):
     """The model with counts beside it."""
-    starts = np.concatenate([[0], np.cumsum(rng.integers(0, 5, 12))])
-    counts = {
-        "starts": starts,
-        "classes": rng.integers(0, 30, starts[-1]).astype(np.int32),
-        "gains": rng.integers(-99, 99, starts[-1]).astype(np.int16),
-        "wide_of": np.array([-1] * 10 + [0, 1], np.int32),
-        "wide": rng.integers(-99, 99, (2, 30)).astype(np.int16),
-        "penalty": rng.normal(size=12).astype(np.float32),
-        "base": rng.normal(size=30).astype(np.float32),
-        "log_values": rng.normal(size=30).astype(np.float32),
-    }
-    return dataclasses.replace(model, counts=counts, hashed_weight=2.5, estimator="blend")
+    counts = dataclasses.replace(counts_of(rng), hashed=2.5)
+    return dataclasses.replace(model, counts=counts, estimator="blend")
 
 
 def test_counts_come_back_as_they_were_saved(counted, tmp_path):
     counted.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert (again.estimator, again.calibrated, again.hashed_weight) == ("blend", "blend", 2.5)
-    assert again.counts.keys() == counted.counts.keys()
-    for name, array in counted.counts.items():
-        assert np.array_equal(again.counts[name], array)
+    for name, array in counted.counts.arrays().items():
+        assert np.array_equal(again.counts.arrays()[name], array)
     assert again.n_bytes == counted.n_bytes > counted.counts_bytes > 0
 
 
@@ -94,14 +75,14 @@ def test_counts_come_back_as_they_were_saved(counted, tmp_path):
     ],
 )
 def test_counts_that_lead_out_of_their_arrays_are_refused(name, change, counted, tmp_path):
-    counts = {**counted.counts, name: change(counted.counts[name])}
+    counts = dataclasses.replace(counted.counts, **{name: change(getattr(counted.counts, name))})
     dataclasses.replace(counted, counts=counts).save(tmp_path / "model")
     with pytest.raises(ModelError, match=r"the counts are wrong|wrong shape or type"):
         Model.load(tmp_path / "model")
 
 
 def test_counts_that_are_not_finite_are_never_written(counted, tmp_path):
-    counted.counts["base"][0] = np.nan
+    counted.counts.base[0] = np.nan
     with pytest.raises(DivergedError, match="base are not finite"):
         counted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()

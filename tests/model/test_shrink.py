@@ -7,14 +7,13 @@ import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.model.document import Calibration
 from streammach.model.fit import ShrinkTarget, shrink_to
 from streammach.model.model import Model
-from streammach.model.pairs import UNIT, Pairs
-from streammach.model.shrink import Size, frequent, narrowed, shrink
+from streammach.model.shrink import UNIT, Pairs, Size, frequent, narrowed, shrink
 from streammach.rows.block import RowBlock
-from streammach.rows.names import Names
-from tests.builders import block_of, spec_of, training
+from streammach.rows.pairs import CountWeights, ends
+from tests.builders import block_of
+from tests.model.models import counts_of, model_of
 
 D, K, B, R = 40, 30, 8, 5
 ALL = 10**9
@@ -25,50 +24,28 @@ def model(rng):
     """A model with counts, two features of which have gains for all classes."""
     table = rng.integers(-5, 2000, (D, K)) * (rng.random((D, K)) < 0.3)
     wide = np.array([3, 17])
-    listed = [np.flatnonzero(table[f]) if f not in wide else [] for f in range(D)]
+    listed = [np.flatnonzero(table[f] * (f not in wide)) for f in range(D)]
     wide_of = np.full(D, -1, np.int32)
     wide_of[wide] = [1, 0]
-    counts = {
-        "starts": np.concatenate([[0], np.cumsum([len(c) for c in listed])]),
-        "classes": np.concatenate([*listed]).astype(np.int32),
-        "gains": np.concatenate([table[f, c] for f, c in enumerate(listed) if len(c)]).astype(
-            np.int16
-        ),
-        "wide_of": wide_of,
-        "wide": table[[17, 3]].astype(np.int16),
-        "penalty": rng.random(D).astype(np.float32),
-        "base": rng.normal(size=K).astype(np.float32),
-        "log_values": rng.random(K).astype(np.float32),
-    }
+    counts = CountWeights(
+        starts=ends([len(c) for c in listed]), classes=np.concatenate(listed).astype(np.int32),
+        gains=np.concatenate([table[f, c] for f, c in enumerate(listed)]).astype(np.int16),
+        wide_of=wide_of, wide=table[[17, 3]].astype(np.int16),
+        penalty=rng.random(D).astype(np.float32), base=rng.normal(size=K).astype(np.float32),
+        log_values=rng.random(K).astype(np.float32), hashed=2.0,
+    )  # fmt: skip
     weights = rng.normal(size=(D, B * R)).astype(np.float32)
     weights[7] = 0
-    return Model(
-        spec_of(K, D, B, R), training(), False, "blend", Calibration(), "digest", 2, {},
-        Names.of([f"label {i}" for i in range(K)]), Names.of([f"f{i}" for i in range(D)]),
-        weights, rng.normal(size=B * R).astype(np.float32), counts, 2.0,
-    ), table  # fmt: skip
+    bias = rng.normal(size=B * R).astype(np.float32)
+    return model_of(rng, D, K, B, R, weights=weights, bias=bias, counts=counts), table
 
 
 @pytest.fixture
 def large(rng):
     """A model whose arrays are large beside its document."""
-    d, lengths = 400, rng.integers(0, 12, 400)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    counts = {
-        "starts": starts,
-        "classes": np.concatenate(
-            [np.sort(rng.choice(300, n, replace=False)) for n in lengths]
-        ).astype(np.int32),
-        "gains": rng.integers(-999, 3000, starts[-1]).astype(np.int16),
-        "wide_of": np.full(d, -1, np.int32), "wide": np.zeros((0, 300), np.int16),
-        "penalty": np.ones(d, np.float32), "base": np.ones(300, np.float32),
-        "log_values": np.ones(300, np.float32),
-    }  # fmt: skip
-    return Model(
-        spec_of(300, d, 16, R), training(), False, "blend", Calibration(), "digest", 2, {},
-        Names.of(map(str, range(300))), Names.of(f"f{i}" for i in range(d)),
-        rng.normal(size=(d, 16 * R)).astype(np.float32), np.ones(16 * R, np.float32), counts, 2.0,
-    )  # fmt: skip
+    counts = counts_of(rng, 400, 300, longest=12, n_wide=0)
+    gains = rng.integers(-999, 3000, len(counts.gains)).astype(np.int16)
+    return model_of(rng, 400, 300, 16, R, counts=dataclasses.replace(counts, gains=gains))
 
 
 def dense_gains_of(model):
@@ -80,10 +57,10 @@ def dense_gains(counts, d=D, n_classes=K):
     """The same of counts."""
     out = np.zeros((d, n_classes), int)
     for f in range(d):
-        if counts["wide_of"][f] >= 0:
-            out[f] = counts["wide"][counts["wide_of"][f]]
-        a, b = counts["starts"][f : f + 2]
-        out[f, counts["classes"][a:b]] = counts["gains"][a:b]
+        if counts.wide_of[f] >= 0:
+            out[f] = counts.wide[counts.wide_of[f]]
+        a, b = counts.starts[f : f + 2]
+        out[f, counts.classes[a:b]] = counts.gains[a:b]
     return out
 
 
@@ -144,14 +121,16 @@ def test_gains_beside_narrow_weights_are_rounded(model, stored):
 
 
 def test_the_largest_gains_are_rounded_within_their_type():
-    counts = {
-        "starts": np.array([0, 3]), "classes": np.arange(3, dtype=np.int32),
-        "gains": np.array([32767, -32767, 15], np.int16), "wide_of": np.array([-1], np.int32),
-        "wide": np.zeros((0, 4), np.int16), "base": np.zeros(4, np.float32),
-    }  # fmt: skip
+    nothing = np.zeros(4, np.float32)
+    counts = CountWeights(
+        starts=np.array([0, 3]), classes=np.arange(3, dtype=np.int32),
+        gains=np.array([32767, -32767, 15], np.int16), wide_of=np.array([-1], np.int32),
+        wide=np.zeros((0, 4), np.int16), penalty=nothing[:1], base=nothing, log_values=nothing,
+        hashed=1.0,
+    )  # fmt: skip
     pairs = Pairs.of(counts, rounded=True)
-    assert pairs.gains.tolist() == [32736, -32736]
-    assert pairs.largest(9)["starts"].tolist() == [0, 0]  # two of four classes stand in a table
+    assert pairs.counts.gains.tolist() == [32736, -32736]
+    assert pairs.largest(9).starts.tolist() == [0, 0]  # two of four classes stand in a table
 
 
 def test_the_first_repetitions_stay_as_they_were(model, rng):
@@ -270,7 +249,7 @@ def test_rare_features_are_left_out(model, rng):
         whole.features.raw(i) for i in kept
     ]
     assert np.array_equal(small.weights, whole.weights[kept])
-    assert np.array_equal(small.counts["penalty"], whole.counts["penalty"][kept])
+    assert np.array_equal(small.counts.penalty, whole.counts.penalty[kept])
     assert np.array_equal(dense_gains_of(small), table[kept])
     block = block_of(rng, 20, len(kept), K)
     wide = dataclasses.replace(block, features=kept[block.features].astype(np.int32))
@@ -283,7 +262,10 @@ def test_rare_features_are_left_out(model, rng):
 
 def test_rows_without_features_are_ranked_too(model):
     nothing = np.zeros(0, np.int32)
-    row = RowBlock(np.zeros(2, np.int64), nothing, np.zeros(0, np.float32), np.array([0], np.int32))
+    row = RowBlock(
+        indptr=np.zeros(2, np.int64), features=nothing, values=np.zeros(0, np.float32),
+        classes=np.array([0], np.int32),
+    )  # fmt: skip
     small = shrink(model[0], Size("int8", R, 10))
     ids, _ = topk(small, row)
     assert sorted(ids[0].tolist()) == list(range(K))

@@ -3,6 +3,7 @@
 import pytest
 
 from streammach.backends.cuda import probe
+from streammach.backends.registry import device_text
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import limits
@@ -51,7 +52,7 @@ def test_what_does_not_fit_at_once_is_trained_in_waves():
     assert tight.config.placement.waves > 1
     assert tight.device_projected_bytes <= 1_700_000_000
     assert tight.model == roomy.model
-    assert "waves of repetitions" in tight.device_text
+    assert "waves of repetitions" in device_text(tight)
 
 
 def test_what_fits_in_no_number_of_waves_is_refused_with_the_gpus_terms():
@@ -65,7 +66,7 @@ def test_shapes_that_cannot_be_launched_are_left_out_or_refused():
         plan(wide, exact=True, device="cuda")
     on_cpu = plan(wide, exact=True)
     assert (on_cpu.config.placement.device, on_cpu.n_buckets) == ("cpu", 6000)
-    assert "more than a block's" in on_cpu.device_text
+    assert "more than a block's" in device_text(on_cpu)
     chosen = plan(wide)
     assert chosen.config.placement.device == "cuda"
     assert chosen.n_buckets <= 4096
@@ -84,7 +85,7 @@ def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
     kept = on_device(roomy)["rows of the store"]
     assert kept == pytest.approx(8 * roomy.facts.nnz + 16 * roomy.facts.n_rows, rel=1e-4)
     assert "rows of the store" not in on_device(tight)
-    assert ("rows kept on the GPU" in roomy.device_text, "streamed" in tight.device_text) == (
+    assert ("rows kept on the GPU" in device_text(roomy), "streamed" in device_text(tight)) == (
         True, True,
     )  # fmt: skip
     assert roomy.projected_bytes < tight.projected_bytes  # no pools of decoded rows

@@ -74,7 +74,9 @@ def test_stated_probability_is_that_of_the_log_loss(rng):
     for n_classes in (8, 300):
         for calibration in (Calibration(), Calibration(1.7, -2.0)):
             classes = np.zeros(50, np.int32)
-            logs = log_probabilities(ids, scores, classes, n_classes, calibration)
+            logs = log_probabilities(
+                ids, scores, classes, n_classes=n_classes, calibration=calibration
+            )
             stated = stated_probabilities(scores, n_classes, calibration)
             assert stated == pytest.approx(np.exp(logs))
 

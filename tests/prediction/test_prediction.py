@@ -39,9 +39,11 @@ def trained(tiny):
             slot.add(rows, np.arange(start, min(start + 64, 400)), "binary")
             backend.step(slot.batch(), 0.7)
     model = Model(
-        spec, how, False, "logsum", Calibration(2.0, -4.0), data.digest,
-        int(data.label_counts.argmax()), {}, data.labels, data.features,
-        backend.arrays()["weights"], backend.arrays()["bias"],
+        spec=spec, training=how, dense=False, estimator="logsum",
+        calibration=Calibration(2.0, -4.0), store=data.digest,
+        majority=int(data.label_counts.argmax()), validation={}, labels=data.labels,
+        features=data.features, weights=backend.arrays()["weights"],
+        bias=backend.arrays()["bias"],
     )  # fmt: skip
     yield data, model, backend
     backend.close()
@@ -65,8 +67,11 @@ def test_integer_labels_come_back_as_integers(tiny):
     with Dataset.open(tiny.folder / "s") as data:
         spec = spec_of(2, 2, 2, 1)
         eye, zeros = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
-        model = Model(spec, training(), False, "logsum", Calibration(), "d", 0, {}, data.labels,
-                      data.features, eye, zeros)  # fmt: skip
+        model = Model(
+            spec=spec, training=training(), dense=False, estimator="logsum",
+            calibration=Calibration(), store="d", majority=0, validation={}, labels=data.labels,
+            features=data.features, weights=eye, bias=zeros,
+        )  # fmt: skip
         with Predictor(model) as predictor:
             labels, _ = predictor.topk(scipy.sparse.csr_array(np.eye(2)), 1, columns=["x", "y"])
     assert labels.dtype == np.int64
@@ -216,7 +221,11 @@ def test_probabilities_sum_to_one_over_all_classes(rng):
             classes = wanted or ids[row]
             logs = [
                 log_probabilities(
-                    ids[row : row + 1], scores[row : row + 1], np.array([y]), n_classes, map_
+                    ids[row : row + 1],
+                    scores[row : row + 1],
+                    np.array([y]),
+                    n_classes=n_classes,
+                    calibration=map_,
                 )[0]
                 for y in classes
             ]
@@ -227,9 +236,11 @@ def test_a_fitted_map_beats_the_one_before(trained):
     data, _, backend = trained
     rows = data.rows(0, 200)
     ids, scores = backend.topk(rows, 20, "logsum")
-    before = -log_probabilities(ids, scores, rows.classes, 20, Calibration()).mean()
     fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
-    after = -log_probabilities(ids, scores, rows.classes, 20, fitted).mean()
+    before, after = (
+        -log_probabilities(ids, scores, rows.classes, n_classes=20, calibration=map_).mean()
+        for map_ in (Calibration(), fitted)
+    )
     assert after < before
 
 

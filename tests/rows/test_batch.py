@@ -1,5 +1,7 @@
 """Batches: transforms, gathering, transposing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.transforms import transformed
-from tests.builders import block_of
+from tests.builders import block_of, dense_block
 
 
 def dense(block, d):
@@ -21,7 +23,7 @@ def dense(block, d):
 @pytest.mark.parametrize("value_type", [np.uint8, np.float32])
 def test_transforms_follow_their_formulas(value_type, rng):
     block = block_of(rng, 40, 30, 5)
-    block = RowBlock(block.indptr, block.features, block.values.astype(value_type), block.classes)
+    block = replace(block, values=block.values.astype(value_type))
     x = dense(block, 30)
     length = np.sqrt((x**2).sum(axis=1, keepdims=True))
     expected = {
@@ -35,8 +37,7 @@ def test_transforms_follow_their_formulas(value_type, rng):
 
 
 def test_log1p_of_negative_values_keeps_their_sign():
-    block = RowBlock(np.array([0, 2]), np.array([0, 1], np.int32),
-                     np.array([-3, 3], np.float32), np.zeros(1, np.int32))  # fmt: skip
+    block = dense_block(np.array([[-3.0, 3.0]]))
     np.testing.assert_allclose(transformed(block, "log1p").values, [-np.log(4), np.log(4)])
 
 
@@ -81,7 +82,8 @@ def test_finished_rows_are_sorted_with_equal_features_added_up(rng):
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     features = rng.integers(0, 40, indptr[-1]).astype(np.int32)
     values = rng.integers(1, 9, indptr[-1]).astype(np.float32)
-    block = RowBlock(indptr, features, values, np.array([0, 1, 2, 1], np.int32))
+    classes = np.array([0, 1, 2, 1], np.int32)
+    block = RowBlock(indptr=indptr, features=features, values=values, classes=classes)
     ranks = rng.permutation(40).astype(np.int32)
     ranks[[3, 7]] = -1
     done = canonicalize(block, ranks, np.array([5, -1, 6], np.int32))

@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from streammach.parts.counts.group_fit import CandidateFeatures, _Problem, fit_groups, start_weights
+from streammach.parts.counts.group_fit import (
+    CandidateFeatures,
+    _Problem,
+    fit_groups,
+    in_order,
+    start_weights,
+)
 
 N, M, G = 300, 6, 3
+START = start_weights(np.arange(G, dtype=np.int32))
 
 
 def evidence(rng, *, hashed_sign=1.0):
@@ -24,8 +31,9 @@ def evidence(rng, *, hashed_sign=1.0):
     z[repeated] = -np.inf
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
     return CandidateFeatures(
-        counted, groups, log_rows, log_values, hashed, repeated, place, np.arange(N)
-    )
+        counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
+        repeated=repeated, place=place, number=np.arange(N),
+    )  # fmt: skip
 
 
 def problem_of(found, *, hashed, learnt):
@@ -51,14 +59,11 @@ def test_the_gradient_is_that_of_the_loss(rng, hashed, learnt):
 
 
 def test_the_fit_is_below_its_start_and_finds_what_matters(rng):
-    found, group = evidence(rng), np.arange(G, dtype=np.int32)
+    found = evidence(rng)
     problem = problem_of(found, hashed=True, learnt=True)
     scale = problem.scale()
-    weights = fit_groups(found, group, hashed=True, learnt=True)
-    x = np.concatenate(
-        [weights.slope, weights.match, [weights.learnt], weights.penalty,
-         [weights.prior, weights.hashed]]
-    )  # fmt: skip
+    weights = fit_groups(found, START, hashed=True, learnt=True)
+    x = in_order(weights)
     before = problem.loss(np.zeros(len(scale)), scale)[0]
     assert problem.loss((x - problem.start) / scale, scale)[0] < 0.8 * before
     assert weights.learnt == pytest.approx(0.9, abs=0.4)
@@ -66,13 +71,13 @@ def test_the_fit_is_below_its_start_and_finds_what_matters(rng):
 
 
 def test_what_takes_no_part_has_no_weight(rng):
-    weights = fit_groups(evidence(rng), np.arange(G, dtype=np.int32), hashed=False, learnt=False)
+    weights = fit_groups(evidence(rng), START, hashed=False, learnt=False)
     assert (weights.hashed, weights.learnt) == (0.0, 0.0)
 
 
 def test_hashed_models_that_mislead_get_no_weight_below_zero(rng):
     found = evidence(rng, hashed_sign=-1.0)
-    assert fit_groups(found, np.arange(G, dtype=np.int32), hashed=True, learnt=False).hashed == 0.0
+    assert fit_groups(found, START, hashed=True, learnt=False).hashed == 0.0
 
 
 def test_parts_are_chosen_by_number(rng):
@@ -87,7 +92,7 @@ def test_a_group_that_no_row_holds_is_weighed_like_the_others(rng):
     found = evidence(rng)
     found.counted[:, :, [2, G + 2]] = 0
     found.groups[:, 2] = 0
-    weights = fit_groups(found, np.arange(G, dtype=np.int32), hashed=True, learnt=True)
-    one = fit_groups(found.merged(), np.zeros(G, np.int32), hashed=True, learnt=True)
+    weights = fit_groups(found, START, hashed=True, learnt=True)
+    one = fit_groups(found.merged(), START, hashed=True, learnt=True)
     for name in ("slope", "match", "penalty"):
         assert getattr(weights, name)[2] == pytest.approx(getattr(one, name)[0], abs=0.02)

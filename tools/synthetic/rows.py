@@ -179,7 +179,10 @@ class SyntheticRows:
             n = min(rows, self.n_rows - first)
             self._make(first, indptr[: n + 1], features, values, classes[:n])
             end = int(indptr[n])
-            yield RowBlock(indptr[: n + 1], features[:end], values[:end], classes[:n])
+            yield RowBlock(
+                indptr=indptr[: n + 1], features=features[:end], values=values[:end],
+                classes=classes[:n],
+            )  # fmt: skip
 
     def _make(
         self,

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.estimators import MINIMUM, SUM
 from streammach.jit import Array, Number, kernel
 from streammach.simd import LANES, lanes_within, trailing_zeros
+from streammach.spec.estimators import MINIMUM, SUM
 
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time
@@ -248,19 +248,9 @@ def decode_tile(
     size = FIRST_SCAN
     while start < n_classes:
         set_limits(
-            n,
-            kind,
-            n_repetitions,
-            n_buckets,
-            scores,
-            slack,
-            by_column,
-            best,
-            units,
-            thresholds,
-            limits,
-            table,
-        )
+            n, kind, n_repetitions, n_buckets, scores, slack, by_column, best, units, thresholds,
+            limits, table,
+        )  # fmt: skip
         stop = min(n_classes, start + size)
         for i in range(start, stop):
             lanes = lanes_within(table, codes, i * n_repetitions, n_repetitions, n_buckets, limits)

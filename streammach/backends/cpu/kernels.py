@@ -13,8 +13,7 @@ import numpy as np
 
 from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
 from streammach.jit import Array, Number, kernel
-
-ADAGRAD, ADAM, SGD = range(3)
+from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 
 @kernel(inline=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from streammach.backends.base import Backend
-from streammach.backends.kinds import Arrays, BackendKind, Lines
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.model import ModelSpec
+from typing import TYPE_CHECKING
+
+from streammach.backends.kinds import BackendKind
+
+if TYPE_CHECKING:
+    from streammach.backends.base import Backend
+    from streammach.backends.kinds import Arrays, Lines
+    from streammach.spec.config import RunConfig
+    from streammach.spec.facts import DataFacts
+    from streammach.spec.model import ModelSpec
 
 
 def _open(
@@ -29,7 +34,7 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
 
 
 CPU = BackendKind(
-    name="cpu", probe=lambda: "asked for", usual=lambda: "", open=_open, footprint=_footprint,
-    memory=lambda: 0, batch={False: 1024, True: 256}, wants_by_feature=True, keeps_kernels=True,
-    timed=True,
+    name="cpu", title="CPU", probe=lambda: "asked for", usual=lambda: "", open=_open,
+    footprint=_footprint, memory=lambda: 0, batch={False: 1024, True: 256}, wants_by_feature=True,
+    keeps_kernels=True, timed=True,
 )  # fmt: skip

@@ -10,48 +10,37 @@ several steps later.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
+from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.memory import DeviceArray, open_memory
-from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
+from streammach.backends.cuda.prediction import Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.products import table_bytes, table_of
+from streammach.backends.cuda.products import table_of
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import (
-    QUERY_NNZ,
-    DenseSteps,
-    SparseSteps,
-    Steps,
-    query_rows,
-)
-from streammach.backends.cuda.tables import Tables
-from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
+from streammach.backends.cuda.steps import DenseSteps, SparseSteps, Steps
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
-from streammach.backends.estimators import estimates
 from streammach.backends.loss import NOTHING, Loss
-from streammach.backends.optimizers import corrected, state_shapes
-from streammach.errors import BudgetError
-from streammach.machine import size_text
+from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import CONTEXT
+from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.spec.types import Estimator, Weights
+from streammach.spec.types import Weights
 
 
-class CudaBackend:
+class CudaBackend(Ranked):
     """Trains and applies R softmax models with Numba's CUDA kernels, CuPy and cuBLAS.
 
     Parameters
@@ -101,7 +90,7 @@ class CudaBackend:
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
         self.spec, self.dense = spec, dense
-        waves = waves or _fewest_waves(spec, dense, device_bytes)
+        waves = waves or fewest_waves(spec, dense=dense, device_bytes=device_bytes)
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
@@ -131,66 +120,10 @@ class CudaBackend:
             self._group.read(self._host)
             self.row_cache = Resident(self._memory, *keep) if any(keep) else None
 
-    @staticmethod
-    def footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
-        """Return the bytes of host memory of such a backend, by name."""
-        shape, placement, batching = config.shape, config.placement, config.batching
-        models = widest(shape, placement.waves)
-        rows = query_rows(shape, models, dense=config.dense)
-        lines = {
-            "weights": 4 * (shape.n_features + 1) * shape.n_columns,
-            "tables": shape.n_classes * shape.n_repetitions
-            * hashing.code_type(shape.n_buckets).itemsize,
-            "scoring": max(8 * rows * shape.n_columns, WAVES_BYTES if placement.waves > 1 else 0),
-            "transfers": Tables.host_bytes(shape, models)
-            + TransferBuffer.host_footprint(rows, QUERY_NNZ),
-        }  # fmt: skip
-        if config.basis:
-            square = shape.n_features * (shape.n_features + 1)
-            lines["basis"] = 4 * (square + (shape.n_features + 1) ** 2)
-        if config.optimizer is not None:
-            state = state_shapes(shape, config.optimizer).values()
-            lines["optimizer"] = sum(4 * int(np.prod(size)) for size in state)
-            lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
-            lines["transfers"] += TransferBuffers.host_footprint(
-                batching.batch_size, batching.batch_nnz, resident=placement.resident
-            )
-        return lines
-
-    @staticmethod
-    def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
-        """Return the bytes of device memory of such a backend, by name.
-
-        Raises
-        ------
-        DeviceError
-            If the model's shape cannot be launched.
-        """
-        shape, placement, batching = config.shape, config.placement, config.batching
-        models = widest(shape, placement.waves)
-        lines = {
-            CONTEXT: RESERVED_BYTES,
-            **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
-            **Prediction.footprint(
-                shape, placement.waves, dense=config.dense, whitened=config.basis
-            ),
-        }
-        if config.optimizer is not None:
-            kind = DenseSteps if config.dense else SparseSteps
-            lines |= kind.footprint(
-                shape, models, batching.batch_size, batching.batch_nnz,
-                resident=placement.resident, whitened=config.basis,
-            )  # fmt: skip
-        if config.basis:
-            lines["basis"] = table_bytes(shape)
-        if placement.resident and facts is not None:
-            lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz)
-        return lines
-
     def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self._training = training
-        shapes = state_shapes(self.spec, training.optimizer)
+        shapes = training.optimizer_kind.shapes(self.spec)
         kept = {name: self._host[name] for name in ("weights", "bias")}
         state = {n: a for n, a in self._host.items() if n in shapes and a.shape == shapes[n]}
         if state.keys() != shapes.keys():
@@ -202,9 +135,9 @@ class CudaBackend:
         self._steps[0] = self._wave_steps = 0
         self.drain_losses()  # of an earlier training
         with self._memory.use():
-            self._group.keep_state(training.optimizer)
+            self._group.tables.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
-            self._group.zero()
+            self._group.tables.zero()
             self._ahead = True
             if self._room != (training.batch_size, batch_nnz):
                 self._trains = None  # its buffers go before new ones come
@@ -247,15 +180,7 @@ class CudaBackend:
         self._prediction().use(table)
 
     def select_wave(self, wave: int, done: int = 0) -> None:
-        """Turn to a wave of an epoch; `done` of its batches were trained before.
-
-        Parameters
-        ----------
-        wave : int
-            Number of the wave, from 0.
-        done : int
-            Batches of this wave that a checkpoint holds already.
-        """
+        """Turn to a wave of an epoch; `done` of its batches were trained before."""
         if wave and not done:
             self._steps[0] -= self._wave_steps  # every wave takes the steps of the first
         self._wave_steps = done
@@ -274,14 +199,14 @@ class CudaBackend:
         self._steps[0] += 1
         self._wave_steps += 1
         number = int(self._steps[0])
-        rate, epsilon = corrected(training, rate, number)
-        key = rounding_key(training.seed, number)
-        rule = Rule(np.float32(rate), np.float32(epsilon), key)
+        rate, epsilon = training.optimizer_kind.corrected(rate, training.epsilon, number)
+        rule = Rule(
+            smoothing=np.float32(training.label_smoothing), rate=np.float32(rate),
+            epsilon=np.float32(epsilon), key=rounding_key(training.seed, number),
+        )  # fmt: skip
         with self._memory.use():
             self._ahead = True
-            found = self._trains.step(
-                self._group, batch, training.label_smoothing, rule, self._joint
-            )
+            found = self._trains.step(self._group, batch, rule, self._joint)
             return losses.take(found, batch.n_rows * self._group.n_repetitions, batch.n_rows)
 
     def drain_losses(self) -> Loss:
@@ -296,32 +221,12 @@ class CudaBackend:
         with self._memory.use():
             return self._prediction().outputs(self._scaled(rows), logarithms=logarithms)
 
-    def topk(
-        self, rows: RowBlock, k: int, estimator: Estimator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best classes of each row and their scores, best first.
-
-        Parameters
-        ----------
-        rows : RowBlock
-            n rows with transformed float32 values.
-        k : int
-            How many; all K classes if there are fewer.
-        estimator : str
-            ``mean``, ``min``, ``median`` or ``logsum``, as on the CPU.
-
-        Returns
-        -------
-        ids : int64 (n, min(k, K))
-            Class ids, best first.
-        scores : float32 (n, min(k, K))
-            What the estimator gives for them.
-        """
-        k = min(k, self.spec.n_classes)
-        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+    def rank(
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
+    ) -> None:
+        """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
         with self._memory.use():
-            self._prediction().topk(self._scaled(rows), estimator, scores, ids)
-        return ids, estimates(scores, self.spec, estimator)
+            self._prediction().rank(self._scaled(rows), kind, scores, ids)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return weights and optimiser state on the host, as they are now.
@@ -367,8 +272,7 @@ class CudaBackend:
         """Return rows whose values carry the scale of int8 weights."""
         if self._scale is None:
             return rows
-        values = rows.values * self._scale[rows.features]
-        return RowBlock(rows.indptr, rows.features, values, rows.classes)
+        return replace(rows, values=rows.values * self._scale[rows.features])
 
     def _prediction(self) -> Prediction:
         if self._predicts is None:
@@ -382,27 +286,3 @@ class CudaBackend:
         for wave in range(self.n_waves):
             self._turn_to(wave)
             yield self._group
-
-
-def _fewest_waves(spec: ModelSpec, dense: bool, device_bytes: int) -> int:
-    """Return in how few groups a model fits for predicting.
-
-    Raises
-    ------
-    BudgetError
-        If it does not fit in any number.
-    """
-    needed = 0
-    for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
-        config = RunConfig.predicting(
-            spec.shape, device="cuda", dense=dense, threads=1, waves=waves
-        )
-        needed = sum(CudaBackend.device_footprint(config, None).values())
-        if needed <= device_bytes:
-            return waves
-    raise BudgetError(
-        f"the model needs {size_text(needed)} of device memory, {size_text(device_bytes)} may be "
-        "used",
-        path="--device cuda",
-        hint="Use --device cpu.",
-    )

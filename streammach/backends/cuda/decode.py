@@ -28,8 +28,8 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.launch import WARP, ClassSets
 from streammach.backends.cuda.median import median_lines
-from streammach.backends.estimators import MEDIAN, MINIMUM, SUM
 from streammach.jit import Array, Number
+from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)
@@ -220,19 +220,7 @@ def median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
         n_sets: int,
         keys: Array,
     ) -> None:
-        """Write the key of the best class of each set for each row.
-
-        Parameters
-        ----------
-        p : float32 (n_rows * stride,)
-            Probabilities.
-        codes : uint32 (R * code_words,)
-            Packed buckets, model by model.
-        n_rows, n_classes, code_words, n_sets : int
-            Rows, K, words of a model's codes, and sets.
-        keys : int64 (n_rows * n_sets,)
-            Receives the keys.
-        """
+        """Write the key of the best class of each set for each row, as that of the other kinds."""
         t, q, group = (
             int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.blockIdx.y),
         )  # fmt: skip

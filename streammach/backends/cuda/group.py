@@ -26,13 +26,9 @@ from streammach.backends.cuda.segments import SegmentBuilder, Segments
 from streammach.backends.cuda.tables import Host, Tables
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
 
-OPTIMIZERS: dict[Optimizer, int] = {
-    "adagrad": kernels.ADAGRAD,
-    "adam": kernels.ADAM,
-    "sgd": kernels.SGD,
-}
 ADAM_REGISTERS = 80  # of the backward kernel: two more chunks are on their way
 
 
@@ -48,12 +44,13 @@ def _forward(
 
 @lru_cache(maxsize=64)
 def _backward(
-    shape: ColumnTiles, optimizer: int, weights_are: Weights, capability: tuple[int, int]
+    shape: ColumnTiles, optimizer: Optimizer, weights_are: Weights, capability: tuple[int, int]
 ) -> tuple[Any, int]:
     """Return the kernel and how many blocks a multiprocessor holds."""
-    registers = ADAM_REGISTERS if optimizer == kernels.ADAM else BACKWARD_REGISTERS
+    kind = OPTIMIZERS[optimizer]
+    registers = ADAM_REGISTERS if kind.per_weight else BACKWARD_REGISTERS
     bounds = launch_bounds(shape.threads, registers, capability)
-    made = kernels.backward_kernel(shape, optimizer, weights_are=weights_are)
+    made = kernels.backward_kernel(shape, kind.branch, weights_are=weights_are)
     return compiled(made, bounds), bounds[1]
 
 
@@ -61,18 +58,21 @@ def _code_words(spec: ModelShape) -> int:
     return -(-spec.n_classes // CHUNK) * CHUNK * code_bits(spec.n_buckets) // 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The numbers of one optimiser step.
+    """The numbers of one training step.
 
     Attributes
     ----------
+    smoothing : float32
+        Label smoothing.
     rate, epsilon : float32
-        Step size and epsilon, Adam's corrections included.
+        Step size and epsilon, the optimiser's corrections included.
     key : uint32
         What bfloat16 weights are rounded by; see ``weights.rounding_key``.
     """
 
+    smoothing: np.float32
     rate: np.float32
     epsilon: np.float32
     key: np.uint32
@@ -96,6 +96,8 @@ class ModelGroup:
 
     Attributes
     ----------
+    tables : Tables
+        Weights, the bias as the last row, and optimiser state.
     codes : DeviceArray
         uint32 (models * code_words,): packed buckets of the classes, model by model.
     code_words : int
@@ -113,7 +115,7 @@ class ModelGroup:
         self._memory, self._spec, self._all_codes = memory, spec, codes
         self._bits, self._weights_are = code_bits(spec.n_buckets), weights_are
         self._nothing = memory.zeros(CHUNK, np.float32)
-        self._tables = Tables(memory, spec, models, weights_are)
+        self.tables = Tables(memory, spec, models, weights_are)
         self.code_words = _code_words(spec)
         self.codes = memory.empty(models * self.code_words, np.uint32)
         self.take(0, min(models, spec.n_repetitions))
@@ -135,31 +137,25 @@ class ModelGroup:
         self._memory.send(self.codes, codes.reshape(-1))
         self._memory.wait()
 
-    def keep_state(self, optimizer: Optimizer) -> None:
-        """Make room for an optimiser's state."""
-        self._tables.keep_state(optimizer)
-
-    def zero(self) -> None:
-        """Set weights and state to zero."""
-        self._tables.zero()
-
-    @property
-    def weights(self) -> DeviceArray:
-        """The table, the bias as its last row; see :class:`Tables`."""
-        return self._tables["weights"]
-
     def read(self, host: Host) -> None:
         """Take this group's columns from host arrays; a name that is not there is left out."""
-        self._tables.copy(host, self.first, self.last, to_host=False)
+        self.tables.copy(host, self.first, self.last, to_host=False)
 
     def write(self, host: Host) -> None:
         """Write this group's columns into host arrays."""
-        self._tables.copy(host, self.first, self.last, to_host=True)
+        self.tables.copy(host, self.first, self.last, to_host=True)
 
     def forward(
-        self, slot: TransferBuffer, n_rows: int, output: int, smoothing: float, z: DeviceArray,
-        losses: DeviceArray, *, dense: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        slot: TransferBuffer,
+        n_rows: int,
+        output: int,
+        *,
+        z: DeviceArray,
+        losses: DeviceArray,
+        smoothing: np.float32 = kernels.ZERO,
+        dense: bool = False,
+    ) -> None:
         """Write residuals, probabilities or logarithms of a slot's rows to `z`.
 
         Parameters
@@ -170,12 +166,12 @@ class ModelGroup:
             How many.
         output : int
             RESIDUALS, PROBABILITIES or LOGARITHMS.
-        smoothing : float
-            Label smoothing.
         z : DeviceArray
             float32 (n * stride,); holds the logits when dense.
         losses : DeviceArray
             float32 (n * models,): receives the losses, with residuals.
+        smoothing : float32
+            Label smoothing.
         dense : bool
             Whether `z` holds the logits.
         """
@@ -185,45 +181,54 @@ class ModelGroup:
             ),
             (n_rows, self.shape.n_tiles), self.shape.threads,
             slot["indptr"], slot["features"], slot["values"], slot["classes"], slot["importance"],
-            self.codes, self.weights, np.int64(self.code_words),
-            np.int64(self._spec.n_features), np.float32(smoothing), z, losses,
+            self.codes, self.tables["weights"], np.int64(self.code_words),
+            np.int64(self._spec.n_features), smoothing, z, losses,
         )  # fmt: skip
 
     def update(
-        self, items: Segments, rows: DeviceArray, values: DeviceArray, source: DeviceArray,
-        partial: DeviceArray, rule: Rule, most: int,
-    ) -> None:  # fmt: skip
+        self,
+        items: Segments,
+        rule: Rule,
+        most: int,
+        *,
+        rows: DeviceArray,
+        values: DeviceArray,
+        source: DeviceArray,
+        partial: DeviceArray,
+    ) -> None:
         """Sum gradients from `source` and take the optimiser's step, or put sums aside.
 
         Parameters
         ----------
         items : Segments
             What is summed.
+        rule : Rule
+            The step's numbers.
+        most : int
+            No more items than this.
         rows, values : DeviceArray
             Its entries.
         source : DeviceArray
             float32: rows of `stride` columns that the entries multiply.
         partial : DeviceArray
             float32 (slots * stride,): receives sums of parts.
-        rule : Rule
-            The step's numbers.
-        most : int
-            No more items than this.
         """
-        memory, tables = self._memory, self._tables
+        memory, tables = self._memory, self.tables
         assert tables.optimizer is not None
-        number = OPTIMIZERS[tables.optimizer]
-        kernel, blocks = _backward(self.shape, number, self._weights_are, memory.capability)
+        kernel, blocks = _backward(
+            self.shape, tables.optimizer, self._weights_are, memory.capability
+        )
         blocks = max(1, min(most, memory.blocks(blocks)))
         memory.launch(
             kernel, (blocks, self.shape.n_tiles), self.shape.threads,
             *items.arguments, rows, values, source, rule.rate, rule.epsilon, rule.key,
             np.int64(self.first * self._spec.n_buckets // CHUNK), partial,
-            tables.get("first", self._nothing), tables.get("second", self._nothing), self.weights,
+            tables.get("first", self._nothing), tables.get("second", self._nothing),
+            tables["weights"],
         )  # fmt: skip
 
     def backward(
-        self, batch: SegmentBuilder, z: DeviceArray, partial: DeviceArray, rule: Rule, most: int
+        self, batch: SegmentBuilder, rule: Rule, most: int, *, z: DeviceArray, partial: DeviceArray
     ) -> None:
         """Update from the residuals of a batch: its items, then features of several items.
 
@@ -231,14 +236,19 @@ class ModelGroup:
         ----------
         batch : SegmentBuilder
             The batch feature by feature.
-        z : DeviceArray
-            Residuals: float32 (n * stride,).
-        partial : DeviceArray
-            Room for partial sums: float32 (slots * stride,).
         rule : Rule
             The step's numbers.
         most : int
             No more items than this.
+        z : DeviceArray
+            Residuals: float32 (n * stride,).
+        partial : DeviceArray
+            Room for partial sums: float32 (slots * stride,).
         """
-        self.update(batch.whole, batch.rows, batch.values, z, partial, rule, most)
-        self.update(batch.joined, batch.slots, batch.ones, partial, partial, rule, most)
+        self.update(
+            batch.whole, rule, most, rows=batch.rows, values=batch.values, source=z, partial=partial
+        )
+        self.update(
+            batch.joined, rule, most, rows=batch.slots, values=batch.ones, source=partial,
+            partial=partial,
+        )  # fmt: skip

@@ -25,9 +25,9 @@ from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.transfers import TransferBuffer
-from streammach.backends.estimators import SUM
 from streammach.backends.loss import BEST_CLASSES
 from streammach.jit import Array, Number
+from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelSpec
 
 ZERO, ONE, LOWEST = np.float32(0), np.float32(1), np.float32(-np.inf)
@@ -162,7 +162,8 @@ class JointLoss:
         group: ModelGroup,
         slot: TransferBuffer,
         n_rows: int,
-        smoothing: float,
+        *,
+        smoothing: np.float32,
         z: DeviceArray,
         losses: DeviceArray,
     ) -> None:
@@ -176,7 +177,7 @@ class JointLoss:
             The rows.
         n_rows : int
             How many.
-        smoothing : float
+        smoothing : float32
             Label smoothing.
         z : DeviceArray
             float32 (n * stride,).
@@ -190,6 +191,6 @@ class JointLoss:
             memory.launch(
                 kernel, n, WARP, memory.view(slot["classes"], start, n),
                 memory.view(slot["importance"], start, n), group.codes, np.int64(group.code_words),
-                scores, ids, np.float32(smoothing), memory.view(z, start * stride, n * stride),
+                scores, ids, smoothing, memory.view(z, start * stride, n * stride),
                 memory.view(losses, start * models, n * models),
             )  # fmt: skip

@@ -43,10 +43,10 @@ from streammach.backends.cuda.instructions import (
 from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
 from streammach.backends.cuda.weights import CODINGS
 from streammach.jit import Array, Number
+from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.spec.types import Weights
 
 RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
-ADAGRAD, ADAM, SGD = range(3)
 ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
 
@@ -194,11 +194,7 @@ def forward_kernel(
 
 
 def backward_kernel(
-    shape: ColumnTiles,
-    optimizer: int,
-    decays: tuple[float, float] = (0.9, 0.99),
-    *,
-    weights_are: Weights = "float32",
+    shape: ColumnTiles, optimizer: int, *, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
     """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks.
 
@@ -212,15 +208,13 @@ def backward_kernel(
         Models, columns and tiles.
     optimizer : int
         ADAGRAD, ADAM or SGD.
-    decays : tuple of float
-        Adam's decays.
     weights_are : str
         Type of the weights.
     """
     fetch, widen, store = (
         CODINGS[weights_are].fetch, CODINGS[weights_are].widen, CODINGS[weights_are].store,
     )  # fmt: skip
-    first_decay, second_decay = np.float32(decays[0]), np.float32(decays[1])
+    first_decay, second_decay = map(np.float32, ADAM_DECAYS)
     B, R, per_tile = shape.n_buckets, shape.n_repetitions, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from streammach.backends.base import Backend
-from streammach.backends.kinds import Arrays, BackendKind, Lines
+from typing import TYPE_CHECKING
+
+from streammach.backends.kinds import BackendKind
 from streammach.errors import DeviceError
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from streammach.backends.base import Backend
+    from streammach.backends.kinds import Arrays, Lines
+    from streammach.spec.config import RunConfig
+    from streammach.spec.facts import DataFacts
+    from streammach.spec.model import ModelSpec
 
 
 def _probe() -> str:
@@ -52,13 +57,13 @@ def _open(
 
 
 def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines]:
-    from streammach.backends.cuda.backend import CudaBackend
+    from streammach.backends.cuda.footprint import device_footprint, host_footprint
 
-    return CudaBackend.footprint(config, facts), CudaBackend.device_footprint(config, facts)
+    return host_footprint(config), device_footprint(config, facts)
 
 
 CUDA = BackendKind(
-    name="cuda", probe=_probe, usual=_usual, open=_open, footprint=_footprint, memory=_memory,
-    batch={False: 4096, True: 256}, max_waves=8, resident=(True, False),
+    name="cuda", title="GPU", probe=_probe, usual=_usual, open=_open, footprint=_footprint,
+    memory=_memory, batch={False: 4096, True: 256}, max_waves=8, resident=(True, False),
     weight_types=("float32", "bfloat16"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ def rounded_up(n: int, unit: int) -> int:
     return -(-n // unit) * unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ColumnTiles:
     """How one row of R models of B columns is shared among threads and blocks.
 
@@ -87,8 +87,9 @@ def launch_shape(
             hint="Take fewer buckets, a multiple of 4, or --device cpu.",
         )
     return ColumnTiles(
-        n_buckets, n_repetitions, models, -(-n_repetitions // models),
-        -(-n_repetitions * n_buckets // CHUNK), chunks, threads,
+        n_buckets=n_buckets, n_repetitions=n_repetitions, models_per_tile=models,
+        n_tiles=-(-n_repetitions // models), chunks_per_tile=chunks, threads=threads,
+        chunks_per_row=-(-n_repetitions * n_buckets // CHUNK),
     )  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def launch_bounds(threads: int, registers: int, capability: tuple[int, int]) -> 
     return threads, blocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassSets:
     """How the scores of K classes are shared among threads and blocks.
 
@@ -185,8 +186,9 @@ def decode_shape(
     while not one_row and rows < 8 and 2 * rows * columns * 4 <= STAGED_BYTES:
         rows *= 2
     return ClassSets(
-        n_buckets, n_repetitions, rounded_up(columns, CHUNK), n_classes, code_bits(n_buckets), rows,
-        columns * 4 <= STAGED_BYTES, words, threads,
+        n_buckets=n_buckets, n_repetitions=n_repetitions, stride=rounded_up(columns, CHUNK),
+        n_classes=n_classes, code_bits=code_bits(n_buckets), rows=rows,
+        staged=columns * 4 <= STAGED_BYTES, words=words, threads=threads,
     )  # fmt: skip
 
 

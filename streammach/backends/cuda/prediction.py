@@ -13,10 +13,9 @@ from streammach.backends.cuda.memory import UNIT, DeviceArray, Memory, buffer_by
 from streammach.backends.cuda.steps import Queries
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.waves import widest
-from streammach.backends.estimators import KINDS
 from streammach.rows.block import RowBlock
+from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
-from streammach.spec.types import Estimator
 
 WAVES_BYTES = 256 << 20  # of all groups' outputs on the host, where they are computed in turn
 
@@ -99,12 +98,8 @@ class Prediction:
                 out[start:stop, columns] = found[:, : columns.stop - columns.start]
         return out
 
-    def topk(
-        self,
-        rows: RowBlock,
-        estimator: Estimator,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
+    def rank(
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
         """Write the best classes of rows and what they were ranked by.
 
@@ -112,33 +107,25 @@ class Prediction:
         ----------
         rows : RowBlock
             n rows with transformed float32 values.
-        estimator : str
+        kind : EstimatorKind
             How classes are ranked.
         scores, ids : float32 (n, k), int64 (n, k)
             Receive the result, best first.
         """
         find = self._of_one_group if self._joint is None else self._of_all_groups
-        find(rows, estimator, scores, ids)
+        find(rows, kind, scores, ids)
 
     def _of_one_group(
-        self,
-        rows: RowBlock,
-        estimator: Estimator,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
         group = next(self._groups())
         for start, stop in self._queries.parts(rows):
             part = rows.part(start, stop)
-            z = self._queries.run(group, part, logarithms=estimator == "logsum")
-            self.decoder.best(z, KINDS[estimator], scores[start:stop], ids[start:stop])
+            z = self._queries.run(group, part, logarithms=kind.logarithms)
+            self.decoder.best(z, kind.branch, scores[start:stop], ids[start:stop])
 
     def _of_all_groups(
-        self,
-        rows: RowBlock,
-        estimator: Estimator,
-        scores: NDArray[np.float32],
-        ids: NDArray[np.int64],
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
         """Join the groups' outputs on the host and send them back: they fit the device in parts."""
         spec, memory, joint = self._spec, self._memory, self._joint
@@ -148,11 +135,11 @@ class Prediction:
         most = max(1, WAVES_BYTES // (4 * spec.n_columns))
         for a in range(0, rows.n_rows, most):
             b = min(a + most, rows.n_rows)
-            p = self.outputs(rows.part(a, b), logarithms=estimator == "logsum")
+            p = self.outputs(rows.part(a, b), logarithms=kind.logarithms)
             for start in range(a, b, step):
                 stop = min(start + step, b)
                 padded = np.zeros((stop - start, stride), np.float32)
                 padded[:, : spec.n_columns] = p[start - a : stop - a]
                 memory.send(joint, padded.reshape(-1))
                 memory.wait()
-                self.decoder.best(joint, KINDS[estimator], scores[start:stop], ids[start:stop])
+                self.decoder.best(joint, kind.branch, scores[start:stop], ids[start:stop])

@@ -119,6 +119,6 @@ class Products:
         """Write the logits of dense rows to `z`; return them as float32 (n, stride)."""
         stride = group.shape.stride
         out = z.values[: len(x) * stride].reshape(len(x), stride)
-        table = group.weights.values[: self._width * stride].reshape(self._width, stride)
+        table = group.tables["weights"].values[: self._width * stride].reshape(self._width, stride)
         self._memory.product(x, table, out)
         return out

@@ -109,15 +109,7 @@ class Resident:
         return self._rows if content == self._content else 0
 
     def keep(self, batch: Batch, content: str) -> None:
-        """Take the next rows of the store; if something else was kept, the first ones.
-
-        Parameters
-        ----------
-        batch : Batch
-            The rows.
-        content : str
-            What they are called: another name for rows with other values.
-        """
+        """Take the next rows of the store; if something else was kept, the first ones."""
         if content != self._content:
             self._content, self._rows, self._nnz = content, 0, 0
         sent: dict[str, tuple[int, NDArray[Any]]] = {

@@ -27,7 +27,7 @@ SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
 LAST_KEY = np.int32((1 << 31) - 1)  # sorts entries that only fill up rows behind all others
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segments:
     """Pieces of the gradient's sums: each is one feature's entries, or a part of them.
 
@@ -193,8 +193,8 @@ def _sizes(n_rows: int, nnz: int, segment: int) -> dict[str, tuple[int, Any]]:
         "sums": (3 * total, np.int32),
         **{name: (total, np.int32) for name in ("begin", "end", "feature", "slot")},
         **{f"joined {name}": (joined, np.int32) for name in ("begin", "end", "feature", "slot")},
-        "counts": (1, np.int32),
-        "joined counts": (1, np.int32),
+        "count": (1, np.int32),
+        "joined count": (1, np.int32),
         "slots": (joined, np.int32),
         "ones": (joined, np.float32),
     }
@@ -233,9 +233,9 @@ class SegmentBuilder:
         self.rows, self.values = held["rows"], held["values"]
         self.slots, self.ones = held["slots"], held["ones"]
         self._order, self._flags, self._sums = held["order"], held["flags"], held["sums"]
-        names = ("begin", "end", "feature", "slot", "counts")
-        self.whole = Segments(*(held[name] for name in names))
-        self.joined = Segments(*(held[f"joined {name}"] for name in names))
+        names = ("begin", "end", "feature", "slot", "count")
+        self.whole = Segments(**{name: held[name] for name in names})
+        self.joined = Segments(**{name: held[f"joined {name}"] for name in names})
         self.slots.values[:] = memory.xp.arange(len(self.slots.values), dtype=np.int32)
         self.ones.values.fill(1)
         self.joined.slot.values.fill(-1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -23,50 +24,12 @@ QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20
 
 
-class Steps(Protocol):
-    """Trains a group on batches; nothing waits for the device."""
-
-    def use(self, table: DeviceArray | None) -> None:
-        """Bring dense rows to a basis from now on, or leave them plain."""
-        ...
-
-    def step(
-        self,
-        group: ModelGroup,
-        batch: Batch | RowIdBatch,
-        smoothing: float,
-        rule: Rule,
-        joint: JointLoss | None,
-    ) -> DeviceArray:
-        """Ask for a step on one batch; return where the losses of its rows and models will be."""
-        ...
-
-
 def _stride(spec: ModelShape, models: int) -> int:
     return launch_shape(spec.n_buckets, models).stride
 
 
-def _residual_sizes(spec: ModelShape, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
-    return {
-        "z": (n_rows * _stride(spec, models), np.float32),
-        "losses": (n_rows * models, np.float32),
-    }
-
-
-def _residuals(
-    group: ModelGroup, slot: TransferBuffer, n_rows: int, smoothing: float,
-    held: dict[str, DeviceArray], joint: JointLoss | None, *, dense: bool,
-) -> None:  # fmt: skip
-    """Write residuals to `z` and losses to `losses` of what is held."""
-    z, losses = held["z"], held["losses"]
-    output = kernels.RESIDUALS if joint is None else kernels.LOGARITHMS
-    group.forward(slot, n_rows, output, smoothing, z, losses, dense=dense)
-    if joint is not None:
-        joint.residuals(group, slot, n_rows, smoothing, z, losses)
-
-
-class SparseSteps:
-    """Steps on sparse rows.
+class Steps(ABC):
+    """Trains a group on batches; nothing waits for the device.
 
     Parameters
     ----------
@@ -90,17 +53,58 @@ class SparseSteps:
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
         self._slots = TransferBuffers(memory, n_rows, nnz, resident)
+
+    @staticmethod
+    def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+        """Return the elements of the buffers by name."""
+        z = (n_rows * _stride(spec, models), np.float32)
+        return {"z": z, "losses": (n_rows * models, np.float32)}
+
+    @staticmethod
+    @abstractmethod
+    def footprint(
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
+    ) -> dict[str, int]:
+        """Return the bytes on the device, by name."""
+
+    def use(self, table: DeviceArray | None) -> None:
+        """Bring dense rows to a basis from now on, or leave rows as they are."""
+        assert table is None, "sparse rows have no other basis"
+
+    @abstractmethod
+    def step(
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
+    ) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
+
+    def _residuals(
+        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, rule: Rule,
+        joint: JointLoss | None, *, dense: bool,
+    ) -> None:  # fmt: skip
+        """Write residuals to `z` and losses to `losses` of what is held."""
+        room: dict[str, Any] = {name: self._held[name] for name in ("z", "losses")}
+        room["smoothing"] = rule.smoothing
+        output = kernels.RESIDUALS if joint is None else kernels.LOGARITHMS
+        group.forward(slot, n_rows, output, dense=dense, **room)
+        if joint is not None:
+            joint.residuals(group, slot, n_rows, **room)
+
+
+class SparseSteps(Steps):
+    """Steps on sparse rows."""
+
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
+        resident: Resident | None,
+    ) -> None:  # fmt: skip
+        super().__init__(memory, spec, models, n_rows, nnz, resident)
         self._sorter = SegmentBuilder(memory, n_rows, nnz, spec.n_features)
 
     @staticmethod
     def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
         slots = most_slots(n_rows + nnz, SEGMENT)
         partial = (slots * _stride(spec, models), np.float32)
-        return {**_residual_sizes(spec, models, n_rows), "partial": partial}
-
-    def use(self, table: DeviceArray | None) -> None:
-        """Leave rows as they are: sparse ones have no other basis."""
-        assert table is None
+        return Steps._sizes(spec, models, n_rows, nnz) | {"partial": partial}
 
     @staticmethod
     def footprint(
@@ -116,70 +120,49 @@ class SparseSteps:
         }
 
     def step(
-        self,
-        group: ModelGroup,
-        batch: Batch | RowIdBatch,
-        smoothing: float,
-        rule: Rule,
-        joint: JointLoss | None,
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
         slot = self._slots.next()
         entries = slot.load(batch)
-        _residuals(group, slot, n, smoothing, held, joint, dense=False)
+        self._residuals(group, slot, n, rule, joint, dense=False)
         self._sorter.sort(slot, n, nnz, entries)
         slot.release()
-        group.backward(self._sorter, held["z"], held["partial"], rule, n + nnz)
+        group.backward(self._sorter, rule, n + nnz, z=held["z"], partial=held["partial"])
         return held["losses"]
 
 
-class DenseSteps:
-    """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser.
-
-    Parameters
-    ----------
-    memory : Memory
-        The device's.
-    spec : ModelSpec
-        The model.
-    models : int
-        Most models of a group.
-    n_rows, nnz : int
-        Most rows and values of a batch.
-    resident : Resident, optional
-        Where batches are gathered from.
-    """
+class DenseSteps(Steps):
+    """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
         resident: Resident | None,
     ) -> None:  # fmt: skip
-        self._memory, self._rows = memory, spec.n_features + 1
-        sizes = self._sizes(spec, models, n_rows)
-        self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slots = TransferBuffers(memory, n_rows, nnz, resident)
+        super().__init__(memory, spec, models, n_rows, nnz, resident)
+        self._rows = spec.n_features + 1
         self._products = Products(memory, spec, n_rows)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
         self._numbers = memory.sent(numbers[:-1])
         self._items = Segments(
-            self._numbers, memory.sent(numbers[1:]), self._numbers,
-            memory.sent(np.full(self._rows, -1, np.int32)),
-            memory.sent(np.array([self._rows], np.int32)),
+            begin=self._numbers, end=memory.sent(numbers[1:]), feature=self._numbers,
+            slot=memory.sent(np.full(self._rows, -1, np.int32)),
+            count=memory.sent(np.array([self._rows], np.int32)),
         )  # fmt: skip
         self._ones = memory.sent(np.ones(self._rows, np.float32))
 
     @staticmethod
-    def _sizes(spec: ModelShape, models: int, n_rows: int) -> dict[str, tuple[int, Any]]:
+    def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
         gradient = ((spec.n_features + 1) * _stride(spec, models), np.float32)
-        return {**_residual_sizes(spec, models, n_rows), "gradient": gradient}
+        return Steps._sizes(spec, models, n_rows, nnz) | {"gradient": gradient}
 
     @staticmethod
     def footprint(
         spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
-        sizes = DenseSteps._sizes(spec, models, n_rows)
+        sizes = DenseSteps._sizes(spec, models, n_rows, nnz)
         row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
@@ -193,12 +176,7 @@ class DenseSteps:
         self._products.use(table)
 
     def step(
-        self,
-        group: ModelGroup,
-        batch: Batch | RowIdBatch,
-        smoothing: float,
-        rule: Rule,
-        joint: JointLoss | None,
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
@@ -206,13 +184,13 @@ class DenseSteps:
         entries = slot.load(batch)
         x = self._products.expanded(slot, n, entries)
         z = self._products.logits(group, x, held["z"])
-        _residuals(group, slot, n, smoothing, held, joint, dense=True)
+        self._residuals(group, slot, n, rule, joint, dense=True)
         slot.release()
         gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
         memory.product(x.T, z, gradient)
         group.update(
-            self._items, self._numbers, self._ones, held["gradient"], held["gradient"], rule,
-            self._rows,
+            self._items, rule, self._rows, rows=self._numbers, values=self._ones,
+            source=held["gradient"], partial=held["gradient"],
         )  # fmt: skip
         return held["losses"]
 
@@ -295,7 +273,8 @@ class Queries:
             self._products.logits(group, x, self.z)
         output = kernels.LOGARITHMS if logarithms else kernels.PROBABILITIES
         group.forward(
-            self._slot, rows.n_rows, output, 0.0, self.z, self.z, dense=self._products is not None
-        )
+            self._slot, rows.n_rows, output, z=self.z, losses=self.z,
+            dense=self._products is not None,
+        )  # fmt: skip
         self._slot.release()
         return self.z

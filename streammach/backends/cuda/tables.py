@@ -16,6 +16,7 @@ from streammach.backends.cuda.launch import CHUNK, launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.weights import CODINGS, narrow_into, widen_into
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
@@ -30,10 +31,10 @@ def _sizes(
     coding = CODINGS[weights_are]
     words = rows * stride // CHUNK * coding.words
     sizes: dict[str, tuple[int, Any]] = {"weights": (words, coding.word)}
-    if optimizer == "adagrad":
-        sizes["first"] = (rows * models, np.float32)
-    elif optimizer == "adam":
-        sizes["first"] = sizes["second"] = (rows * stride, np.float32)
+    if optimizer is not None:
+        kind = OPTIMIZERS[optimizer]
+        sizes |= dict.fromkeys(kind.per_model, (rows * models, np.float32))
+        sizes |= dict.fromkeys(kind.per_weight, (rows * stride, np.float32))
     return sizes
 
 
@@ -119,16 +120,16 @@ class Tables:
         to_host : bool
             Whether they are copied there or from there.
         """
+        per_model = () if self.optimizer is None else OPTIMIZERS[self.optimizer].per_model
+        stride = launch_shape(self._spec.n_buckets, last - first).stride
         for name in self._held:
             if name not in host:
                 continue
             main = host[name]
             bias = host["bias" if name == "weights" else f"bias_{name}"].reshape(1, -1)
-            per_model = main.shape[1] // self._spec.n_repetitions
-            columns = slice(first * per_model, last * per_model)
-            width = launch_shape(self._spec.n_buckets, last - first).stride
-            if name == "first" and self.optimizer == "adagrad":
-                width = last - first
+            each = main.shape[1] // self._spec.n_repetitions
+            columns = slice(first * each, last * each)
+            width = last - first if name in per_model else stride
             self._copy(name, main[:, columns], bias[:, columns], width, to_host=to_host)
 
     def _copy(

@@ -14,7 +14,7 @@ from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.launch import ClassSets, decode_bounds, decode_shape
 from streammach.backends.cuda.layout import packed_codes
 from streammach.backends.cuda.memory import CudaMemory, DeviceArray, Memory, buffer_bytes
-from streammach.backends.estimators import MEDIAN, SUM
+from streammach.spec.estimators import MEDIAN, SUM
 from streammach.spec.model import ModelShape, ModelSpec
 
 WORK_BYTES = 64 << 20  # of keys and candidates at once

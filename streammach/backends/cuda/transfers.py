@@ -132,14 +132,16 @@ class TransferBuffer:
         if isinstance(batch, RowIdBatch):
             return self._gather(batch)
         return self.fill(
-            batch.indptr, batch.features, batch.values, batch.classes, batch.importance
-        )
+            batch.indptr, batch.features, batch.values, classes=batch.classes,
+            importance=batch.importance,
+        )  # fmt: skip
 
     def fill(
         self,
         indptr: NDArray[np.int64],
         features: NDArray[np.int32],
         values: NDArray[np.float32],
+        *,
         classes: NDArray[np.int32] | None = None,
         importance: NDArray[np.float32] | None = None,
     ) -> int:

@@ -179,7 +179,7 @@ class Ids:
         return cls(np.concatenate(groups), bases)
 
 
-def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, parts: int) -> Counts:
+def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, *, parts: int) -> Counts:
     """Return how often each id of a feature occurs: int64 (n_ids,); `parts` threads count."""
     cuts = np.linspace(0, rows.n_rows, parts + 1).astype(np.int64)
     found = [np.zeros(n_ids, np.int64) for _ in range(parts)]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 
@@ -17,11 +18,13 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.intake import Intake
 from streammach.data.conversion.job import Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
-from streammach.data.conversion.request import Decided
+from streammach.data.conversion.request import decided
 from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.source import Source
+from streammach.data.source_options import SourceOptions
 from streammach.data.store.dataset import MAX_BLOCK_ROWS
+from streammach.data.store.root import Root, RootFacts, SourceFacts
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import DataError, clean
 from streammach.files.reading import check_free
@@ -38,10 +41,11 @@ LARGEST = float(np.finfo(np.float32).max)
 RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a conversion is made with."""
+    """What a conversion is made with; `options` say how each source is read."""
 
+    options: list[SourceOptions]
     like: str | os.PathLike[str] | None
     on_bad_row: str
     max_bad: int | None
@@ -53,24 +57,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Made:
-    """What a conversion made: the manifest's digest, what the root says, the memory it had."""
+    """What a conversion made: what the root says, the memory it had."""
 
-    digest: str
-    facts: dict[str, Any]
+    root: Root
     memory: int
 
 
 class Build:
     """Makes a store of sources in a job's folder; the job's `store` is whole afterwards.
 
-    Parameters
+    Attributes
     ----------
-    sources : list of Source
-        What to read.
-    job : Job
-        The folder.
-    settings : Settings
-        How.
+    asked : dict
+        What decides the store beside sources and seed.
     """
 
     def __init__(self, sources: list[Source[Any]], job: Job, settings: Settings) -> None:
@@ -86,21 +85,13 @@ class Build:
             compiler_bytes(*self._kind),
         )  # fmt: skip
         self._known = Known.of(settings.like)
+        self._bad_rows = BadRows(
+            skip=settings.on_bad_row == "skip", most=settings.max_bad, listed=job.listed
+        )
+        self.asked = decided(settings.options, settings.on_bad_row, self._known.digest)
 
-    @property
-    def like(self) -> str:
-        """Digest of the store whose ids are used, empty if there is none."""
-        return self._known.digest
-
-    def run(self, asked: Decided, *, resume: bool) -> Made:
-        """Make the store.
-
-        Parameters
-        ----------
-        asked : dict
-            What decides it beside sources and seed, for its root document.
-        resume : bool
-            Whether to go on from what the job's folder holds.
+    def run(self, *, resume: bool) -> Made:
+        """Make the store; `resume` says whether to go on from what the job's folder holds.
 
         Raises
         ------
@@ -109,23 +100,21 @@ class Build:
         DataError, BudgetError, DiskError
             If it cannot be made.
         """
-        given = self._settings
-        bad_rows = BadRows(
-            skip=given.on_bad_row == "skip", most=given.max_bad, listed=self._job.listed
-        )
+        n_threads = self._settings.n_threads
         try:
-            with ThreadPoolExecutor(given.n_threads, "convert") as pool:
+            with ThreadPoolExecutor(n_threads, "convert") as pool:
                 intake = Intake(
-                    self._sources, self._known.vocabulary(), bad_rows, self._job.runs, given.seed,
-                    self._memory, pool, given.n_threads,
+                    self._sources, self._known.vocabulary(), self._bad_rows,
+                    folder=self._job.runs, seed=self._settings.seed, memory=self._memory,
+                    pool=pool, n_threads=n_threads,
                 )  # fmt: skip
                 if resume:
                     intake.resume()
                 intake.read(self._told("read"))
                 self._check_rows(intake)
-                return self._write(intake, bad_rows, pool, asked)
+                return self._write(intake, pool)
         finally:
-            bad_rows.close()
+            self._bad_rows.close()
 
     def _told(self, stage: str) -> Callable[[int, int], None] | None:
         progress = self._settings.progress
@@ -150,27 +139,19 @@ class Build:
                 stacklevel=4,
             )
 
-    def _write(
-        self, intake: Intake, bad_rows: BadRows, pool: ThreadPoolExecutor, asked: Decided
-    ) -> Made:
+    def _write(self, intake: Intake, pool: ThreadPoolExecutor) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
         if intake.runs:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
-        tally = intake.tally
-        label_counts, feature_counts = intake.counts()
-        labels = self._known.ranked_labels(intake.vocabulary, label_counts)
-        features = self._known.ranked_features(intake.vocabulary, feature_counts)
-        _warn_of_spellings("labels", "classes", labels.names)
-        _warn_of_spellings("features", "features", features.names)
-        runs, rows = intake.runs, intake.rows
+        tally, runs, rows = intake.tally, intake.runs, intake.rows
+        labels, features = self._ranked(intake)
         groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
-        ranks = Ranks(labels.rank, Ids.of(groups), len(features.names))
         intake.forget()
-        block_rows = min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS)
         told = self._told("write")
         shuffle = Shuffle(
-            ranks, block_rows, pool,
+            Ranks(labels.rank, Ids.of(groups), len(features.names)),
+            min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS), pool,
             None if told is None else lambda done: told(done, tally.rows),
         )  # fmt: skip
         if runs:
@@ -192,29 +173,47 @@ class Build:
             writer.add_names("features", features.names, features.counts)
             columns = self._columns(tally, features.names)
             writer.add_columns(columns)
-            known = self._known.n_labels if self._known.labels is not None else len(labels.names)
-            facts = {
-                "rows": tally.rows, "classes": len(labels.names), "features": len(features.names),
-                "nnz": tally.nnz, "pairs": min(shuffle.n_pairs, tally.nnz),
-                "max_row_nnz": tally.longest, "block_rows": block_rows,
-                "max_block_nnz": shuffle.max_block_nnz, "columns": columns.n_columns,
-                "seed": self._settings.seed, "options": asked,
-                "source": [
-                    {**facts, "rows": n}
-                    for facts, n in zip(tally.finished, tally.source_lengths, strict=True)
-                ],
-                "skipped": dict(sorted(bad_rows.reasons.items())),
-                "counts": {
-                    "duplicates": tally.duplicates,
-                    "unknown_values": bad_rows.unknown_values,
-                    "unseen_label_rows": int(labels.counts[known:].sum()),
-                },
-            }  # fmt: skip
-            digest = writer.finish(facts)
+            root = writer.finish(self._facts(tally, shuffle, labels, features, columns))
             keep_compiled(*self._kind)
-            return Made(digest, facts, self._memory.n_bytes)
+            return Made(root, self._memory.n_bytes)
         finally:
             writer.release()
+
+    def _ranked(self, intake: Intake) -> tuple[Ranked, Ranked]:
+        """Return labels and features by their final ids; warn of numbers spelled in two ways."""
+        label_counts, feature_counts = intake.counts()
+        labels = self._known.ranked_labels(intake.vocabulary, label_counts)
+        features = self._known.ranked_features(intake.vocabulary, feature_counts)
+        _warn_of_spellings("labels", "classes", labels.names)
+        _warn_of_spellings("features", "features", features.names)
+        return labels, features
+
+    def _facts(
+        self,
+        tally: Tally,
+        shuffle: Shuffle,
+        labels: Ranked,
+        features: Ranked,
+        columns: TrainedColumns,
+    ) -> RootFacts:
+        """Return what the root says of the content."""
+        known = self._known.n_labels if self._known.labels is not None else len(labels.names)
+        return RootFacts(
+            rows=tally.rows, classes=len(labels.names), features=len(features.names),
+            nnz=tally.nnz, pairs=min(shuffle.n_pairs, tally.nnz), max_row_nnz=tally.longest,
+            block_rows=shuffle.block_rows, max_block_nnz=shuffle.max_block_nnz,
+            columns=columns.n_columns, seed=self._settings.seed, options=self.asked,
+            source=[
+                SourceFacts(**msgspec.structs.asdict(facts), rows=n)
+                for facts, n in zip(tally.finished, tally.source_lengths, strict=True)
+            ],
+            skipped=dict(sorted(self._bad_rows.reasons.items())),
+            counts={
+                "duplicates": tally.duplicates,
+                "unknown_values": self._bad_rows.unknown_values,
+                "unseen_label_rows": int(labels.counts[known:].sum()),
+            },
+        )  # fmt: skip
 
     def _columns(self, tally: Tally, features: Names) -> TrainedColumns:
         """Return what is remembered of the columns: of the store that gave the ids, if one did."""
@@ -241,5 +240,5 @@ def _warn_of_spellings(what: str, become: str, names: Names) -> None:
             f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways among the "
             f"{what}, such as '{clean(one, 40)}' and '{clean(other, 40)}': these are different "
             f"{become}",
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.job import Memory
-from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of, write_run
+from streammach.data.conversion.runs import Packed, Run, State, Tally, read_run, run_of, write_run
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
 from streammach.data.source import START, AnyPiece, Part, RowReader, Source
@@ -41,7 +41,7 @@ TOO_LARGE = "the values of a feature add up to more than float32 holds"
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Read:
     """The rows of a piece, whose features have the ids of a group, and what they are."""
 
@@ -77,7 +77,10 @@ class PieceReader:
             places = _leave_out_infinite(part)
             part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
             part.bad.sort(key=lambda row: row.line)
-        return Read(piece, part, self._group, duplicates, not facts[0], float(largest))
+        return Read(
+            piece=piece, part=part, group=self._group, duplicates=duplicates,
+            integers=not facts[0], largest=float(largest),
+        )  # fmt: skip
 
 
 def _leave_out_infinite(part: Part) -> list[int]:
@@ -129,20 +132,17 @@ class Intake:
         sources: list[Source[Any]],
         vocabulary: Vocabulary,
         bad_rows: BadRows,
+        *,
         folder: Path,
         seed: int,
         memory: Memory,
         pool: ThreadPoolExecutor,
         n_threads: int,
     ) -> None:
-        self._sources = sources
+        self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
-        self._bad_rows = bad_rows
-        self._folder = folder
-        self._seed = seed
-        self._memory = memory
-        self._pool = pool
-        self._n_threads = n_threads
+        self._folder, self._seed, self._memory = folder, seed, memory
+        self._pool, self._n_threads = pool, n_threads
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
@@ -192,7 +192,7 @@ class Intake:
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
         tally = self.tally
         for source, known in zip(self._sources, tally.finished, strict=False):
-            if source.content() != known["crc32c"]:
+            if source.content() != known.crc32c:
                 raise ChangedError("it has other content now", path=source.path)
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
@@ -237,9 +237,8 @@ class Intake:
         tally, rows = self.tally, self.rows
         if not rows.n_rows:
             return
-        tally.reasons, tally.unknown_values = (
-            dict(self._bad_rows.reasons), self._bad_rows.unknown_values
-        )  # fmt: skip
+        tally.reasons = dict(self._bad_rows.reasons)
+        tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.saved()
         with self._shared.lock:
             labels = self.vocabulary.names_since("labels", self._named[0])
@@ -247,12 +246,12 @@ class Intake:
         self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
         counts = self._counted(*self._named)
         path = self._run_path(len(self.runs))
-        state = write_run(path, rows, self._ids(), self._pool, {
-            "tally": tally, "label_counts": Packed.of(counts[0]),
-            "feature_counts": Packed.of(counts[1]),
-            "labels": (Packed.of(labels.offsets), Packed.of(labels.data)),
-            "features": (Packed.of(features.offsets), Packed.of(features.data)),
-        })  # fmt: skip
+        state = State(
+            tally=tally, label_counts=Packed.of(counts[0]), feature_counts=Packed.of(counts[1]),
+            labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
+            features=(Packed.of(features.offsets), Packed.of(features.data)),
+        )  # fmt: skip
+        state = write_run(path, rows, self._ids(), state, pool=self._pool)
         self._add_counts(*counts)
         self.runs.append(run_of(path, state))
         rows.clear()
@@ -277,7 +276,7 @@ class Intake:
     def _counted(self, n_labels: int, n_features: int) -> Counts:
         """Return how often each label and each feature occurs in the rows in memory."""
         classes = self.rows.classes[: self.rows.n_rows]
-        features = counted(self.rows, self._ids(), n_features, self._pool, self._n_threads)
+        features = counted(self.rows, self._ids(), n_features, self._pool, parts=self._n_threads)
         return np.bincount(classes, minlength=n_labels), features
 
     def _run_path(self, number: int) -> Path:

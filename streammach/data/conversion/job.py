@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
@@ -54,17 +53,6 @@ class Memory:
     ) -> Memory:
         """Return what was asked for, or the default; it is compared when the first rows are there.
 
-        Parameters
-        ----------
-        asked : str or number, optional
-            The budget.
-        held : sequence of Held
-            What reading each source takes.
-        n_threads : int
-            Threads that work.
-        more : int
-            Bytes of other things.
-
         Raises
         ------
         UsageError, BudgetError
@@ -104,11 +92,6 @@ class Memory:
 
 class Job:
     """The folder beside a store in which it is made.
-
-    Parameters
-    ----------
-    target : Path
-        The store.
 
     Attributes
     ----------
@@ -154,13 +137,10 @@ class Job:
             hint="Move it away, or name another store.",
         )
 
-    def prepare(self, identity: dict[str, Any]) -> bool:
+    def prepare(self, identity: bytes) -> bool:
         """Make the folder, or keep that of an interrupted conversion of the same sources.
 
-        Parameters
-        ----------
-        identity : dict
-            What decides the store's content.
+        `identity` is the document of what decides the store's content.
 
         Returns
         -------
@@ -172,14 +152,13 @@ class Job:
         DiskError
             If the folder cannot be made or read.
         """
-        document = msgspec.json.encode(identity, order="deterministic")
         path = self.folder / IDENTITY
-        if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == document:
+        if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity:
             self._prepare_to_go_on()
             return True
         self.remove()
         make_folder(self.runs)
-        write_atomic(path, document)
+        write_atomic(path, identity)
         return False
 
     def _prepare_to_go_on(self) -> None:

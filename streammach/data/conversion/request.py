@@ -8,11 +8,9 @@ from typing import Any
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
-from streammach.data.store.opening import Root
+from streammach.data.store.root import Decided, Root
 from streammach.data.text import is_piped
 from streammach.errors import clean
-
-Decided = dict[str, str | int | bool | None]
 
 
 def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
@@ -45,17 +43,6 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
 
 def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:
     """Return what a store was made with that differs from a request; None if nothing does.
-
-    Parameters
-    ----------
-    root : Root
-        What the store says.
-    opened : sequence of Source
-        The sources that are named now; their content is read.
-    asked : dict
-        What :func:`decided` returned.
-    seed : int
-        The seed.
 
     Raises
     ------

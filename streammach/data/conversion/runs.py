@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.threads import in_order
+from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError
@@ -60,7 +61,7 @@ class Packed(msgspec.Struct, frozen=True):
         return np.frombuffer(data, self.dtype)
 
 
-class Tally(msgspec.Struct):
+class Tally(msgspec.Struct, kw_only=True):
     """What was read so far, of all sources.
 
     ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
@@ -76,7 +77,7 @@ class Tally(msgspec.Struct):
     lines: int = 0
     source_rows: int = 0
     source_bad: int = 0
-    finished: list[dict[str, str | int]] = msgspec.field(default_factory=list)
+    finished: list[Fingerprint] = msgspec.field(default_factory=list)
     source_lengths: list[int] = msgspec.field(default_factory=list)
     n_columns: int = -1
     column_names: str = ""
@@ -94,20 +95,18 @@ class Tally(msgspec.Struct):
     listed_bytes: int = 0
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """What a run holds behind its rows: the tally at its end, and what it added to the rest."""
 
     tally: Tally
-    index: Packed
+    index: Packed = Packed("", b"")  # known when the rows are written
     label_counts: Packed
     feature_counts: Packed
     labels: tuple[Packed, Packed]
     features: tuple[Packed, Packed]
 
 
-def write_run(
-    path: Path, rows: RowBuffer, ids: Ids, pool: Executor, state: dict[str, Any]
-) -> State:
+def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor) -> State:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards.
 
     Parameters
@@ -118,10 +117,10 @@ def write_run(
         The rows.
     ids : Ids
         What the ids of their features are in the file.
+    state : State
+        What else the file holds; it is returned with the index.
     pool : Executor
         Its threads compress the bins.
-    state : dict
-        What else the file holds: the fields of :class:`State`.
 
     Raises
     ------
@@ -138,13 +137,13 @@ def write_run(
         for b, (body, facts) in enumerate(in_order(pool, bins, AHEAD)):
             index[b] = out.size, *facts
             out.write(body)
-        whole = State(**state, index=Packed.of(index.ravel()))
-        document = sealed(msgspec.msgpack.encode(whole))
+        state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
+        document = sealed(msgspec.msgpack.encode(state))
         start = out.size
         out.write(document)
         out.write(sealed(FOOTER.pack(start, len(document))))
         out.commit()
-    return whole
+    return state
 
 
 def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:

@@ -38,7 +38,7 @@ class Ranks:
     n_features: int
 
 
-class Written(msgspec.Struct):
+class Written(msgspec.Struct, kw_only=True):
     """What is written of a store.
 
     ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``block_nnz`` is
@@ -55,19 +55,10 @@ class Written(msgspec.Struct):
 class Shuffle:
     """Writes rows in the order of their keys.
 
-    Parameters
-    ----------
-    ranks : Ranks
-        The final ids.
-    block_rows : int
-        Rows of a block.
-    pool : Executor
-        Its threads copy and compress.
-    progress : callable, optional
-        Told how many rows are written.
-
     Attributes
     ----------
+    block_rows : int
+        Rows of a block.
     written : Written
         What is done.
     """
@@ -76,7 +67,7 @@ class Shuffle:
         self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None] | None
     ) -> None:
         self._ranks = ranks
-        self._block_rows = block_rows
+        self.block_rows = block_rows
         self._pool = pool
         self._progress = progress
         self._sketch = PairSketch()
@@ -176,18 +167,18 @@ class Shuffle:
         sketch = PairSketch()
         sketch.add(indptr, features, classes)
         block = RowBlock(
-            indptr, features, values, classes, rows.importance[chosen],
-            numbers=rows.numbers[chosen],
+            indptr=indptr, features=features, values=values, classes=classes,
+            importance=rows.importance[chosen], numbers=rows.numbers[chosen],
             tags=None if rows.tags is None else rows.tags.take(chosen),
         )  # fmt: skip
         return block, sketch.registers
 
     def _count_blocks(self, first_row: int, lengths: NDArray[np.int64]) -> None:
         """Take rows into the size of the largest block."""
-        blocks = (first_row + np.arange(len(lengths))) // self._block_rows
+        blocks = (first_row + np.arange(len(lengths))) // self.block_rows
         sums = np.bincount(blocks - blocks[0], weights=lengths).astype(np.int64)
         written = self.written
-        if first_row % self._block_rows:
+        if first_row % self.block_rows:
             sums[0] += written.open_nnz
         elif first_row:
             written.block_nnz = max(written.block_nnz, written.open_nnz)

@@ -59,7 +59,7 @@ def is_sealed(data: bytes) -> bool:
     return bool(google_crc32c.value(data) == CRC_OF_SEALED)
 
 
-class OpenArray(msgspec.Struct, frozen=True):
+class OpenArray(msgspec.Struct, frozen=True, kw_only=True):
     """An array that is being written, as of a moment when all of it was durable.
 
     ``files`` are its finished shards, ``index`` the places of the chunks of the shard that is
@@ -149,7 +149,10 @@ class ArrayWriter:
             self._shard.sync()
         size = 0 if self._shard is None else self._shard.size
         rest = self._chunk[: self.n_values % CHUNK].tobytes()
-        return OpenArray(self.n_values, dict(self.files), self._index.tobytes(), size, rest)
+        return OpenArray(
+            n_values=self.n_values, files=dict(self.files), index=self._index.tobytes(), size=size,
+            rest=rest,
+        )  # fmt: skip
 
     def release(self) -> None:
         """Close the open shard and leave it as it is."""

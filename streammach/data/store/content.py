@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.opening import damaged
+from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
 from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
@@ -99,16 +100,12 @@ class Content:
     ----------
     path : Path
         The store.
-    n_rows, n_classes, n_features, nnz, max_row_nnz : int
-        As its root says.
+    root : Root
+        Its root document.
     """
 
     path: Path
-    n_rows: int
-    n_classes: int
-    n_features: int
-    nnz: int
-    max_row_nnz: int
+    root: Root
 
     def check_pointers(self, indptr: NDArray[np.int64], start: int) -> None:
         """Refuse row pointers int64 (n + 1,) of rows from `start` on that are not sound.
@@ -118,12 +115,12 @@ class Content:
         StoreError
             If they fall, lead out of the values, or make a row too long.
         """
-        first, last = int(indptr[0]), int(indptr[-1])
+        root, first, last = self.root, int(indptr[0]), int(indptr[-1])
         ends = (start > 0 or first == 0) and (
-            start + len(indptr) - 1 < self.n_rows or last == self.nnz
+            start + len(indptr) - 1 < root.rows or last == root.nnz
         )
         longest = longest_row(indptr)
-        if not ends or first < 0 or last > self.nnz or not 0 <= longest <= self.max_row_nnz:
+        if not ends or first < 0 or last > root.nnz or not 0 <= longest <= root.max_row_nnz:
             raise self._wrong("row pointers", start, len(indptr) - 1)
 
     def check_rows(
@@ -147,12 +144,12 @@ class Content:
         StoreError
             If ids are out of range or do not rise in a row, or a number is not finite.
         """
-        largest, falls = seen.ids.tolist()
-        if largest >= self.n_features or (falls and falls != falls_between_rows(indptr, features)):
+        root, (largest, falls) = self.root, seen.ids.tolist()
+        if largest >= root.features or (falls and falls != falls_between_rows(indptr, features)):
             raise self._wrong("ids of features", start, len(indptr) - 1)
         if seen.values[0] >= INFINITE:
             raise self._wrong("values", start, len(indptr) - 1)
-        if seen.classes[0] >= self.n_classes:
+        if seen.classes[0] >= root.classes:
             raise self._wrong("ids of classes", start, len(indptr) - 1)
         if seen.importance[0] >= INFINITE:
             raise self._wrong("importances", start, len(indptr) - 1)

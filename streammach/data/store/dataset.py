@@ -24,7 +24,6 @@ from streammach.data.store.content import (
 )
 from streammach.data.store.opening import (
     NUMBERED,
-    Root,
     check_files,
     damaged,
     kind_of_names,
@@ -32,6 +31,7 @@ from streammach.data.store.opening import (
     read_manifest,
     read_root,
 )
+from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
@@ -64,9 +64,7 @@ class Dataset:
         self._arrays = arrays
         self._float = self.value_type == np.float32
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
-        self._content = Content(
-            path, root.rows, root.classes, root.features, root.nnz, root.max_row_nnz
-        )
+        self._content = Content(path=path, root=root)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Dataset:
@@ -270,8 +268,9 @@ class Dataset:
         indptr = self.pointers(start, stop)
         n, nnz = stop - start, int(indptr[-1] - indptr[0])
         rows = RowBlock(
-            indptr - indptr[0], np.empty(nnz, np.int32), np.empty(nnz, self.value_type),
-            np.empty(n, np.int32), np.empty(n, np.float32) if self.weighted else None,
+            indptr=indptr - indptr[0], features=np.empty(nnz, np.int32),
+            values=np.empty(nnz, self.value_type), classes=np.empty(n, np.int32),
+            importance=np.empty(n, np.float32) if self.weighted else None,
         )  # fmt: skip
         self.read_into(start, indptr, rows)
         return rows

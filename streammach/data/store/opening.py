@@ -12,7 +12,8 @@ import numpy as np
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.codecs import codec_of
 from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
-from streammach.data.store.writer import FORMAT, Manifest
+from streammach.data.store.root import FORMAT, MOST_ROWS, Root
+from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMATS
@@ -31,67 +32,10 @@ MORE_ARRAYS: dict[str, tuple[str, ...]] = {
     "tag/offsets": ("int64",), "tag/bytes": ("uint8",),
     "features/column": ("int32",),
 }  # fmt: skip
-MOST = 2**31 - 1  # classes and features: ids are int32
-MOST_ROWS = 2**48
 
 T = TypeVar("T")
 DataType = Literal["int64", "int32", "uint8", "float32"]
 Kind = Literal["integer", "utf8", "bytes"]
-
-
-class SourceFacts(msgspec.Struct, frozen=True):
-    """What a store says of a source; `rows` are known from format 3 on."""
-
-    name: str
-    format: str
-    bytes: int
-    crc32c: str
-    rows: int = 0
-
-
-class Root(msgspec.Struct, frozen=True):
-    """What the root document of a store says under ``streammach``."""
-
-    format: int
-    complete: bool
-    rows: int
-    classes: int
-    features: int
-    nnz: int
-    pairs: int
-    max_row_nnz: int
-    block_rows: int
-    max_block_nnz: int
-    seed: int
-    options: dict[str, str | int | bool | None]
-    source: list[SourceFacts]
-    skipped: dict[str, int]
-    counts: dict[str, int]
-    manifest: str
-    check: str
-    columns: int = 0
-
-    @property
-    def source_rows(self) -> int:
-        """Rows of all sources, those that were left out too; 0 up to format 2."""
-        return sum(facts.rows for facts in self.source)
-
-    def wrong(self) -> str | None:
-        """Return which figure cannot be, or None."""
-        ranges = {
-            "rows": (1, MOST_ROWS), "classes": (1, MOST), "features": (1, MOST),
-            "nnz": (1, MOST_ROWS), "pairs": (0, self.nnz), "max_row_nnz": (1, self.features),
-            "block_rows": (1, MOST_ROWS), "max_block_nnz": (self.max_row_nnz, self.nnz),
-            "seed": (0, 2**63 - 1), "columns": (0, MOST_ROWS),
-        }  # fmt: skip
-        for name, (least, most) in ranges.items():
-            if not least <= getattr(self, name) <= most:
-                return name
-        if self.format >= FORMAT and not self.rows <= self.source_rows <= MOST_ROWS:
-            return "the rows of the sources"
-        if any(facts.rows < 0 or facts.bytes < 0 for facts in self.source):
-            return "a source"
-        return None
 
 
 class _Inner(msgspec.Struct, frozen=True):

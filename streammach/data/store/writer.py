@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,17 @@ from zarr.storage import MemoryStore
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, FileFacts, OpenArray
 from streammach.data.store.codecs import WRITTEN
+from streammach.data.store.root import FORMAT, Root, RootFacts
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
-from streammach.formats import STORE_FORMATS
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
 
-FORMAT = STORE_FORMATS[-1]
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
-ARRAY_ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
+ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +82,7 @@ class StoreWriter:
             name: ArrayWriter(folder / name, t, pool, state[name] if state else None)
             for name, t in types.items()
         }
-        self._attributes: dict[str, Mapping[str, Any]] = {}
+        self._kinds: dict[str, str] = {}
         if state is None:
             for name in self._arrays.keys() & {"X/indptr", "tag/offsets"}:
                 self._arrays[name].append(np.zeros(1, np.int64))
@@ -156,7 +154,7 @@ class StoreWriter:
             path = f"{group}/{name}"
             self._arrays[path] = ArrayWriter(self._folder / path, values.dtype)
             self._arrays[path].append(values)
-        self._attributes[group] = {"kind": names.kind}
+        self._kinds[group] = names.kind
 
     def add_columns(self, columns: TrainedColumns) -> None:
         """Write which column of the matrix each feature was, where columns had names.
@@ -171,19 +169,13 @@ class StoreWriter:
             self._arrays[path] = ArrayWriter(self._folder / path, np.dtype(np.int32))
             self._arrays[path].append(columns.positions)
 
-    def finish(self, facts: dict[str, Any]) -> str:
+    def finish(self, facts: RootFacts) -> Root:
         """Write metadata, manifest and, last, the root document that says the store is complete.
-
-        Parameters
-        ----------
-        facts : dict
-            What the root says of the store beside its format and the manifest's digest; with the
-            keys ``rows`` and ``features``.
 
         Returns
         -------
-        str
-            The manifest's SHA-256, which identifies the content.
+        Root
+            All that it says; its `check` is empty, which stands in the document alone.
 
         Raises
         ------
@@ -194,33 +186,35 @@ class StoreWriter:
         for name, array in self._arrays.items():
             array.close()
             files.update({f"{name}/{file}": f for file, f in array.files.items()})
-        documents = self._documents({**facts, "format": FORMAT, "complete": True, "manifest": ""})
+        root = Root(
+            **msgspec.structs.asdict(facts), format=FORMAT, complete=True, manifest="", check=""
+        )
+        documents = self._documents(root)
         del documents["zarr.json"]
         for name, document in documents.items():
             write_atomic(self._folder / name, document)
         digests = {name: sha256([document]) for name, document in sorted(documents.items())}
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
         write_atomic(self._folder / "manifest.json", manifest)
-        digest = sha256([manifest])
-        root = {**facts, "format": FORMAT, "complete": True, "manifest": digest, "check": ""}
+        root = msgspec.structs.replace(root, manifest=sha256([manifest]))
         unchecked = self._documents(root)["zarr.json"]
         checked = unchecked.replace(NO_CHECK, NO_CHECK[:-1] + f'{sha256([unchecked])}"'.encode())
         write_atomic(self._folder / "zarr.json", checked)
-        return digest
+        return root
 
-    def _documents(self, root: dict[str, Any]) -> dict[str, bytes]:
+    def _documents(self, root: Root) -> dict[str, bytes]:
         """Return every ``zarr.json`` of the hierarchy, as zarr-python writes it."""
         content: dict[str, Any] = {}
         store = MemoryStore(content)
-        zarr.create_group(store, attributes={"streammach": root})
+        zarr.create_group(store, attributes={"streammach": msgspec.to_builtins(root)})
         matrix = {
             "encoding-type": "csr_matrix",
             "encoding-version": "0.1.0",
-            "shape": [root["rows"], root["features"]],
+            "shape": [root.rows, root.features],
         }
         for group in ("X", "labels", "features", *({"tag"} if self._tagged else ())):
-            attributes = matrix if group == "X" else dict(self._attributes.get(group, {}))
-            zarr.create_group(store, path=group, attributes=attributes)
+            kind = {"kind": self._kinds[group]} if group in self._kinds else {}
+            zarr.create_group(store, path=group, attributes=matrix if group == "X" else kind)
         for name, array in self._arrays.items():
             zarr.create_array(
                 store,
@@ -231,6 +225,6 @@ class StoreWriter:
                 shards=(CHUNK * SHARD_CHUNKS,),
                 fill_value=0,
                 compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
-                attributes=ARRAY_ENCODING,
+                attributes=dict(ARRAY_ENCODING),
             )
         return {name: document.to_bytes() for name, document in content.items()}

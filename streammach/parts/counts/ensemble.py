@@ -20,13 +20,12 @@ from streammach.counts.footprint import (
 from streammach.counts.learning import (
     LEARN_ROWS,
     GroupWeights,
-    PairWeights,
     class_logarithms,
     evidence,
     learn,
     weigh,
 )
-from streammach.counts.scores import CountScorer, CountWeights
+from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import held_rows, masked_blocks
 from streammach.data.store.dataset import Dataset
@@ -43,6 +42,7 @@ from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.namespaces import namespace_ids
+from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
 
 MIN_FIT_ROWS = 50
@@ -146,9 +146,8 @@ class CountFitter:
             table = self._count(self._gain_model())
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             return Ensemble(None, ("no counts: the store holds more pairs than it says",), {})
-        gains = np.empty(table.n_pairs, np.int16)
-        grouped = self._choose_grouping(table, gains)
-        learnt = self._learn(table, grouped, gains) if self._settings.pair_weights else grouped
+        grouped = self._choose_grouping(table)
+        learnt = self._learn(table, grouped) if self._settings.pair_weights else grouped
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
         better = best.reached.selection_score > alone.selection_score
         reasons = (
@@ -166,15 +165,19 @@ class CountFitter:
             for rows in held_rows(self._dataset, self._held):
                 self._check()
                 table.add(rows)
-            return weigh(table, best.weights, best.learnt, gains)
+            return weigh(table, best.weights)
 
-        weights = weigh(table, best.weights, best.learnt, gains)
-        return Ensemble(weights, reasons, validation, whole)
+        return Ensemble(weigh(table, best.weights), reasons, validation, whole)
 
-    def _blocks(self) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-        for block in masked_blocks(self._dataset, self._held):
+    def _blocks(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        """Yield the first rows of the store, and which are held out."""
+        for block, held in masked_blocks(self._dataset, self._held):
             self._check()
-            yield block
+            some = min(n_rows, block.n_rows)
+            yield block.part(0, some), held[:some]
+            n_rows -= some
+            if not n_rows:
+                return
 
     def _gain_model(self) -> PairGainModel | None:
         """Return what decides which pairs are kept, where not all fit.
@@ -186,79 +189,59 @@ class CountFitter:
             return None
         n_rows = max(1, facts.n_rows * room // facts.nnz)
         table = self._count(None, n_rows)
-        found = self._choose_grouping(table, np.empty(table.n_pairs, np.int16)).weights
+        found = self._choose_grouping(table).weights
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
 
     def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
         """Count the pairs of the store, or of about its first rows."""
-        facts = self._dataset.facts
-
-        def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-            left = facts.n_rows if n_rows is None else n_rows
-            for block, held in self._blocks():
-                some = min(left, block.n_rows)
-                yield block.part(0, some), held[:some]
-                left -= some
-                if not left:
-                    return
-
+        facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
         table = count_pairs(
-            blocks, facts.n_features, facts.n_classes, max_pairs=self._max_pairs,
-            mark_bytes=WEIGHT_BYTES * self._max_pairs, threads=self._threads, gain_model=gain_model,
+            lambda: self._blocks(first), facts.n_features, facts.n_classes,
+            max_pairs=self._max_pairs, mark_bytes=WEIGHT_BYTES * self._max_pairs,
+            threads=self._threads, gain_model=gain_model,
         )  # fmt: skip
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
         kept = "" if gain_model is None else ", those that add most"
         self._tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
-    def _choose_grouping(self, table: CountTable, gains: NDArray[np.int16]) -> _Fitted:
+    def _choose_grouping(self, table: CountTable) -> _Fitted:
         """Fit the weights for each way to group features; return the best, with all figures."""
         tried: list[tuple[str, _Fitted]] = []
         ways = {"one": np.zeros(table.n_features, np.int32)}
         if self._settings.grouped:
             ways = groupings(self._dataset, table)
         for name, group in ways.items():
-            start = start_weights(group)
-            tried.append((name, self._fit(table, start, PairWeights.nothing(), gains)))
+            tried.append((name, self._fit(table, start_weights(group))))
             self._tell(f"by {name}: held-out accuracy / top-5 {_text(tried[-1][1].reached)}")
         name, best = max(tried, key=lambda item: item[1].reached.selection_score)
         figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
         return replace(best, why=f"{name}: held-out accuracy / top-5 {figures}")
 
-    def _learn(self, table: CountTable, grouped: _Fitted, gains: NDArray[np.int16]) -> _Fitted:
+    def _learn(self, table: CountTable, grouped: _Fitted) -> _Fitted:
         """Learn feature and pair weights on counts alone, then fit everything together."""
-        alone = self._counts_alone(table, grouped.weights, gains)
-        scorer = CountScorer(weigh(table, alone, PairWeights.nothing(), gains), self._threads)
-        work = (
-            float(product(np.diff(table.starts), self._dataset.feature_counts))
-            / self._dataset.n_rows
-        )
-        n_rows = int(min(self._dataset.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
-        longest = self._dataset.facts.max_row_nnz
-        learnt = learn(table, alone, scorer, self._lessons(n_rows), longest)
+        alone = self._counts_alone(table, grouped.weights)
+        scorer = CountScorer(weigh(table, alone), self._threads)
+        data = self._dataset
+        work = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
+        n_rows = int(min(data.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
+        longest = data.facts.max_row_nnz
+        start = learn(table, alone, scorer, self._lessons(n_rows), longest_row=longest)
         scorer.close()
-        fitted = self._fit(table, replace(alone, learnt=1.0), learnt, gains)
+        fitted = self._fit(table, start)
         self._tell(
             f"with feature and pair weights: held-out accuracy / top-5 {_text(fitted.reached)}"
         )
         return fitted
 
-    def _counts_alone(
-        self, table: CountTable, weights: GroupWeights, gains: NDArray[np.int16]
-    ) -> GroupWeights:
+    def _counts_alone(self, table: CountTable, weights: GroupWeights) -> GroupWeights:
         """Fit the weights of counts without hashed models, which know the rows to learn from."""
-        found = self._evidence(table, weights, PairWeights.nothing(), gains)
+        found = self._evidence(table, weights)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
-            return fit_groups(found, weights.group, hashed=False, learnt=False)
+            return fit_groups(found, weights, hashed=False, learnt=False)
 
-    def _fit(
-        self,
-        table: CountTable,
-        start: GroupWeights,
-        learnt: PairWeights,
-        gains: NDArray[np.int16],
-    ) -> _Fitted:
+    def _fit(self, table: CountTable, start: GroupWeights) -> _Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
@@ -266,25 +249,24 @@ class CountFitter:
         the multiple of their fitted weight that does best on the half that each fit did not see.
         """
         half = self._n_fit // 2
-        group, with_learnt = start.group, learnt.theta.size > 0
-        found = self._evidence(table, start, learnt, gains)
+        found = self._evidence(table, start)
         halves = (found.part(0, half), found.part(half, self._n_fit))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
-            fits = [fit_groups(part, group, hashed=True, learnt=with_learnt)
+            fits = [fit_groups(part, start, hashed=True, learnt=start.theta.size > 0)
                     for part in (*halves, found)]  # fmt: skip
             factor = _best_factor(fits, halves, self._settings.factors)
         del found, halves  # a large part of the memory
         fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
         others = (self._rows.part(half, self._rows.n_rows), self._rows.part(0, half))
         reached = _joined(
-            (rows.n_rows, self._judge(table, weights, learnt, gains, rows))
+            (rows.n_rows, self._judge(table, weights, rows))
             for weights, rows in zip(fits[:2], others, strict=True)
         )
-        return _Fitted(fits[2], learnt, reached, "")
+        return _Fitted(fits[2], reached, "")
 
     def _lessons(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield the first rows of the store that are not held out, some thousands at a time."""
-        for block, held in self._blocks():
+        for block, held in self._blocks(self._dataset.n_rows):
             kept = np.flatnonzero(~held)[:n_rows]
             n_rows -= len(kept)
             for start in range(0, len(kept), LEARN_ROWS):
@@ -293,32 +275,18 @@ class CountFitter:
             if n_rows <= 0:
                 return
 
-    def _judge(
-        self,
-        table: CountTable,
-        weights: GroupWeights,
-        learnt: PairWeights,
-        gains: NDArray[np.int16],
-        rows: RowBlock,
-    ) -> Reached:
+    def _judge(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what counts and hashed models reach together."""
-        scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
+        scorer = CountScorer(weigh(table, weights), self._threads)
         try:
-            ranking = by_counts(self._backend, scorer, self._transform)
-            return measure(rows, ranking)
+            return measure(rows, by_counts(self._backend, scorer, self._transform))
         finally:
             scorer.close()
 
-    def _evidence(
-        self,
-        table: CountTable,
-        weights: GroupWeights,
-        learnt: PairWeights,
-        gains: NDArray[np.int16],
-    ) -> CandidateFeatures:
+    def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
         """Return the candidates of the rows to fit on, by counts and by hashes."""
         rows = self._rows.part(0, self._n_fit)
-        scorer = CountScorer(weigh(table, weights, learnt, gains), self._threads)
+        scorer = CountScorer(weigh(table, weights), self._threads)
         by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
         ranking = by_hashes(self._backend, "logsum", self._transform)
         by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
@@ -327,16 +295,17 @@ class CountFitter:
         true = (candidates == rows.classes[:, None]) & ~repeated
         kept = np.flatnonzero(true.any(axis=1))
         rows, candidates = rows.take(kept), candidates[kept]
-        counted = evidence(table, rows, candidates, weights.group, learnt, scorer.each)
+        counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
         scorer.close()
         groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
         row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
         np.add.at(groups, (row_of, weights.group[rows.features]), 1)
         log_rows, log_values = class_logarithms(table)
         return CandidateFeatures(
-            counted, groups, log_rows[candidates], log_values[candidates],
-            hashed_means(self._backend, rows, candidates, self._transform),
-            repeated[kept], true[kept].argmax(axis=1), kept,
+            counted=counted, groups=groups, log_rows=log_rows[candidates],
+            log_values=log_values[candidates],
+            hashed=hashed_means(self._backend, rows, candidates, self._transform),
+            repeated=repeated[kept], place=true[kept].argmax(axis=1), number=kept,
         )  # fmt: skip
 
 
@@ -345,7 +314,6 @@ class _Fitted:
     """Weights, and what they reach on rows that the fit did not see."""
 
     weights: GroupWeights
-    learnt: PairWeights
     reached: Reached
     why: str
 

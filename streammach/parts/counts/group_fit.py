@@ -20,7 +20,7 @@ CURVATURE_ROWS = 256  # rows whose squares are held at once
 REPEATED = np.float32(-1e9)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CandidateFeatures:
     """What is known of the candidates of some rows, whose class is among them.
 
@@ -54,7 +54,7 @@ class CandidateFeatures:
     def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
         a, b = np.searchsorted(self.number, [first, last])
-        return CandidateFeatures(*(array[a:b] for array in vars(self).values()))
+        return CandidateFeatures(**{name: array[a:b] for name, array in vars(self).items()})
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return each candidate's score by weights: slope, match, learnt, penalty, prior, hashed.
@@ -94,11 +94,14 @@ def start_weights(group: NDArray[np.int32]) -> GroupWeights:
     """Return the weights where the fit starts, for groups int32 (d,)."""
     n = int(group.max()) + 1
     slope, match, penalty = (np.full(n, x, np.float32) for x in (SLOPE, MATCH, PENALTY))
-    return GroupWeights(group, slope, match, penalty, PRIOR, 0.0, HASHED)
+    return GroupWeights(
+        group=group, slope=slope, match=match, penalty=penalty, prior=PRIOR, learnt=0.0,
+        hashed=HASHED,
+    )  # fmt: skip
 
 
 def fit_groups(
-    found: CandidateFeatures, group: NDArray[np.int32], *, hashed: bool, learnt: bool
+    found: CandidateFeatures, start: GroupWeights, *, hashed: bool, learnt: bool
 ) -> GroupWeights:
     """Return the weights with the smallest loss.
 
@@ -110,31 +113,34 @@ def fit_groups(
     ----------
     found : CandidateFeatures
         The rows.
-    group : int32 (d,)
-        Group of each feature.
+    start : GroupWeights
+        Groups of features, and what was learnt.
     hashed, learnt : bool
         Whether the hashed models and the learnt weights take part; their weight is 0 otherwise.
     """
     g = found.n_groups
-    start = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
+    common = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
     active = np.array([True, True, learnt, True, True, hashed])
-    one = _Problem(found.merged(), start, active).solve()
+    one = _Problem(found.merged(), common, active).solve()
     sizes = [g, g, 1, g, 1, 1]
     x = _Problem(found, np.repeat(one, sizes), np.repeat(active, sizes)).solve()
     slope, match, rest, penalty, last = np.split(x, [g, 2 * g, 2 * g + 1, 3 * g + 1])
-    return GroupWeights(
-        group, slope.astype(np.float32), match.astype(np.float32), penalty.astype(np.float32),
-        float(last[0]), float(rest[0]), float(last[1]),
+    return replace(
+        start, slope=slope.astype(np.float32), match=match.astype(np.float32),
+        penalty=penalty.astype(np.float32), prior=float(last[0]), learnt=float(rest[0]),
+        hashed=float(last[1]),
     )  # fmt: skip
+
+
+def in_order(weights: GroupWeights) -> NDArray[np.float64]:
+    """Return the weights as :class:`CandidateFeatures` scores by them: float64 (3 G + 3,)."""
+    w = weights
+    return np.concatenate([w.slope, w.match, [w.learnt], w.penalty, [w.prior, w.hashed]])
 
 
 def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[int, int]:
     """Return how many rows have their class first, and among the first five candidates."""
-    x = np.concatenate(
-        [weights.slope, weights.match, [weights.learnt], weights.penalty,
-         [weights.prior, weights.hashed]]
-    )  # fmt: skip
-    z = found.scores(x)
+    z = found.scores(in_order(weights))
     own = z[np.arange(found.n_rows), found.place][:, None]
     better = (z > own).sum(axis=1)
     return int((better < 1).sum()), int((better < 5).sum())

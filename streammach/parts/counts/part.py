@@ -36,7 +36,9 @@ GROUPINGS = 3
 # where they are not, as if no class could be left out.
 QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
 MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
-FITTED = Fit(0.75, 0.78, 8.09, 10.84, 0.77)  # what hashing loses beside counts
+FITTED = Fit(  # what hashing loses beside counts
+    columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
+)
 SHARES = {  # a half of the pairs and so on
     2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip
@@ -61,7 +63,7 @@ class CountsDecision(Decision):
     def finalize(self, draft: Draft) -> None:
         """Put the counts into the model."""
         if self._final is not None:
-            draft.ranker, draft.counts = "blend", self._final
+            draft.ranker, draft.counts = "blend", self._final.compact()
 
     def close(self) -> None:
         """Give back the threads."""

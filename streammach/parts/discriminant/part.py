@@ -42,7 +42,7 @@ class ClosedForm(Part):
         """Return why there is no closed form."""
         if not config.dense:
             return "rows are sparse"
-        if config.optimizer != "adam":
+        if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
             return f"{config.optimizer} leaves no room for it"
         if facts.n_features > MAX_FEATURES:
             return "there are too many features"

@@ -31,7 +31,7 @@ class Whitening(Part):
         """Return why rows cannot be whitened."""
         if not config.dense:
             return "rows are sparse"
-        if config.optimizer != "adam":
+        if not config.optimizer_kind.gains_by_whitening:
             return f"{config.optimizer} does not gain by it"
         if not spread.possible(facts.n_features, facts.n_rows):
             return "there are too few rows for so many features"

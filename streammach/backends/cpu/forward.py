@@ -1,0 +1,193 @@
+"""The forward pass on the CPU, and the best classes: weights, threads, and launches of kernels.
+
+Threads share the rows in pieces taken as they become free. Dense rows go through BLAS, whose bits
+are the same for the same number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach import hashing
+from streammach.backends.cpu import kernels
+from streammach.backends.cpu.decode import decode_one, decode_tile
+from streammach.backends.ranked import Ranked
+from streammach.rows.batch import Batch
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import Basis, product
+from streammach.simd import LANES
+from streammach.spec.estimators import EstimatorKind
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.threads import Workers
+
+PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
+CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
+DECODE_ROWS = 4  # fewer rows than this are scored class by class
+
+
+def chunk_rows(spec: ModelShape) -> int:
+    """Return how many rows are scored at a time, so that their outputs stay near 16 MiB."""
+    return max(LANES, min(4096, CHUNK_BYTES // (4 * spec.n_columns)))
+
+
+class Forward(Ranked):
+    """Applies R softmax models.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        The model.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    threads : int
+        Threads that compute.
+    weights : dict, optional
+        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
+        are, or int8 weights and ``scale`` float32 (d,); zeros otherwise.
+
+    Attributes
+    ----------
+    state : dict of str to array
+        The optimiser's tables, by their names in a checkpoint.
+    buffers : dict of str to array
+        Room that is kept between calls: ``x`` and ``plain`` for dense rows, and what steps need.
+    basis : Basis or None
+        Coordinates that dense rows are brought to.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        dense: bool,
+        threads: int,
+        weights: dict[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self.spec, self.dense, self.threads = spec, dense, threads
+        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self._flat_codes = self.codes.reshape(-1)
+        if weights is None:
+            self.weights = np.zeros((spec.n_features, spec.n_columns), np.float32)
+            self.bias = np.zeros(spec.n_columns, np.float32)
+        else:
+            self.weights, self.bias = weights["weights"], weights["bias"]
+        self._scale = None if weights is None else weights.get("scale")
+        self.state: dict[str, NDArray[Any]] = {}
+        self.buffers: dict[str, NDArray[Any]] = {}
+        self._number = np.zeros(1, np.int64)  # of the last step
+        self.basis: Basis | None = None
+        self._scratch = threading.local()
+        self._workers = Workers(threads, "compute")
+        self._blas = threadpoolctl.ThreadpoolController()
+
+    def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
+        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
+        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        values = rows.values
+        if self._scale is not None:
+            values = values * self._scale[rows.features]
+
+        def piece(first: int, last: int) -> None:
+            if self.dense:
+                self.products(rows.part(first, last), z[first:last])
+            else:
+                kernels.logits(
+                    rows.indptr, rows.features, values, first, last, self.weights, self.bias, z
+                )
+            kernels.probabilities(
+                self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z
+            )
+
+        if self.dense:
+            with self.blas():
+                for first in range(0, rows.n_rows, LANES):
+                    piece(first, min(first + LANES, rows.n_rows))
+        else:
+            self.run(piece, self.pieces(rows.n_rows))
+        return z
+
+    def rank(
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
+    ) -> None:
+        """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
+        chunk = chunk_rows(self.spec)
+        for start in range(0, rows.n_rows, chunk):
+            stop = min(start + chunk, rows.n_rows)
+            p = self.outputs(rows.part(start, stop), logarithms=kind.logarithms)
+            self._decode_all(p, kind.branch, scores[start:stop], ids[start:stop])
+
+    def _decode_all(
+        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]
+    ) -> None:
+        """Find the best classes of any number of rows, up to 64 to a thread at a time."""
+        step = LANES if len(p) > DECODE_ROWS * self.threads else 1
+        edges = [(i, min(i + step, len(p))) for i in range(0, len(p), step)]
+        self.run(lambda a, b: self.decode(p[a:b], branch, scores[a:b], ids[a:b]), edges)
+
+    def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
+        """Find the best classes from the probabilities of at most 64 rows: float32 (n, R*B)."""
+        spec = self.spec
+        sizes = (spec.n_classes, spec.n_repetitions, spec.n_buckets)
+        if len(p) < DECODE_ROWS or spec.exact:
+            decode_one(p, self._flat_codes, *sizes, branch, scores, ids)
+            return
+        scratch = self._scratch
+        if not hasattr(scratch, "table"):
+            scratch.by_column = np.zeros(spec.n_columns * LANES, np.float32)
+            scratch.table = np.zeros(spec.n_columns * LANES, np.uint8)
+        decode_tile(
+            p, self._flat_codes, *sizes, branch, scratch.by_column, scratch.table, scores, ids
+        )
+
+    def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""
+        x = self._room("x", len(rows.classes))
+        if self.basis is None:
+            kernels.expand(rows.indptr, rows.features, rows.values, x)
+        else:
+            plain = self._room("plain", len(x))
+            kernels.expand(rows.indptr, rows.features, rows.values, plain)
+            self.basis.apply(plain, x)
+        product(x, self.weights, out=z)
+        z += self.bias
+        return x
+
+    def _room(self, name: str, n: int) -> NDArray[np.float32]:
+        """Return room for dense rows: float32 (n, d)."""
+        held = self.buffers.get(name)
+        if held is not None and n <= len(held):
+            return held[:n]
+        return np.empty((n, self.spec.n_features), np.float32)
+
+    def blas(self) -> AbstractContextManager[object]:
+        """Return what makes BLAS use these threads, and no others, while it is held."""
+        limits: AbstractContextManager[object] = self._blas.limit(
+            limits=self.threads, user_api="blas"
+        )
+        return limits
+
+    def pieces(self, n: int) -> list[tuple[int, int]]:
+        """Return n rows or features in pieces for the threads."""
+        parts = min(self.threads * PIECES_PER_THREAD, n)
+        edges = np.linspace(0, n, parts + 1).astype(int).tolist() if n else [0]
+        return list(itertools.pairwise(edges))
+
+    def run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
+        """Do all pieces of work, on the threads if there are several of both."""
+        if self.threads == 1 or len(pieces) == 1:
+            for a, b in pieces:
+                work(a, b)
+            return
+        self._workers.each(work, pieces)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._workers.close()

@@ -1,0 +1,233 @@
+"""Training steps on the CPU: residuals, gradients and updates, for sparse rows and for dense ones.
+
+Threads share the rows of a batch, then its features. A row's residual and a feature's update are
+each computed whole by one thread, so the bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.cpu import kernels
+from streammach.backends.cpu.forward import PIECES_PER_THREAD, Forward
+from streammach.backends.cpu.joint import joint_residuals
+from streammach.backends.loss import BEST_CLASSES
+from streammach.rows.batch import Batch, ByFeature
+from streammach.rows.dense import product
+from streammach.simd import LANES
+from streammach.spec.estimators import SUM
+from streammach.spec.model import ModelShape
+from streammach.spec.optimizers import ADAM_DECAYS
+from streammach.spec.training import TrainSpec
+
+GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
+FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
+DECAYS = np.array(ADAM_DECAYS, np.float32)
+NONE = np.zeros((1, 1), np.float32)  # stands for a table that the optimiser does not keep
+Shapes = Mapping[str, tuple[int, ...]]
+Pair = tuple[int, int]
+
+
+class Table(NamedTuple):
+    """Weights float32 (n, R*B) or the bias (1, R*B), and the optimiser's tables beside them."""
+
+    weights: NDArray[np.float32]
+    state: dict[str, NDArray[np.float32]]
+
+
+class Steps(ABC):
+    """Trains a model on batches.
+
+    Parameters
+    ----------
+    model : Forward
+        The model, with room for the optimiser's tables and the buffers.
+    training : TrainSpec
+        How it is trained.
+    """
+
+    def __init__(self, model: Forward, training: TrainSpec) -> None:
+        self._model, self._training, self._kind = model, training, training.optimizer_kind
+        names = (*self._kind.per_model, *self._kind.per_weight)
+        self._table = Table(model.weights, {name: model.state[name] for name in names})
+        beside = {name: model.state[f"bias_{name}"] for name in names}
+        self._bias = Table(model.bias.reshape(1, -1), beside)
+        self._all = (0, model.spec.n_repetitions)
+
+    @staticmethod
+    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool) -> Shapes:
+        """Return the shapes of the float32 buffers, by name."""
+        per_model = (batch_size, spec.n_repetitions)
+        return {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
+
+    def step(self, batch: Batch, rate: float, number: int) -> float:
+        """Train on one batch and return the sum of its losses; `number` is the step's, from 1."""
+        corrected = self._kind.corrected(rate, self._training.epsilon, number)
+        self._rate, self._epsilon = map(np.float32, corrected)
+        model, buffers = self._model, self._model.buffers
+        self._forward(batch)
+        self._backward(batch)
+        gradient = np.empty((1, model.spec.n_columns), np.float32)
+        kernels.bias_gradient(buffers["z"], batch.n_rows, gradient[0])
+        self._update(self._bias, gradient, (0, 1), self._all)
+        return float(buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
+
+    @abstractmethod
+    def _forward(self, batch: Batch) -> None:
+        """Write the residuals of a batch to ``z``, its losses to ``losses``."""
+
+    @abstractmethod
+    def _backward(self, batch: Batch) -> None:
+        """Update the weights."""
+
+    def _row_pieces(self, n: int) -> list[tuple[int, int]]:
+        """Return the pieces that the rows of a batch are turned into residuals in."""
+        if self._training.loss == "joint":  # whose best classes are found for so many at once
+            return [(i, min(i + LANES, n)) for i in range(0, n, LANES)]
+        return self._model.pieces(n)
+
+    def _residuals(self, batch: Batch, first: int, last: int) -> None:
+        """Turn the logits of rows ``first:last`` into residuals."""
+        spec, buffers = self._model.spec, self._model.buffers
+        smoothing = np.float32(self._training.label_smoothing)
+        if self._training.loss == "joint":
+            self._joint_residuals(batch, smoothing, slice(first, last))
+            return
+        kernels.residuals(
+            self._model.codes, batch.classes, batch.importance, smoothing, first, last,
+            spec.n_buckets, spec.n_repetitions, buffers["z"], buffers["losses"], buffers["norms"],
+        )  # fmt: skip
+
+    def _joint_residuals(self, batch: Batch, smoothing: np.float32, rows: slice) -> None:
+        model, spec = self._model, self._model.spec
+        z, losses, norms = (model.buffers[name][rows] for name in ("z", "losses", "norms"))
+        kernels.probabilities(spec.n_buckets, spec.n_repetitions, 0, len(z), True, z)
+        shape = (len(z), min(BEST_CLASSES, spec.n_classes))
+        ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        model.decode(z, SUM, scores, ids)
+        joint_residuals(
+            model.codes, batch.classes[rows], batch.importance[rows], ids, scores, smoothing,
+            spec.n_buckets, z, losses, norms,
+        )  # fmt: skip
+
+    def _update(self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
+        """Take the optimiser's step on rows ``first:last`` and the columns of models ``r0:r1``.
+
+        Parameters
+        ----------
+        table : Table
+            What is updated.
+        gradient : float32 (n, (r1 - r0) * B)
+            The gradient of those columns, for all rows of the table.
+        rows, models : tuple of int
+            The rows and the models.
+        """
+        if self._kind.step is not None:
+            self._update_plainly(table, gradient[slice(*rows)], rows, models)
+            return
+        first, second = (table.state.get(name, NONE) for name in ("first", "second"))
+        kernels.update_table(
+            self._kind.branch, gradient, table.weights, first, second, *rows, self._rate,
+            self._epsilon, DECAYS, self._model.spec.n_buckets, *models,
+        )  # fmt: skip
+
+    def _update_plainly(
+        self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair
+    ) -> None:
+        """Do the same in NumPy, where kernels have no branch, for the gradient of these rows."""
+
+        def part(array: NDArray[Any]) -> NDArray[Any]:
+            width = array.shape[1] // self._model.spec.n_repetitions
+            return array[slice(*rows), models[0] * width : models[1] * width]
+
+        assert self._kind.step is not None
+        state = {name: part(array) for name, array in table.state.items()}
+        self._kind.step(part(table.weights), gradient, state, self._rate, self._epsilon)
+
+
+class SparseSteps(Steps):
+    """Steps on sparse rows, whose batches come feature by feature too."""
+
+    def _forward(self, batch: Batch) -> None:
+        model = self._model
+
+        def piece(first: int, last: int) -> None:
+            kernels.logits(
+                batch.indptr, batch.features, batch.values, first, last, model.weights, model.bias,
+                model.buffers["z"],
+            )  # fmt: skip
+            self._residuals(batch, first, last)
+
+        model.run(piece, self._row_pieces(batch.n_rows))
+
+    def _backward(self, batch: Batch) -> None:
+        by_feature, model = batch.by_feature, self._model
+        assert by_feature is not None, "sparse rows come feature by feature too"
+        n = len(by_feature.ids)
+        cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
+        parts = model.threads * PIECES_PER_THREAD
+        edges = np.searchsorted(cost, np.linspace(0, cost[-1], parts + 1)[1:-1]).tolist()
+        pieces = [(a, b) for a, b in zip([0, *edges], [*edges, n], strict=True) if a < b]
+        piece = self._piece if self._kind.step is None else self._piece_plainly
+        model.run(partial(piece, by_feature), pieces)
+
+    def _piece(self, by_feature: ByFeature, first: int, last: int) -> None:
+        """Gather the gradients of features ``first:last`` and update their weights."""
+        spec, buffers, (weights, state) = self._model.spec, self._model.buffers, self._table
+        kernels.backward(
+            self._kind.branch, by_feature.ids, by_feature.starts, by_feature.rows,
+            by_feature.values, first, last, buffers["z"], buffers["norms"], weights,
+            state.get("first", NONE), state.get("second", NONE), self._rate, self._epsilon, DECAYS,
+            spec.n_buckets, spec.n_repetitions,
+        )  # fmt: skip
+
+    def _piece_plainly(self, by_feature: ByFeature, first: int, last: int) -> None:
+        """Do the same in NumPy."""
+        z = self._model.buffers["z"]
+        for u in range(first, last):
+            some, f = slice(*by_feature.starts[u : u + 2]), int(by_feature.ids[u])
+            gradient = product(by_feature.values[None, some], z[by_feature.rows[some]])
+            self._update_plainly(self._table, gradient, (f, f + 1), self._all)
+
+
+class DenseSteps(Steps):
+    """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
+
+    @staticmethod
+    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool) -> Shapes:
+        """Return the shapes of the float32 buffers, by name."""
+        x = (batch_size, spec.n_features)
+        models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
+        return {
+            **Steps.shapes(spec, batch_size=batch_size, whitened=whitened),
+            "x": x,
+            **({"plain": x} if whitened else {}),
+            "gradient": (spec.n_features, models * spec.n_buckets),
+        }
+
+    def _forward(self, batch: Batch) -> None:
+        model = self._model
+        with model.blas():
+            model.products(batch, model.buffers["z"][: batch.n_rows])
+        model.run(partial(self._residuals, batch), self._row_pieces(batch.n_rows))
+
+    def _backward(self, batch: Batch) -> None:
+        model, spec, n = self._model, self._model.spec, batch.n_rows
+        x, z, gradient = (model.buffers[name] for name in ("x", "z", "gradient"))
+        width = gradient.shape[1] // spec.n_buckets
+        for r0 in range(0, spec.n_repetitions, width):
+            models = (r0, min(r0 + width, spec.n_repetitions))
+            columns = slice(*(r * spec.n_buckets for r in models))
+            part = gradient[:, : columns.stop - columns.start]
+            with model.blas():
+                product(x[:n].T, z[:n, columns], out=part)
+            model.run(partial(self._update_rows, part, models), model.pieces(spec.n_features))
+
+    def _update_rows(self, gradient: NDArray[Any], models: Pair, first: int, last: int) -> None:
+        self._update(self._table, gradient, (first, last), models)

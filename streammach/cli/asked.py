@@ -1,0 +1,122 @@
+"""What is asked of a plan and of trainings: the options of their commands as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streammach.machine import parse_size
+from streammach.parts.switches import switches
+from streammach.spec.training import TrainingOptions
+
+if TYPE_CHECKING:
+    from streammach.planning.constraints import Constraints
+
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTrainings:
+    """What is asked of trainings by the options that ``sweep``, ``train`` and ``fit`` share.
+
+    The fields are those options; `parts` says of each optional part what its option does.
+    """
+
+    parts: Mapping[str, str]
+    threads: int | None
+    seed: int
+    epochs: int | None = None
+    learning_rate: float | None = None
+    transform: str = "auto"
+    label_smoothing: float | None = None
+    validation: str | None = None
+    hold_out_by: str | None = None
+
+    def training(self) -> TrainingOptions:
+        """Return what is fixed of a training.
+
+        Raises
+        ------
+        UsageError
+            If a value cannot be.
+        """
+        return TrainingOptions(
+            epochs=self.epochs, learning_rate=self.learning_rate, transform=self.transform,
+            label_smoothing=self.label_smoothing, seed=self.seed, validation=self.validation,
+            hold_out_by=self.hold_out_by,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPlan(AskedTrainings):
+    """What is asked of a plan; its command has no options of the training."""
+
+    memory: str | None
+    buckets: int | None
+    repetitions: int | None
+    exact: bool
+    batch_size: int | None
+    optimizer: str
+    time: str | None
+    latency: str | None
+    pilot: str | None
+    objective: str
+    device: str
+    weights: str
+
+    def constraints(self) -> Constraints:
+        """Return what is fixed of a plan.
+
+        Raises
+        ------
+        UsageError
+            If a value cannot be.
+        """
+        from streammach.planning.constraints import Constraints  # compiled code loads on demand
+
+        return Constraints(
+            memory=None if self.memory is None else parse_size(self.memory), exact=self.exact,
+            n_buckets=self.buckets, n_repetitions=self.repetitions, batch_size=self.batch_size,
+            optimizer=self.optimizer, time=self.time, latency=self.latency,
+            objective=self.objective, device=self.device, weights=self.weights,
+            threads=self.threads, seed=self.seed, parts=self.parts,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedRun(AskedPlan):
+    """What is asked of one run."""
+
+    checkpoint_minutes: float
+    resume: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedFit(AskedRun):
+    """What is asked of a run from files: how these are read, too."""
+
+    form: str | None
+    labels: tuple[Path, ...]
+    x_path: str | None
+    y_path: str | None
+    first_label: bool
+    on_bad_row: str
+    max_bad: int | None
+
+
+def recorded(kind: type[AskedTrainings]) -> Callable[[Command], Command]:
+    """Let a command take the options that are fields of a record as that record: `asked`."""
+
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def called(**given: Any) -> None:
+            given["parts"] = {switch.option: given.pop(switch.option) for switch in switches()}
+            said = {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
+            command(**given, asked=kind(**said))
+
+        return called
+
+    return decorated

@@ -1,0 +1,70 @@
+"""The root document of a store: what it says of the rows, of their sources, and of itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streammach.data.identity import Fingerprint
+from streammach.formats import STORE_FORMATS
+
+FORMAT = STORE_FORMATS[-1]
+MOST = 2**31 - 1  # classes and features: ids are int32
+MOST_ROWS = 2**48
+
+Decided = dict[str, str | int | bool | None]  # options of a conversion that decide its store
+
+
+class SourceFacts(Fingerprint, frozen=True, kw_only=True):
+    """What a store says of a source; `rows` are known from format 3 on."""
+
+    rows: int = 0
+
+
+class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the root document of a store says of its content."""
+
+    rows: int
+    classes: int
+    features: int
+    nnz: int
+    pairs: int
+    max_row_nnz: int
+    block_rows: int
+    max_block_nnz: int
+    columns: int = 0
+    seed: int
+    options: Decided
+    source: list[SourceFacts]
+    skipped: dict[str, int]
+    counts: dict[str, int]
+
+    @property
+    def source_rows(self) -> int:
+        """Rows of all sources, those that were left out too; 0 up to format 2."""
+        return sum(facts.rows for facts in self.source)
+
+
+class Root(RootFacts, frozen=True, kw_only=True):
+    """What the root document of a store says under ``streammach``."""
+
+    format: int
+    complete: bool
+    manifest: str
+    check: str
+
+    def wrong(self) -> str | None:
+        """Return which figure cannot be, or None."""
+        ranges = {
+            "rows": (1, MOST_ROWS), "classes": (1, MOST), "features": (1, MOST),
+            "nnz": (1, MOST_ROWS), "pairs": (0, self.nnz), "max_row_nnz": (1, self.features),
+            "block_rows": (1, MOST_ROWS), "max_block_nnz": (self.max_row_nnz, self.nnz),
+            "seed": (0, 2**63 - 1), "columns": (0, MOST_ROWS),
+        }  # fmt: skip
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                return name
+        if self.format >= FORMAT and not self.rows <= self.source_rows <= MOST_ROWS:
+            return "the rows of the sources"
+        if any(facts.rows < 0 or facts.bytes < 0 for facts in self.source):
+            return "a source"
+        return None

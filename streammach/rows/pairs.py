@@ -1,0 +1,220 @@
+"""Tables of (feature, class) pairs: one schema for counting, scoring, saving and shrinking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+Length = Literal["features", "ends", "classes", "pairs", "wide"]
+How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]  # see model.coding.Coded
+Shape = tuple[int | None, ...]  # None where any length is right
+
+
+class Form(NamedTuple):
+    """How an array of a table lies: a note beside its type.
+
+    ``shape`` gives its lengths by name: d ``features``, their d + 1 ``ends``, K ``classes``, Z
+    ``pairs``, any number ``wide``; ``how`` says of what words it is made where it is coded.
+    """
+
+    shape: tuple[Length, ...]
+    how: How = "planes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTable:
+    """Pairs as lists by feature, and what all tables of them can do.
+
+    Attributes
+    ----------
+    starts : int64 (d + 1,)
+        Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
+    classes : int32 (Z,)
+        The class of each pair, rising within a feature.
+    """
+
+    starts: Annotated[NDArray[np.int64], Form(("ends",), "steps")]
+    classes: Annotated[NDArray[np.int32], Form(("pairs",), "lists")]
+
+    @classmethod
+    def forms(cls) -> dict[str, tuple[np.dtype[Any], Form]]:
+        """Return type and form of each array by name, in their order in a file."""
+        found = {}
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            if get_origin(hint) is Annotated:
+                array, form = get_args(hint)
+                found[name] = np.dtype(get_args(get_args(array)[1])[0]), form
+        return found
+
+    @classmethod
+    def shapes(cls, *, features: int, classes: int) -> dict[str, tuple[Shape, np.dtype[Any]]]:
+        """Return shape and type that each array must have, by name."""
+        sizes = {"features": features, "ends": features + 1, "classes": classes}
+        return {name: (tuple(map(sizes.get, form.shape)), dtype)
+                for name, (dtype, form) in cls.forms().items()}  # fmt: skip
+
+    @classmethod
+    def footprint(cls, *, features: int = 0, classes: int = 0, pairs: int = 0) -> int:
+        """Return the bytes of a table of this size, without the last end and gains in `wide`."""
+        sizes = {"features": features, "ends": features, "classes": classes, "pairs": pairs}
+        return sum(
+            dtype.itemsize * math.prod(sizes.get(length, 0) for length in form.shape)
+            for dtype, form in cls.forms().values()
+        )
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return len(self.starts) - 1
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        """Return the arrays by name, with a prefix before it."""
+        return {prefix + name: getattr(self, name) for name in self.forms()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountWeights(PairTable):
+    """What a class's score is made of.
+
+    With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + (sum over
+    counted pairs (f, i) of gain_fi) / 1024``; with hashed models beside it, plus ``hashed * (1/R)
+    sum_r ln P_r[h_r(i)]``.
+
+    Attributes
+    ----------
+    starts, classes
+        Those of :class:`PairTable`.
+    gains : int16 (Z,)
+        What each pair adds, in units of 1/1024 nat.
+    wide_of : int32 (d,)
+        Where a feature of many classes has its gains in `wide`, -1 for those with a list.
+    wide : int16 (n, K)
+        Gains of such features for all classes, which are added faster than long lists.
+    penalty : float32 (d,)
+        What each feature takes from every class, times `log_values`.
+    base, log_values : float32 (K,)
+        What a class has before any feature, and the logarithm of the values of its rows.
+    hashed : float
+        Weight of the hashed models, 0 or more.
+    """
+
+    gains: Annotated[NDArray[np.int16], Form(("pairs",), "units")]
+    wide_of: Annotated[NDArray[np.int32], Form(("features",))]
+    wide: Annotated[NDArray[np.int16], Form(("wide", "classes"), "units")]
+    penalty: Annotated[NDArray[np.float32], Form(("features",))]
+    base: Annotated[NDArray[np.float32], Form(("classes",))]
+    log_values: Annotated[NDArray[np.float32], Form(("classes",))]
+    hashed: float
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, hashed: float) -> CountWeights:
+        """Return the weights whose arrays have these names with a prefix before them.
+
+        Raises
+        ------
+        ValueError
+            If an index leads out of what it points to.
+        """
+        found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed)
+        starts, classes, wide_of = found.starts, found.classes, found.wide_of
+        right = (
+            starts[0] == 0
+            and starts[-1] == len(classes) == len(found.gains)
+            and not (np.diff(starts) < 0).any()
+            and wide_of.min() >= -1
+            and wide_of.max() < len(found.wide)
+            and (not len(classes) or (classes.min() >= 0 and classes.max() < len(found.base)))
+        )
+        if not right:
+            raise ValueError("the counts are wrong")
+        return found
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.base)
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs that add something to a score, where none stands in a list and in `wide`."""
+        return len(self.classes) + int(np.count_nonzero(self.wide))
+
+    def features(self) -> NDArray[np.int32]:
+        """Return the feature of each pair of a list: int32 (Z,)."""
+        return np.repeat(np.arange(self.n_features, dtype=np.int32), np.diff(self.starts))
+
+    def of_pairs(self, chosen: NDArray[np.int64]) -> CountWeights:
+        """Return the weights with some pairs of the lists, by places that rise."""
+        lengths = np.bincount(self.features()[chosen], minlength=self.n_features)
+        return self._with_lists(lengths, chosen)
+
+    def of_features(self, chosen: NDArray[np.bool_]) -> CountWeights:
+        """Return the weights of some features: bool (d,). Their places are then their ids."""
+        lengths = np.diff(self.starts)
+        wide_of = self.wide_of[chosen]
+        present = np.flatnonzero(wide_of >= 0)
+        wide = self.wide[wide_of[present]]
+        return replace(
+            self._with_lists(lengths[chosen], np.repeat(chosen, lengths)), wide=wide,
+            wide_of=places(present, len(wide_of)), penalty=self.penalty[chosen],
+        )  # fmt: skip
+
+    def compact(self) -> CountWeights:
+        """Return the weights without the lists of the features that stand in `wide`."""
+        lengths, listed = np.diff(self.starts), self.wide_of < 0
+        return self._with_lists(np.where(listed, lengths, 0), np.repeat(listed, lengths))
+
+    def listed(self) -> CountWeights:
+        """Return the weights, none of whose pairs stands twice, with all of them in lists."""
+        rows, columns = np.nonzero(self.wide)
+        owners = np.flatnonzero(self.wide_of >= 0)
+        owners = owners[np.argsort(self.wide_of[owners])]
+        gains = np.concatenate([self.gains, self.wide[rows, columns]])
+        features = np.concatenate([self.features(), owners[rows].astype(np.int32)])
+        classes = np.concatenate([self.classes, columns.astype(np.int32)])
+        order = np.argsort(features.astype(np.int64) * self.n_classes + classes, kind="stable")
+        return replace(
+            self, starts=ends(np.bincount(features, minlength=self.n_features)),
+            classes=classes[order], gains=gains[order], wide=self.wide[:0],
+            wide_of=np.full(self.n_features, -1, np.int32),
+        )  # fmt: skip
+
+    def widened(self) -> CountWeights:
+        """Return the weights, all in lists, with those in `wide` that take fewer bytes there."""
+        lengths = np.diff(self.starts)
+        width = self.n_classes * self.wide.itemsize
+        spread = np.flatnonzero(lengths * self.footprint(pairs=1) > width)
+        wide_of = places(spread, self.n_features)
+        row = wide_of[self.features()]
+        wide = np.zeros((len(spread), self.n_classes), np.int16)
+        wide[row[row >= 0], self.classes[row >= 0]] = self.gains[row >= 0]
+        lengths[spread] = 0
+        return replace(self._with_lists(lengths, row < 0), wide_of=wide_of, wide=wide)
+
+    def _with_lists(self, lengths: NDArray[np.int64], chosen: NDArray[Any]) -> CountWeights:
+        """Return the weights with lists of other lengths, of the pairs that are chosen."""
+        return replace(
+            self, starts=ends(lengths), classes=self.classes[chosen], gains=self.gains[chosen]
+        )
+
+
+def ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where lists of these lengths start and the last one ends: int64 (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def places(chosen: NDArray[np.int64], n: int) -> NDArray[np.int32]:
+    """Return which of the chosen each of n is, -1 where it is none: int32 (n,)."""
+    found = np.full(n, -1, np.int32)
+    found[chosen] = np.arange(len(chosen))
+    return found

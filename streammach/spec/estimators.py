@@ -1,0 +1,93 @@
+"""The estimators by name: how the values of a class's buckets become its score, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the commands' options need the names alone
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from streammach.spec.model import ModelSpec
+
+    Array = NDArray[np.float32]
+
+SUM, MINIMUM, MEDIAN = range(3)  # branches of kernels: what is ranked by
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorKind:
+    """An estimator, as it is registered.
+
+    Attributes
+    ----------
+    name : str
+        Its name in options, results and models.
+    logarithms : bool
+        Whether it is given logarithms of bucket probabilities, not these.
+    branch : int
+        Its branch in the kernels of all devices; -1 where `join` does its work.
+    join : callable or None
+        Returns float32 (n,) for the values float32 (n, R) of n classes.
+    finished : callable
+        Returns the scores for those that were ranked by, float32 (n, k), and the model.
+    """
+
+    name: str
+    logarithms: bool = False
+    branch: int = -1
+    join: Callable[[Array], Array] | None = None
+    finished: Callable[[Array, ModelSpec], Array] = lambda scores, spec: scores
+
+
+def _means(sums: Array, spec: ModelSpec) -> Array:
+    """Return means over the repetitions."""
+    return sums / sums.dtype.type(spec.n_repetitions)
+
+
+def _unbiased(sums: Array, spec: ModelSpec) -> Array:
+    """Return ``B / (B - 1) (mean_r P_r[h_r(i)] - 1 / B)`` (Huang et al., equation 2)."""
+    means = _means(sums, spec)
+    if spec.exact:
+        return means
+    b = means.dtype.type(spec.n_buckets)
+    unbiased: Array = b / (b - 1) * (means - 1 / b)
+    return unbiased
+
+
+ESTIMATORS: dict[str, EstimatorKind] = {
+    kind.name: kind
+    for kind in (
+        EstimatorKind(name="mean", branch=SUM, finished=_unbiased),
+        EstimatorKind(name="min", branch=MINIMUM),
+        EstimatorKind(name="median", branch=MEDIAN),
+        EstimatorKind(name="logsum", branch=SUM, logarithms=True, finished=_means),
+    )
+}
+USUAL = "logsum"  # ranks unless another is better
+BLEND = "blend"  # counts and hashed models together
+
+
+def estimators() -> list[str]:
+    """Return the names, the usual one first."""
+    return [USUAL, *sorted(ESTIMATORS.keys() - {USUAL})]
+
+
+def rankers() -> list[str]:
+    """Return the names of all ways to rank classes."""
+    return [BLEND, *estimators()]
+
+
+def check_rankers(*names: str) -> None:
+    """Refuse names of no way to rank classes.
+
+    Raises
+    ------
+    ValueError
+        If one is unknown.
+    """
+    for name in names:
+        if name not in rankers():
+            raise ValueError(f"there is no estimator '{name}'")

@@ -1,0 +1,39 @@
+"""Models for tests: of random arrays, with or without counts."""
+
+import numpy as np
+
+from streammach.model.document import Calibration
+from streammach.model.model import Model
+from streammach.rows.names import Names
+from streammach.rows.pairs import CountWeights, ends
+from tests.builders import spec_of, training
+
+
+def counts_of(rng, d=12, k=30, *, longest=5, n_wide=2):
+    """Counts with short lists, and gains for all classes of the last features."""
+    lengths = rng.integers(0, longest, d)
+    lengths[d - n_wide :] = 0
+    lists = [np.sort(rng.choice(k, n, replace=False)) for n in lengths]
+    penalty, base, log_values = (rng.normal(size=n).astype(np.float32) for n in (d, k, k))
+    return CountWeights(
+        starts=ends(lengths), classes=np.concatenate(lists).astype(np.int32),
+        gains=(32 * rng.integers(-9, 99, lengths.sum())).astype(np.int16),
+        wide_of=np.array([*[-1] * (d - n_wide), *range(n_wide)], np.int32),
+        wide=(32 * rng.integers(-9, 99, (n_wide, k))).astype(np.int16),
+        penalty=penalty, base=base, log_values=log_values, hashed=2.0,
+    )  # fmt: skip
+
+
+def model_of(rng, d=12, k=30, n_buckets=8, n_repetitions=3, **changes):
+    """A model; with counts it ranks by both."""
+    columns = n_buckets * n_repetitions
+    fields = {
+        "spec": spec_of(k, d, n_buckets, n_repetitions), "training": training(), "dense": False,
+        "estimator": "logsum" if changes.get("counts") is None else "blend",
+        "calibration": Calibration(1.5, -3.0), "store": "digest", "majority": 2, "validation": {},
+        "labels": Names.of(f"label {i}" for i in range(k)),
+        "features": Names.of(f"f{i}" for i in range(d)),
+        "weights": rng.normal(size=(d, columns)).astype(np.float32),
+        "bias": np.arange(columns, dtype=np.float32),
+    }  # fmt: skip
+    return Model(**{**fields, **changes})

@@ -3,14 +3,17 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from streammach.cli.main import COMMANDS, main
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
 from streammach.prediction.output import cell
+from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
 
@@ -36,17 +39,24 @@ def train_text(tiny):
     return tiny.text("train.vw.gz", tiny.lines(700, 30, namespace=True), zipped=True)
 
 
-@pytest.fixture
-def job(tiny, train_text, capsys):
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
     """The whole job, done once: train.zarr, test.zarr and a run."""
-    test = tiny.text("test.vw", tiny.lines(200, 35, namespace=True))
-    folder = tiny.folder
-    assert run(capsys, "convert", train_text, folder / "train.zarr")[0] == 0
-    like = ["--like", folder / "train.zarr"]
-    assert run(capsys, "convert", test, folder / "test.zarr", *like)[0] == 0
-    options = [*BUDGET, "--epochs", 4]
-    assert run(capsys, "train", folder / "train.zarr", "--out", folder / "run", *options)[0] == 0
-    return folder
+    tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
+    tiny.text("train.vw.gz", tiny.lines(700, 30, namespace=True), zipped=True)
+    tiny.text("test.vw", tiny.lines(200, 35, namespace=True))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tiny.folder)
+        assert main(["convert", "train.vw.gz", "train.zarr"]) == 0
+        assert main(["convert", "test.vw", "test.zarr", "--like", "train.zarr"]) == 0
+        assert main(["train", "train.zarr", "--out", "run", *BUDGET, "--epochs", "4"]) == 0
+    return tiny.folder
+
+
+@pytest.fixture
+def job(done, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(done, tmp_path / "job")
 
 
 def test_convert_says_what_it_made(train_text, tiny, capsys):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 
 from streammach.cli.main import main
 from streammach.cli.output import peak_of
-from streammach.data.convert import convert
 from streammach.errors import BudgetError
 from streammach.machine import Budget, advised, budget, parse_size
 from streammach.model.held import held_by, held_in
@@ -20,20 +20,30 @@ from streammach.prediction.memory import Input, room_before, room_for
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.rows.names import new_table, table_bytes
+from tests.builders import TinyData
 
 GB = 10**9
 TASKS = ("evaluate", "predict", "report")
 
 
-@pytest.fixture
-def job(tiny, monkeypatch):
-    """Rows, a store and a run, in the working folder."""
-    monkeypatch.chdir(tiny.folder)
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Rows, a store and a run."""
+    tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(400, 20))
-    convert(tiny.folder / "a.vw", tiny.folder / "a.zarr")
     options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
-    assert main(["train", "a.zarr", "--out", "run", *options]) == 0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tiny.folder)
+        assert main(["convert", "a.vw", "a.zarr"]) == 0
+        assert main(["train", "a.zarr", "--out", "run", *options]) == 0
     return tiny.folder
+
+
+@pytest.fixture
+def job(done, tmp_path, monkeypatch):
+    """A copy of them in the working folder."""
+    monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
+    return tmp_path / "job"
 
 
 def of(n_bytes, *, named=True, limit=64 * GB):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streammach.cli.asked import AskedFit, recorded
+from streammach.cli.arguments import FitArguments, recorded
 from streammach.cli.data import STAGES, made_text
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import (
@@ -41,9 +41,9 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 @progress_option
 @json_option
 @debug_option
-@recorded(AskedFit)
+@recorded(FitArguments)
 def fit(
-    *, sources: tuple[Path, ...], out: Path, asked: AskedFit, progress: str, as_json: bool
+    *, sources: tuple[Path, ...], out: Path, arguments: FitArguments, progress: str, as_json: bool
 ) -> None:
     """Convert files and train on them within a memory budget.
 
@@ -54,17 +54,17 @@ def fit(
     from streammach.machine import memory_limit, within  # loads on demand
     from streammach.training.run import begun, workplace
 
-    if asked.memory is not None:
-        within(memory_limit(), asked.memory)
-    begun(out, resume=asked.resume)
+    if arguments.memory is not None:
+        within(memory_limit(), arguments.memory)
+    begun(out, resume=arguments.resume)
     workplace(out).open()
-    wanted = Wanted(out / STORE, list(sources), list(asked.labels))
-    _store(wanted, asked, progress)
-    if asked.validation is not None and Path(asked.validation).is_file():
-        held_out = Wanted(out / HELD_OUT, [Path(asked.validation)], like=wanted.store)
-        _store(held_out, asked, progress)
-        asked = replace(asked, validation=str(held_out.store))
-    made = trained(wanted.store, out, asked, progress)
+    wanted = Wanted(out / STORE, list(sources), list(arguments.labels))
+    _store(wanted, arguments, progress)
+    if arguments.validation is not None and Path(arguments.validation).is_file():
+        held_out = Wanted(out / HELD_OUT, [Path(arguments.validation)], like=wanted.store)
+        _store(held_out, arguments, progress)
+        arguments = replace(arguments, validation=str(held_out.store))
+    made = trained(wanted.store, out, arguments, progress)
     if as_json:
         say_json(run_document(made))
         return
@@ -82,41 +82,45 @@ class Wanted:
     like: Path | None = None
 
 
-def _store(wanted: Wanted, asked: AskedFit, progress: str) -> None:
+def _store(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
     if wanted.store.exists():
-        _check_same(wanted, asked)
+        _check_same(wanted, arguments)
         tell(f"{short_path(wanted.store)} is there already")
         return
-    run("streammach.cli.fit:convert_here", wanted, asked, progress, patience=PATIENCE_SECONDS)
+    run("streammach.cli.fit:convert_here", wanted, arguments, progress, patience=PATIENCE_SECONDS)
 
 
-def convert_here(wanted: Wanted, asked: AskedFit, progress: str) -> None:
+def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
     with handlers_installed(), Progress(progress, STAGES) as shown:
         done = convert(
             wanted.sources, wanted.store, labels=wanted.labels, like=wanted.like,
-            format=asked.form, x_path=asked.x_path, y_path=asked.y_path,
-            first_label=asked.first_label, on_bad_row=asked.on_bad_row, max_bad=asked.max_bad,
-            memory=asked.memory, threads=asked.threads, seed=asked.seed, progress=shown,
+            format=arguments.form, x_path=arguments.x_path, y_path=arguments.y_path,
+            first_label=arguments.first_label, on_bad_row=arguments.on_bad_row,
+            max_bad=arguments.max_bad, memory=arguments.memory, threads=arguments.threads,
+            seed=arguments.seed, progress=shown,
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{made_text(done)}{skipped}")
 
 
-def _check_same(wanted: Wanted, asked: AskedFit) -> None:
+def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
     """Refuse a store that was made from other content, or in another way."""
     from streammach.data.convert import difference_from, tidy  # compiled code loads on demand
     from streammach.data.source_options import SourceOptions
 
     alike = SourceOptions(
-        form=asked.form, x_path=asked.x_path, y_path=asked.y_path, first_label=asked.first_label
+        form=arguments.form,
+        x_path=arguments.x_path,
+        y_path=arguments.y_path,
+        first_label=arguments.first_label,
     )
     wrong = difference_from(
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
-        like=wanted.like, on_bad_row=asked.on_bad_row, seed=asked.seed,
+        like=wanted.like, on_bad_row=arguments.on_bad_row, seed=arguments.seed,
     )  # fmt: skip
     if wrong is not None:
         hint = "Use another --out, or remove it."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.asked import AskedPlan, recorded
+from streammach.cli.arguments import PlanArguments, recorded
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
 from streammach.cli.output import Document, say, say_json, tell
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
 
 
-def made_plan(store: Path, asked: AskedPlan, folder: Path | None = None) -> Plan:
+def made_plan(store: Path, arguments: PlanArguments, folder: Path | None = None) -> Plan:
     """Return the plan for a store that is asked for.
 
     With ``--pilot``, trainings on samples come first, in a process of their own, and in a folder
@@ -38,10 +38,10 @@ def made_plan(store: Path, asked: AskedPlan, folder: Path | None = None) -> Plan
     """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
-    constraints = asked.constraints()
-    if asked.pilot is None:
+    constraints = arguments.constraints()
+    if arguments.pilot is None:
         return choose(store, constraints)
-    how = PilotRun(asked.pilot, constraints, asked.training(), folder)
+    how = PilotRun(arguments.pilot, constraints, arguments.training(), folder)
     made: Plan = run("streammach.cli.plans:pilot_here", store, how, patience=PATIENCE_SECONDS)
     return made
 
@@ -249,19 +249,19 @@ def _others(record: object, *but: str) -> Document:
 @shape_options
 @json_option
 @debug_option
-@recorded(AskedPlan)
-def plan(store: Path, asked: AskedPlan, as_json: bool) -> None:
+@recorded(PlanArguments)
+def plan(store: Path, arguments: PlanArguments, as_json: bool) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is 2GB.
     """
-    chosen = made_plan(store, asked)
+    chosen = made_plan(store, arguments)
     if as_json:
         say_json(plan_document(chosen))
         return
-    given = (("memory", asked.memory), ("pilot", asked.pilot))
+    given = (("memory", arguments.memory), ("pilot", arguments.pilot))
     again = "".join(f" --{name} {said}" for name, said in given if said)
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):

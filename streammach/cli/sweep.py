@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from streammach.cli.asked import AskedTrainings, recorded
+from streammach.cli.arguments import TrainingArguments, recorded
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -59,7 +59,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @progress_option
 @json_option
 @debug_option
-@recorded(AskedTrainings)
+@recorded(TrainingArguments)
 def sweep(
     *,
     store: Path,
@@ -68,7 +68,7 @@ def sweep(
     buckets: tuple[int, ...],
     repetitions: tuple[int, ...],
     test: Path | None,
-    asked: AskedTrainings,
+    arguments: TrainingArguments,
     progress: str,
     as_json: bool,
 ) -> None:
@@ -92,8 +92,10 @@ def sweep(
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=asked.training(), callbacks=callbacks, told=_tell,
-            constraints=Constraints(seed=asked.seed, threads=asked.threads, parts=asked.parts),
+            training=arguments.training(), callbacks=callbacks, told=_tell,
+            constraints=Constraints(
+                seed=arguments.seed, threads=arguments.threads, parts=arguments.parts
+            ),
         )  # fmt: skip
     page = _draw(found, out)
     if as_json:

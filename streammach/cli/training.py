@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from streammach.cli.asked import AskedRun, recorded
+from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -84,21 +84,21 @@ class Watcher:
 @progress_option
 @json_option
 @debug_option
-@recorded(AskedRun)
-def train(*, store: Path, out: Path, asked: AskedRun, progress: str, as_json: bool) -> None:
+@recorded(RunArguments)
+def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_json: bool) -> None:
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
     estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
-    run = trained(store, out, asked, progress)
+    run = trained(store, out, arguments, progress)
     if as_json:
         say_json(run_document(run))
         return
     say_run(run)
 
 
-def trained(store: Path, out: Path, asked: AskedRun, progress: str) -> Run:
+def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.planning.speed import speed
@@ -106,9 +106,9 @@ def trained(store: Path, out: Path, asked: AskedRun, progress: str) -> Run:
     from streammach.training.run import begun
     from streammach.training.trainer import Trainer
 
-    begun(out, resume=asked.resume)
+    begun(out, resume=arguments.resume)
     speed()
-    chosen = _planned(store, out, asked)
+    chosen = _planned(store, out, arguments)
     tell(
         f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
         f"{chosen.config.placement.weights}, {device_text(chosen)}"
@@ -122,23 +122,23 @@ def trained(store: Path, out: Path, asked: AskedRun, progress: str) -> Run:
     with Progress(progress, "rows") as shown:
         trainer = Trainer(
             chosen,
-            asked.training(),
+            arguments.training(),
             callbacks=[Watcher(shown), EarlyStopping()],
-            checkpoint_minutes=asked.checkpoint_minutes,
+            checkpoint_minutes=arguments.checkpoint_minutes,
         )
-        return trainer.fit(store, out, resume=asked.resume)
+        return trainer.fit(store, out, resume=arguments.resume)
 
 
-def _planned(store: Path, out: Path, asked: AskedRun) -> Plan:
+def _planned(store: Path, out: Path, arguments: RunArguments) -> Plan:
     """Return the plan of a training: that of its run, where it goes on after a pilot."""
     from streammach.training.run import begun, planned  # loads on demand
 
-    if asked.pilot is None:
-        return made_plan(store, asked)
-    if begun(out, resume=asked.resume):
+    if arguments.pilot is None:
+        return made_plan(store, arguments)
+    if begun(out, resume=arguments.resume):
         return planned(out)
     beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-    return made_plan(store, asked, beside)
+    return made_plan(store, arguments, beside)
 
 
 def run_document(run: Run) -> Document:

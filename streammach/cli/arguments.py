@@ -1,4 +1,4 @@
-"""What is asked of a plan and of trainings: the options of their commands as one record."""
+"""The options of the commands that plan and train, as one record each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Command = Callable[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedTrainings:
-    """What is asked of trainings by the options that ``sweep``, ``train`` and ``fit`` share.
+class TrainingArguments:
+    """Options of trainings that ``sweep``, ``train`` and ``fit`` share.
 
-    The fields are those options; `parts` says of each optional part what its option does.
+    `parts` says of each optional part what its option does.
     """
 
     parts: Mapping[str, str]
@@ -51,8 +51,8 @@ class AskedTrainings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedPlan(AskedTrainings):
-    """What is asked of a plan; its command has no options of the training."""
+class PlanArguments(TrainingArguments):
+    """Options of a plan; its command has none of a training."""
 
     memory: str | None
     buckets: int | None
@@ -87,16 +87,16 @@ class AskedPlan(AskedTrainings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedRun(AskedPlan):
-    """What is asked of one run."""
+class RunArguments(PlanArguments):
+    """Options of one run."""
 
     checkpoint_minutes: float
     resume: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedFit(AskedRun):
-    """What is asked of a run from files: how these are read, too."""
+class FitArguments(RunArguments):
+    """Options of a run from files: how these are read, too."""
 
     form: str | None
     labels: tuple[Path, ...]
@@ -107,15 +107,15 @@ class AskedFit(AskedRun):
     max_bad: int | None
 
 
-def recorded(kind: type[AskedTrainings]) -> Callable[[Command], Command]:
-    """Let a command take the options that are fields of a record as that record: `asked`."""
+def recorded(kind: type[TrainingArguments]) -> Callable[[Command], Command]:
+    """Let a command take the options that are fields of a record as that record: `arguments`."""
 
     def decorated(command: Command) -> Command:
         @wraps(command)
         def called(**given: Any) -> None:
             given["parts"] = {switch.option: given.pop(switch.option) for switch in switches()}
             said = {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
-            command(**given, asked=kind(**said))
+            command(**given, arguments=kind(**said))
 
         return called
 

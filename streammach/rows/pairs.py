@@ -48,7 +48,8 @@ class PairTable:
         for name, hint in get_type_hints(cls, include_extras=True).items():
             if get_origin(hint) is Annotated:
                 array, form = get_args(hint)
-                found[name] = np.dtype(get_args(get_args(array)[1])[0]), form
+                item = get_args(array)[-1]  # of NumPy before 2.5 within its type of arrays
+                found[name] = np.dtype((*get_args(item), item)[0]), form
         return found
 
     @classmethod

@@ -97,11 +97,12 @@ def test_what_anndata_writes_is_read(form, tmp_path):
     ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
     cells = pd.Categorical([c or None for c in CELLS])
     obs = pd.DataFrame({"cell": cells, "n": LABELS}, index=[f"c{i}" for i in range(5)])
-    with warnings.catch_warnings(), ad.settings.override(zarr_write_format=form):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = ad.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=NAMES))
         data.layers["twice"] = 2 * X
-        data.write_zarr(tmp_path / "a.zarr")
+        with ad.settings.override(zarr_write_format=form):
+            data.write_zarr(tmp_path / "a.zarr")
     done = convert(tmp_path / "a.zarr", tmp_path / "o", on_bad_row="skip")
     assert done.skipped == {"the row has no label": 1}
     assert done.formats == ("anndata",)

@@ -26,8 +26,8 @@ from streammach.cli.main import main
 
 step = epochs.train_epoch
 
-def slow(*args):
-    for one in step(*args):
+def slow(*given, **named):
+    for one in step(*given, **named):
         time.sleep(0.01)
         yield one
 

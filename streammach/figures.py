@@ -60,8 +60,8 @@ def figures_text(found: TopK, digits: int = 3) -> str:
 
 
 class EpochFigures(
-    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
-    rename=FORMER_NAMES,
+    FormerNames, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+    omit_defaults=True, rename=FORMER_NAMES,
 ):  # fmt: skip
     """What was measured at the end of an epoch.
 
@@ -92,8 +92,9 @@ class EpochFigures(
 
 
 class TrialFigures(
-    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=FORMER_NAMES
-):
+    FormerNames, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+    rename=FORMER_NAMES,
+):  # fmt: skip
     """One short training of a search and what it reached on held-out rows."""
 
     transform: Transform

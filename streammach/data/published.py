@@ -14,7 +14,7 @@ from streammach.errors import DataError, UsageError, clean
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Published:
     """A public data set in VW text.
 

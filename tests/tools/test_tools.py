@@ -18,7 +18,10 @@ from streammach.data.store.dataset import Dataset
 from tools.synthetic.command import make as make_synthetic
 
 TOOLS = Path(__file__).parent.parent.parent / "tools"
-SMALL = Published("Small", "http://example.org/", "train.vw.gz", "test.vw", 60, 20, 7, 47, 1)
+SMALL = Published(
+    name="Small", address="http://example.org/", train_file="train.vw.gz", test_file="test.vw",
+    n_rows=60, n_test_rows=20, n_classes=7, n_features=47, first_label=1,
+)  # fmt: skip
 
 
 def loaded(name):

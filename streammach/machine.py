@@ -58,7 +58,12 @@ def parse_size(value: str | int | float) -> int:
 
 
 def parse_seconds(value: str | int | float) -> float:
-    """Return a duration in seconds from a number or text such as ``2h``, ``90s`` or ``200us``.
+    """Return a duration in seconds.
+
+    Parameters
+    ----------
+    value : str or number
+        Seconds, or text such as ``2h``, ``90s`` or ``200us``.
 
     Raises
     ------
@@ -200,15 +205,7 @@ def check_address_space() -> None:
 
 
 def within(limit: MemoryLimit, asked: str | int | float) -> int:
-    """Return the bytes asked for with ``--memory``.
-
-    Raises
-    ------
-    UsageError
-        If that is no size.
-    BudgetError
-        If it is more than the limit.
-    """
+    """Return the bytes asked for; UsageError if that is no size, BudgetError above the limit."""
     n_bytes = parse_size(asked)
     if n_bytes > limit.n_bytes:
         raise BudgetError(
@@ -243,6 +240,11 @@ class Budget:
 
 def budget(asked: str | int | float | None) -> Budget:
     """Return what the user named as the memory, or the default: 2 GB, or what there is if less.
+
+    Parameters
+    ----------
+    asked : str or int or float or None
+        A size as for :func:`parse_size`; None for the default.
 
     Raises
     ------

@@ -64,10 +64,8 @@ def prefetch(typing: Any, array: Any, position: Any) -> Any:
 
 @kernel(inline=True)
 def zero_bytes(word: Number) -> Any:
-    """Return a word whose high bits mark, from the lowest one on, the zero bytes of `word`.
-
-    Only the lowest mark is certain; a borrow can set marks above it.
-    """
+    """Return a word whose high bits mark, from the lowest one on, the zero bytes of `word`."""
+    # Only the lowest mark is certain; a borrow can set marks above it.
     return (word - ONES) & ~word & HIGH
 
 

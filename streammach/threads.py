@@ -31,13 +31,7 @@ class Workers:
         self._closed = False
 
     def each(self, work: Callable[[int, int], None], pieces: Iterable[tuple[int, int]]) -> None:
-        """Call `work` with every piece; the calls share the threads.
-
-        Raises
-        ------
-        UsageError
-            If the threads were stopped.
-        """
+        """Call `work` with every piece on the threads, or raise UsageError if they were stopped."""
         pool = self._ready()
         for future in [pool.submit(work, a, b) for a, b in pieces]:
             future.result()

@@ -80,6 +80,13 @@ class Backend(Ranked, Protocol):
         """Train on one batch; return the losses of it and of earlier ones that are known now.
 
         A device may be some batches behind. Each loss is returned once.
+
+        Parameters
+        ----------
+        batch : Batch or RowIdBatch
+            The rows, or their numbers where the device keeps them.
+        rate : float
+            The learning rate of this step.
         """
         ...
 

@@ -42,11 +42,9 @@ def power_of_two(n: Number) -> Any:
 
 @kernel(fastmath=False)
 def exp(x: Number) -> Any:
-    """Return e^x for float32 x <= 0, within 2 units in the last place, and 0 for x below -40.
-
-    2^n times a polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]; no table and no branch, so that
-    loops over it vectorise and every device gives nearly the same bits.
-    """
+    """Return e^x for float32 x <= 0, within 2 units in the last place, and 0 for x below -40."""
+    # 2^n times a polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]; no table and no branch, so that
+    # loops over it vectorise and every device gives nearly the same bits.
     y = max(x, LOWEST)
     n = whole(y * LOG2_E + HALF)
     f = y - n * LN2_HIGH - n * LN2_LOW
@@ -58,11 +56,8 @@ def exp(x: Number) -> Any:
 
 @kernel(inline=True)
 def residual(p: Number, hit: bool, smoothing: Number, n_buckets: int) -> Any:
-    """Return d loss / d logit of one bucket: its probability less its share of the target.
-
-    The target of the true bucket is ``1 - smoothing + smoothing / B``, of the others
-    ``smoothing / B``.
-    """
+    """Return d loss / d logit of one bucket: its probability less its share of the target."""
+    # The target of the true bucket is 1 - smoothing + smoothing / B, of the others smoothing / B.
     target = smoothing / np.float32(n_buckets)
     return p - target - (ONE - smoothing if hit else np.float32(0))
 
@@ -82,9 +77,7 @@ def adam_moment(moment: Number, value: Number, decay: Number) -> Any:
 
 @kernel(inline=True)
 def adam_step(first: Number, second: Number, rate: Number, epsilon: Number) -> Any:
-    """Return what Adam takes off a weight: ``rate * first / (sqrt(second) + epsilon)``.
-
-    `rate` and `epsilon` carry the corrections of the first steps' bias:
-    ``rate * sqrt(1 - b2^t) / (1 - b1^t)`` and ``epsilon * sqrt(1 - b2^t)``.
-    """
+    """Return what Adam takes off a weight: ``rate * first / (sqrt(second) + epsilon)``."""
+    # `rate` and `epsilon` carry the corrections of the first steps' bias:
+    # rate * sqrt(1 - b2^t) / (1 - b1^t) and epsilon * sqrt(1 - b2^t).
     return rate * first / (np.float32(math.sqrt(second)) + epsilon)

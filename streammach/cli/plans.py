@@ -31,11 +31,8 @@ HEADING = "      B    R  parts         batch   memory    model  lost        quer
 
 
 def made_plan(store: Path, arguments: PlanArguments, folder: Path | None = None) -> Plan:
-    """Return the plan for a store that is asked for.
-
-    With ``--pilot``, trainings on samples come first, in a process of their own, and in a folder
-    where one is given.
-    """
+    """Return the plan for a store; with ``--pilot``, samples are trained on first."""
+    # That is done in a process of its own, and in `folder` where one is given.
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
     constraints = arguments.constraints()

@@ -28,10 +28,20 @@ SCAN_PIECE = 256  # classes that are looked at together
 def scatter(
     indptr: Array, features: Array, row_marks: Array, first: int, ends: Array, marks: Array
 ) -> None:
-    """Append each row's mark to the lists of its features ``first : first + len(ends)``.
+    """Append each row's mark to the lists of its features ``first : first + m``.
 
-    `row_marks` int32 (n,): twice the class id, plus 1 for a held-out row. `ends` int64 says where
-    the next mark of each list goes in `marks` int32.
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    row_marks : int32 (n,)
+        Twice the class id, plus 1 for a held-out row.
+    first : int
+        The first of the m features.
+    ends : int64 (m,)
+        Where the next mark of each list goes; they rise with what is written.
+    marks : int32
+        Receives the marks.
     """
     for i in range(row_marks.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
@@ -84,10 +94,24 @@ def fill_lists(
     begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
     starts: Array, classes: Array, counts: Array, sizes: Array,
 ) -> None:  # fmt: skip
-    """Write how many classes sorted lists ``first:last`` have with a gain from bin `least` on.
+    """Write how many classes sorted lists have with a gain from bin `least` on, and which.
 
-    And, unless `classes` is empty, these classes and the rows of each that are not held out;
-    `starts` int64 says where those of each list go.
+    Parameters
+    ----------
+    begins, marks : int64 (m + 1,), int32
+        Where the lists begin and end, and their marks.
+    first, last : int
+        The lists ``first:last`` are looked at.
+    slope, match : float32 (m,)
+        A pair of list f with n rows gains ``slope_f ln n + match_f``.
+    least : int
+        The lowest bin that is kept.
+    starts : int64 (m + 1,)
+        Where the classes of each list go.
+    classes, counts : int32
+        Receive the classes, and the rows of each that are not held out, unless `classes` is empty.
+    sizes : int64 (m,)
+        Receives how many classes each list has.
     """
     for f in range(first, last):
         n, p = 0, begins[f]
@@ -146,8 +170,16 @@ def pair_gains(
 ) -> None:  # fmt: skip
     """Write ``slope_f ln n + match_f + share (theta + delta_f)`` of every pair, 0 where n = 0.
 
-    In units of 1/UNITS, rounded and cut to int16; `theta` float32 (Z,) is empty where nothing was
-    learnt.
+    Parameters
+    ----------
+    starts, counts : int64 (d + 1,), int32 (Z,)
+        The table of pairs, and the rows n of each.
+    slope, match : float32 (d,)
+        As above.
+    share, theta, delta : float32, float32 (Z,), float32 (d,)
+        As above; the arrays are empty where nothing was learnt.
+    gains : int16 (Z,)
+        Receives the gains in units of 1/1024 nat, rounded and cut.
     """
     learnt = theta.shape[0] > 0
     for f in range(slope.shape[0]):
@@ -176,13 +208,24 @@ def sum_row(
     row: Array, starts: Array, classes: Array, gains: Array, wide_of: Array, wide: Array,
     penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
 ) -> None:  # fmt: skip
-    """Write the score of every class for the features of a row: float32 (K,).
+    """Write the score of every class for the features of a row.
 
     ``total_i = base_i - (sum_f penalty_f) log_values_i + (sum over counted (f, i) of gains) /
-    UNITS``. Gains are integers, so their sum does not depend on its order: first the features whose
-    gains stand in `wide` int16 (n, K) at ``wide_of[f]``, a piece of the classes at a time, then the
-    lists of the others. `units` int32 (K,) is scratch.
+    UNITS``.
+
+    Parameters
+    ----------
+    row : int32 (m,)
+        The row's features.
+    starts, classes, gains, wide_of, wide, penalty, base, log_values : arrays
+        Those of :class:`streammach.rows.pairs.CountWeights`.
+    units : int32 (K,)
+        Scratch.
+    total : float32 (K,)
+        Receives the scores.
     """
+    # Gains are integers, so their sum does not depend on its order: first the features whose gains
+    # stand in `wide`, a piece of the classes at a time, then the lists of the others.
     rest = np.float32(0)
     for f in row:
         rest += penalty[f]
@@ -254,11 +297,8 @@ def first_bound(
     total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
     seeds: Array, seed_scores: Array, scores: Array, ids: Array,
 ) -> Number:  # fmt: skip
-    """Return the k-th best score among the classes with the largest totals.
-
-    `seeds` int64 and `seed_scores` float32 (k or more,) are scratch, and so are `scores` and `ids`
-    (k,).
-    """
+    """Return the k-th best score among the classes with the largest totals."""
+    # The arguments are those of best_blended(); `scores` and `ids` are scratch, too.
     best_of(total, seed_scores, seeds)
     n, k = min(seeds.shape[0], total.shape[0]), scores.shape[0]
     for j in range(n):
@@ -280,12 +320,24 @@ def best_blended(
 ) -> None:  # fmt: skip
     """Write the classes with the largest ``total_i + weight * sum_r ln P_r[h_r(i)]``, exactly.
 
-    The sum over the repetitions is made only for classes that can be among the best. No class
-    passes ``total_i + weight * sum_r max_b ln P_r[b]`` computed in the same order, since float32
-    additions and products with a number that is not negative keep the order of what goes in. The
-    first bound comes from the classes with the largest totals, for which `seeds` and `seed_scores`
-    are scratch.
+    Parameters
+    ----------
+    total : float32 (K,)
+        The row's totals of counts.
+    logs : float32 (R * B,)
+        Logarithms of its bucket probabilities.
+    codes : unsigned (K * R,)
+        Buckets of the classes, class by class.
+    n_buckets, n_repetitions, weight : int, int, float32
+        B, R, and the weight of the hashed models over R, 0 or more.
+    seeds, seed_scores : int64 (m,), float32 (m,), m >= k
+        Scratch for the classes with the largest totals, which give the first bound.
+    scores, ids : float32 (k,), int64 (k,)
+        Receive the best, best first, ties to the smaller id.
     """
+    # The sum over the repetitions is made only for classes that can be among the best. No class
+    # passes total_i + weight * sum_r max_b ln P_r[b] computed in the same order, since float32
+    # additions and products with a number that is not negative keep the order of what goes in.
     most = np.float32(0)
     for r in range(n_repetitions):
         high = logs[r * n_buckets]

@@ -207,6 +207,15 @@ def check_target(
 ) -> tuple[Job, Destination, Destination]:
     """Refuse a store that may not be made; nothing is written.
 
+    Parameters
+    ----------
+    target : Path
+        The store.
+    reads : sequence of Path
+        What the conversion reads.
+    force : bool
+        Whether a store or a list that is there may be replaced.
+
     Returns
     -------
     (Job, Destination, Destination)
@@ -234,7 +243,18 @@ def difference_from(
 ) -> str | None:
     """Return why a store is not the one that a conversion would make; None if it is.
 
-    The content of the sources is read. Keywords are as for :func:`convert`.
+    The content of the sources is read.
+
+    Parameters
+    ----------
+    store : path-like
+        The store.
+    sources : sequence of path-like
+        The sources of the conversion.
+    options : sequence of SourceOptions
+        How each of them is read.
+    like, on_bad_row, seed : path-like or None, str, int
+        As for :func:`convert`.
 
     Raises
     ------

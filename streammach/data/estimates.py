@@ -35,9 +35,17 @@ def _encoded(values: NDArray[Any]) -> int:
 def names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
     """Return the bytes of the names that so many times the rows will have.
 
-    Each doubling of the rows multiplies the names by a factor that falls as it fell between the
-    quarter, the half and the whole of the sample.
+    Parameters
+    ----------
+    names : Names
+        The names in a sample of the rows.
+    ids : int32 (n,)
+        Which of them each value or row of the sample has, in order.
+    scale : float
+        How many times the rows of the sample there are.
     """
+    # Each doubling of the rows multiplies the names by a factor that falls as it fell between the
+    # quarter, the half and the whole of the sample.
     quarter, half = (len(np.unique(ids[: len(ids) // part])) for part in (4, 2))
     if not quarter or scale <= 1:
         growth = 1.0

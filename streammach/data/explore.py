@@ -195,15 +195,7 @@ def explore(
 
 
 def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
-    """Look at the start of sources that are open, one at least.
-
-    Raises
-    ------
-    DataError
-        If a source is damaged, or no row of the samples is good.
-    DiskError
-        If a file cannot be read.
-    """
+    """Look at the start of one or more open sources, or raise DataError or DiskError."""
     vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
     chosen = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
     samples = {i: _sampled(sources[i], vocabulary, bad_rows) for i in chosen.astype(int).tolist()}
@@ -299,15 +291,7 @@ def _facts_of(
 
 
 def text_size(path: Path) -> int:
-    """Return the bytes of a text, decompressed; of gzip from the ratio at its start.
-
-    Raises
-    ------
-    DataError
-        If a gzip stream is damaged at its start.
-    DiskError
-        If the file cannot be read.
-    """
+    """Return the bytes of a text (of gzip an estimate), or raise DataError or DiskError."""
     size = path.stat().st_size
     try:
         with open(path, "rb") as file:

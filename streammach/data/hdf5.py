@@ -40,15 +40,7 @@ Datasets = Mapping[str, "h5py.Dataset"]  # of a file, by path
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for reading, without plugins.
-
-    Raises
-    ------
-    DataError
-        If the file is damaged, also when that shows only while it is read.
-    DiskError
-        If it cannot be read.
-    """
+    """Open an HDF5 file without plugins; raise DataError or DiskError, also while it is read."""
     os.environ.setdefault("HDF5_PLUGIN_PRELOAD", NO_PLUGINS)
     import h5py
 
@@ -93,13 +85,7 @@ def _datasets_of(file: Any) -> Datasets:
 
 
 def check_dataset(dataset: Any, name: str, path: Path) -> None:
-    """Refuse a dataset that reads other files, runs code, or has huge chunks.
-
-    Raises
-    ------
-    DataError
-        If it does.
-    """
+    """Raise DataError if a dataset reads other files, runs code, or has huge chunks."""
     wrong = ""
     if dataset.is_virtual or dataset.external:
         wrong = "is stored in other files"

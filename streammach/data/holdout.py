@@ -84,15 +84,7 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
 
 
 def check_held_out(options: TrainingOptions) -> None:
-    """Refuse held-out rows that cannot be had, before anything is written.
-
-    Raises
-    ------
-    UsageError
-        If there is no such store.
-    StoreError, DiskError
-        If the store cannot be read.
-    """
+    """Raise UsageError, StoreError or DiskError if the store of held-out rows cannot be had."""
     if options.validation is not None:
         Dataset.open(options.validation).close()
 

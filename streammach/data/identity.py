@@ -36,13 +36,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(path: Path) -> FileState:
-    """Return the present state of a file.
-
-    Raises
-    ------
-    DiskError
-        If it is not there.
-    """
+    """Return the present state of a file, or raise DiskError."""
     try:
         facts = path.stat()
     except OSError as error:
@@ -63,13 +57,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 
 def check_unchanged(before: Sequence[FileState], files: Iterable[Path]) -> None:
-    """Refuse files that were changed while they were read.
-
-    Raises
-    ------
-    DataError
-        If one was cut short, has grown or was written to.
-    """
+    """Raise DataError if a file was changed while it was read."""
     for was, path in zip(before, files, strict=True):
         now = state_of(path)
         if now != was:
@@ -82,11 +70,5 @@ def check_unchanged(before: Sequence[FileState], files: Iterable[Path]) -> None:
 
 
 def content_crc(files: Sequence[Path]) -> str:
-    """Return the crc32c of the content of files, one after the other: 8 hexadecimal digits.
-
-    Raises
-    ------
-    DiskError
-        If one cannot be read.
-    """
+    """Return the crc32c of the files' bytes: 8 hexadecimal digits, or raise DiskError."""
     return f"{crc32c(piece for path in files for piece in file_pieces(path)):08x}"

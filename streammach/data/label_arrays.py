@@ -236,13 +236,7 @@ def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], ND
 
 
 def text_labels(path: Path) -> NDArray[Any]:
-    """Return the lines of a text file, one label each, as bytes.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be read.
-    """
+    """Return the lines of a text file, one label each, as bytes, or raise DiskError."""
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except OSError as error:

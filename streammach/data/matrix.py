@@ -56,13 +56,7 @@ class Matrix(Protocol):
 
 
 def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biuf") -> None:
-    """Refuse an array whose items are not real numbers (or, for kinds "iu", integers).
-
-    Raises
-    ------
-    DataError
-        If they are not.
-    """
+    """Raise DataError if items are not real numbers (or, for `kinds` "iu", integers)."""
     if dtype.kind not in kinds:
         wanted = "integers are" if kinds == "iu" else "real numbers are"
         hint = "Objects are pickles and are never read." if dtype.hasobject else None
@@ -72,13 +66,7 @@ def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biu
 
 
 def check_held(n_bytes: int, path: Path, what: str) -> None:
-    """Refuse an array that must be in memory as a whole and does not fit it.
-
-    Raises
-    ------
-    BudgetError
-        If it does not.
-    """
+    """Raise BudgetError if an array that must be in memory as a whole does not fit it."""
     limit = memory_limit()
     if n_bytes > limit.n_bytes:
         raise BudgetError(

@@ -64,10 +64,8 @@ class MatrixSource(Source[MatrixPiece]):
         return Held(piece, whole + labels + names)
 
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
-        """Yield the rows in their order.
-
-        Rows before `begin` are read too: their digest is compared.
-        """
+        """Yield the rows in their order."""
+        # Rows before `begin` are read too: their digest is compared.
         crc, reached = 0, begin == START
         with self.opened() as opened:
             self.n_rows = opened.matrix.n_rows
@@ -116,13 +114,7 @@ class MatrixReader:
         self._width = 0
 
     def read(self, piece: MatrixPiece) -> Part:
-        """Return the rows of a piece.
-
-        Raises
-        ------
-        DataError
-            If there are no labels, or not one for each row.
-        """
+        """Return the rows of a piece, or raise DataError if the labels do not fit."""
         matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
         if self._columns is None:
             self._check_labels(labels, matrix.n_rows)

@@ -43,11 +43,9 @@ def leading_digits(word: Number) -> Any:
 
 @kernel(fastmath=False)
 def long_number(text: Array, p: int) -> Any:
-    """Read any decimal number at `p`: value, its end, a reason or OK, and whether it is exact.
-
-    Up to 15 digits with an exponent within 22 give one product or quotient of exact float64, which
-    is rounded correctly; beyond that the value is within 2 units in its last place.
-    """
+    """Read any decimal number at `p`: value, its end, a reason or OK, and whether it is exact."""
+    # Up to 15 digits with an exponent within 22 give one product or quotient of exact float64,
+    # which is rounded correctly; beyond that the value is within 2 units in its last place.
     negative = text[p] == MINUS
     if negative or text[p] == PLUS:
         p += 1
@@ -102,11 +100,9 @@ def number(text: Array, p: int) -> Any:
 
 @kernel(fastmath=False, inline=True)
 def must_be_rounded_again(value: Number, exact: bool) -> Any:
-    """Return whether float32(value) could differ from the text's own rounding.
-
-    `value` is within 2 units in the last place of the text's float64, so this is so only near the
-    middle between two float32, or below the normal ones, where that middle lies elsewhere.
-    """
+    """Return whether float32(value) could differ from the text's own rounding."""
+    # `value` is within 2 units in the last place of the text's float64, so this is so only near the
+    # middle between two float32, or below the normal ones, where that middle lies elsewhere.
     low = np.float64(value).view(np.int64) & DROPPED_BITS
     near = abs(low - HALFWAY) <= 4 or (abs(value) < SMALLEST_NORMAL and value != 0.0)
     return not exact and near

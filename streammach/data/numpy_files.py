@@ -34,15 +34,7 @@ MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
 
 @contextmanager
 def damage_said(path: Path) -> Iterator[None]:
-    """Turn what the readers of files raise into one line.
-
-    Raises
-    ------
-    DataError
-        If the content is damaged.
-    DiskError
-        If the file cannot be read.
-    """
+    """Turn what the readers of files raise into a DataError or DiskError of one line."""
     try:
         yield
     except StreammachError:
@@ -58,13 +50,7 @@ def damage_said(path: Path) -> Iterator[None]:
 
 
 def read_header(file: IO[bytes], path: Path, what: str) -> tuple[tuple[int, ...], bool, Any]:
-    """Return shape, whether columns come first, and dtype of the .npy stream that starts here.
-
-    Raises
-    ------
-    DataError
-        If it is none, or holds objects.
-    """
+    """Return shape, whether columns come first, and dtype of a .npy stream, or raise DataError."""
     version = npy.read_magic(file)
     if version == (1, 0):
         shape, fortran, dtype = npy.read_array_header_1_0(file)
@@ -82,13 +68,7 @@ def read_header(file: IO[bytes], path: Path, what: str) -> tuple[tuple[int, ...]
 
 
 def load_npy(path: Path) -> NDArray[Any]:
-    """Return a small .npy array in memory.
-
-    Raises
-    ------
-    DataError
-        If it is none, is damaged or holds objects.
-    """
+    """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
     with damage_said(path), open(path, "rb") as file:
         shape, _, dtype = read_header(file, path, "the array")
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -102,15 +82,7 @@ def load_npy(path: Path) -> NDArray[Any]:
 
 
 def load_labels(path: Path) -> Labels:
-    """Return the labels in a file of their own: .npy, or text with one a line.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file.
-    DataError
-        If they cannot be read.
-    """
+    """Return the labels in a .npy or a text of one a line, or raise UsageError or DataError."""
     if not path.is_file():
         raise UsageError("there is no such file of labels", path=path)
     with damage_said(path), open(path, "rb") as file:
@@ -252,18 +224,7 @@ class NpzSource(MatrixSource):
 
 
 def guessed_labels(path: Path) -> Path | None:
-    """Return the file beside X.npy that must hold its labels: its name with y for the part X.
-
-    Returns
-    -------
-    Path or None
-        None where there is none.
-
-    Raises
-    ------
-    UsageError
-        If several files may be it.
-    """
+    """Return the file of labels beside X.npy, y in its name for X, or None, or raise UsageError."""
     parts = re.split(r"([_.-])", path.name)
     places = [i for i, part in enumerate(parts) if part in ("X", "x")]
     if len(places) != 1:

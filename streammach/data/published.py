@@ -44,13 +44,7 @@ class Published:
 
 
 def source_in(published: Published, folder: Path, name: str) -> Path:
-    """Return one of the files in a folder, as it was published or unpacked.
-
-    Raises
-    ------
-    UsageError
-        If it is not there.
-    """
+    """Return a file in a folder, as it was published or unpacked, or raise UsageError."""
     for found in (folder / name, folder / name.removesuffix(".gz")):
         if found.is_file():
             return found

@@ -144,11 +144,9 @@ class TextSource(Source[TextPiece]):
         )  # fmt: skip
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
-        """Yield the lines in their order, in pieces of about a megabyte.
-
-        Text before `begin` is read too: its digest is compared, and the fingerprint is that of the
-        whole file.
-        """
+        """Yield the lines in their order, in pieces of about a megabyte."""
+        # Text before `begin` is read too: its digest is compared, and the fingerprint is that of
+        # the whole file.
         done = crc = before = 0
         try:
             raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)

@@ -92,13 +92,7 @@ DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 def decoded(chain: Chain, body: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the chunk of this shape that some bytes hold.
-
-    Raises
-    ------
-    ValueError, RuntimeError, TypeError, zlib.error
-        If they are not such a chunk.
-    """
+    """Return the chunk of this shape that some bytes hold, or raise one of :data:`DAMAGED`."""
     n = math.prod(shape)
     size = None if chain.dtype is None else n * chain.dtype.itemsize
     sums = 4 * chain.packed.count("crc32c")
@@ -135,15 +129,7 @@ class ZarrArray:
         self._tables: dict[tuple[int, ...], NDArray[np.uint64]] = {}
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the items (of two axes: the rows) from `start` to `stop`, within the array.
-
-        Raises
-        ------
-        DataError
-            If a chunk is missing or damaged.
-        DiskError
-            If a file cannot be read.
-        """
+        """Return items (of two axes: rows) ``start:stop``, or raise DataError or DiskError."""
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         height = self.facts.chunks[0]
         for i in range(start // height, -(-stop // height)):

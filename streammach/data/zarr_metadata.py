@@ -135,15 +135,7 @@ class Node:
 
 
 def read_node(folder: Path) -> Node | None:
-    """Return the group or array that a folder is, or None.
-
-    Raises
-    ------
-    DataError
-        If its metadata are no strict JSON.
-    DiskError
-        If a file cannot be read, is a link, or is too large.
-    """
+    """Return the group or array that a folder is, or None; raise DataError or DiskError."""
     try:
         if _exists(folder / "zarr.json"):
             document = _document(folder / "zarr.json")

@@ -185,13 +185,7 @@ class Destination:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a path that ends in no name: nothing can appear under it, or lie beside it.
-
-    Raises
-    ------
-    UsageError
-        If it does.
-    """
+    """Raise UsageError if a path ends in no name: nothing can appear under it or beside it."""
     if path.name in ("", ".."):
         raise UsageError(
             "it does not end in a name", path=clean(path, 300), hint="Name what is to be made."
@@ -199,13 +193,7 @@ def check_name(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place inside a store or a model: these are kept as they were made.
-
-    Raises
-    ------
-    UsageError
-        If it is one.
-    """
+    """Raise UsageError for a place in a store or a model: these are kept as they were made."""
     for folder in real(path).parents:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
             raise UsageError(

@@ -38,6 +38,11 @@ def scratch(beside: Path) -> Iterator[Path]:
     So do those that processes which were killed have left for the same path. They are told by a
     file in them, which a live owner holds locked, and not by their names.
 
+    Parameters
+    ----------
+    beside : Path
+        The path.
+
     Yields
     ------
     Path
@@ -118,13 +123,8 @@ def _empty(folder: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder of ours; it is renamed first, so that a half-removed one never looks whole.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be removed.
-    """
+    """Remove a folder of ours, or raise DiskError."""
+    # It is renamed first, so that a half-removed one never looks whole.
     if not os.path.lexists(path):
         remove_left(path)
         return
@@ -166,15 +166,7 @@ def commit_folder(made: Path, name: Path) -> None:
 
 
 def rename_new(old: Path, new: Path) -> None:
-    """Give something a name that is free.
-
-    Raises
-    ------
-    FileExistsError
-        If it is not; nothing is replaced.
-    OSError
-        If it cannot be renamed.
-    """
+    """Give something a free name; FileExistsError if it is not free, OSError if it fails."""
     if _renameat2(old, new, NO_REPLACE):
         return
     if os.path.lexists(new):
@@ -183,13 +175,7 @@ def rename_new(old: Path, new: Path) -> None:
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Swap two folders, in one step where the system can (Linux); `new` is then the older one.
-
-    Raises
-    ------
-    OSError
-        If they cannot be renamed; both are where they were.
-    """
+    """Swap two folders, in one step where the system can (Linux), or raise OSError."""
     if _renameat2(new, old, EXCHANGE):
         return
     aside = new.with_name(f"{new.name}.aside")

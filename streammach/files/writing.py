@@ -20,13 +20,7 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by 
 
 
 def fsync_folder(path: Path) -> None:
-    """Make the names in a folder durable.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be synced, except where its file system has no such operation.
-    """
+    """Make the names in a folder durable where its file system can, or raise OSError."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         os.fsync(handle)
@@ -166,13 +160,7 @@ def remove_file(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what :class:`Writer` left in a folder of ours, and below, where it was killed.
-
-    Raises
-    ------
-    DiskError
-        If a file cannot be removed.
-    """
+    """Remove what a killed :class:`Writer` left in a folder of ours, or raise DiskError."""
     for parent, _, names in os.walk(folder):
         for name in filter(TEMPORARY.fullmatch, names):
             remove_file(Path(parent, name))

@@ -96,9 +96,14 @@ class Checkpoints:
         self._identity = identity
 
     def save(self, progress: Progress, arrays: dict[str, NDArray[Any]]) -> None:
-        """Write a checkpoint; when it is durable, remove those that are no longer needed.
+        """Write a checkpoint; when it is durable, remove all but this and that of the best epoch.
 
-        Kept are the newest and that of the best epoch.
+        Parameters
+        ----------
+        progress : Progress
+            How far the training is.
+        arrays : dict of str to array
+            Its arrays; those of floats must be finite.
 
         Raises
         ------
@@ -151,7 +156,14 @@ class Checkpoints:
         return None
 
     def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> Progress:
-        """Read the checkpoint of a step into arrays; return its progress.
+        """Read the checkpoint of a step; return its progress.
+
+        Parameters
+        ----------
+        step : int
+            The step.
+        arrays : dict of str to array
+            Receive the checkpoint's arrays.
 
         Raises
         ------

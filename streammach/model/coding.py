@@ -91,6 +91,15 @@ def encode(
 def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the array that :func:`encode` was given, bit for bit.
 
+    Parameters
+    ----------
+    data : uint8 (n,)
+        The compressed bytes.
+    coded : Coded
+        What is needed to read them.
+    arrays : dict of str to array
+        Arrays by name, among them :data:`STARTS` for ``count_classes``.
+
     Raises
     ------
     ValueError
@@ -126,11 +135,9 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
 
 
 def content_size(frame: bytes) -> int | None:
-    """Return the bytes that a Zstandard frame says it holds; None where it does not say it.
-
-    RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
-    window and the number of a dictionary, then the size.
-    """
+    """Return the bytes that a Zstandard frame says it holds; None where it does not say it."""
+    # RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
+    # window and the number of a dictionary, then the size.
     if len(frame) < FRAME_HEADER_BYTES or not frame.startswith(ZSTD_MAGIC):
         return None
     descriptor = frame[4]

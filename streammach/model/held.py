@@ -71,6 +71,11 @@ class Held:
 def held_in(path: str | os.PathLike[str]) -> Held:
     """Return what the model in a folder will take; its arrays are not read.
 
+    Parameters
+    ----------
+    path : path-like
+        The folder of a run or of a model.
+
     Raises
     ------
     ModelError, DiskError

@@ -23,17 +23,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
-    """Return the arrays of a model by name: mapped, or decoded where they are coded.
-
-    Raises
-    ------
-    ModelError
-        If the file is damaged, or an array is not what the document says.
-    BudgetError
-        If what is coded does not fit the memory.
-    DiskError
-        If it cannot be read.
-    """
+    """Return a model's arrays, mapped or decoded, or raise ModelError, BudgetError or DiskError."""
 
     def expected(header: TensorHeader) -> None:
         check_header(folder, document, header)
@@ -56,13 +46,7 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
 
 
 def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
-    """Return the names of labels or features.
-
-    Raises
-    ------
-    ModelError
-        If they are not what their list says.
-    """
+    """Return the names of each ``label`` or ``feature``, or raise ModelError."""
     offsets, data = np.array(arrays[f"{which}_offsets"]), np.array(arrays[f"{which}_bytes"])
     names = Names(offsets, data, kind)
     if not names.sound():
@@ -71,13 +55,7 @@ def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
 
 
 def counts_in(folder: Path, arrays: Arrays, hashed: float | None) -> CountWeights | None:
-    """Return the counts beside hashed models of a weight; None where they have no weight.
-
-    Raises
-    ------
-    ModelError
-        If an index leads out of what it points to.
-    """
+    """Return the counts beside hashed models of a weight, None without it, or raise ModelError."""
     try:
         return None if hashed is None else CountWeights.of(arrays, COUNTS, hashed)
     except ValueError as error:
@@ -85,15 +63,7 @@ def counts_in(folder: Path, arrays: Arrays, hashed: float | None) -> CountWeight
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
-    """Refuse arrays that are not those of the document, before any of them is read.
-
-    Raises
-    ------
-    ModelError
-        If one lacks, is too many, or has another shape or type.
-    BudgetError
-        If what is coded does not fit the memory.
-    """
+    """Raise ModelError if arrays are not the document's, BudgetError if coded ones do not fit."""
     wanted = arrays_of(document)
     needed = (wanted.keys() - {COLUMNS}) | document.coded.keys()
     if not needed <= header.keys() <= wanted.keys():

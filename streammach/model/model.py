@@ -241,13 +241,7 @@ def folder_of(path: str | os.PathLike[str]) -> Path:
 
 
 def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse arrays that hold NaN or infinity.
-
-    Raises
-    ------
-    DivergedError
-        Naming the array.
-    """
+    """Raise DivergedError for an array that holds NaN or infinity."""
     for name, array in arrays.items():
         if array.dtype.kind == "f":
             rows = max(1, (4 << 20) // max(1, array[:1].nbytes))

@@ -117,13 +117,7 @@ def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
 
 
 def check(model: Model, weights: Stored | None, n_repetitions: int | None) -> None:
-    """Refuse what :func:`shrink` cannot make.
-
-    Raises
-    ------
-    UsageError
-        As there.
-    """
+    """Raise UsageError for what :func:`shrink` cannot make."""
     most = model.spec.n_repetitions
     if model.stored is not None or model.scale is not None:
         raise UsageError("the model is a shrunk one; shrink the one that was trained")
@@ -199,10 +193,16 @@ def narrowed_as(
 def narrowed(
     weights: NDArray[np.float32], levels: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights as whole numbers up to `levels` and the scale of each row.
+    """Return weights as whole numbers from -levels to levels, int8 (d, C), and each row's scale.
 
-    The scale has 8 significant bits, rounded up: its two low bytes are 0 and cost nothing on disk.
+    Parameters
+    ----------
+    weights : float32 (d, C)
+        The weights.
+    levels : int
+        The largest whole number, at most 127.
     """
+    # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
     largest = np.abs(weights).max(axis=1)
     unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
     unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)

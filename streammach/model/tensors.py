@@ -140,24 +140,29 @@ def map_tensors(
 
 
 def read_header(path: Path, facts: TensorFile) -> TensorHeader:
-    """Return what arrays a file holds; the arrays themselves are not read.
-
-    Raises
-    ------
-    ModelError
-        If the file is missing, cut short, or its header is not sound.
-    """
+    """Return what arrays a file holds, without reading them, or raise ModelError."""
     with _opened(path, facts) as (_, _, header):
         return header
 
 
 def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -> None:
-    """Read the arrays of a file into arrays of the same names, types and shapes.
+    """Read the arrays of a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    facts : TensorFile
+        Its size and checksum, from the document beside it.
+    into : dict of str to array
+        Receive the arrays, of the same names, types and shapes.
 
     Raises
     ------
     ModelError
         If the file is missing, damaged, or does not hold just these arrays.
+    DiskError
+        If it cannot be read.
     """
     wanted = {name: (NAMES[a.dtype], a.shape) for name, a in into.items()}
 

@@ -82,7 +82,12 @@ class Constraints:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Constraints:
-        """Return the constraints of keywords, in which each part's option stands for itself.
+        """Return the constraints of keywords.
+
+        Parameters
+        ----------
+        options : mapping of str
+            Attributes of the class, and options of parts, by name.
 
         Raises
         ------

@@ -50,11 +50,8 @@ def is_store(path: Path) -> bool:
 
 
 def source_order(path: Path) -> Order | None:
-    """Return in which order a store's rows were.
-
-    None where rows come in the order of their numbers: from all files, and from stores of a format
-    that does not know it, of which it is said.
-    """
+    """Return the order that a store's rows had; None where rows come as they are numbered."""
+    # So they come from files, and from stores of a format that does not know the order.
     if is_piped(path) or not is_store(path):
         return None
     with Dataset.open(path) as dataset:

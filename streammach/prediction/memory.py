@@ -91,13 +91,7 @@ def room_before(
 
 
 def shrinking_lines(held: Held, memory: str | int | None) -> tuple[Line, ...]:
-    """Return what making a smaller model takes, by name.
-
-    Raises
-    ------
-    BudgetError
-        If it does not fit.
-    """
+    """Return what making a smaller model takes, by name, or raise BudgetError."""
     found = {"code": CODE_BYTES, "model": held.n_bytes, **held.smaller}
     lines, budget = _sorted_lines(found), budget_of(memory)
     needed = bytes_in(lines, "host")
@@ -131,7 +125,16 @@ class Input:
     def of(
         cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED
     ) -> Input:
-        """Look at an input: a store, or a file that is read as `options` say.
+        """Look at an input.
+
+        Parameters
+        ----------
+        path : path-like
+            A store, or a file.
+        held : Held
+            What the model takes.
+        options : SourceOptions
+            How a file is read.
 
         Raises
         ------

@@ -59,11 +59,9 @@ def lines(part: Predictions, labels: NDArray[Any]) -> str:
 
 
 def cell(label: object) -> str:
-    r"""Return a label or a tag as it may stand in a table.
-
-    A backslash stands as ``\\``, tab, newline and carriage return as ``\t``, ``\n``, ``\r``, and
-    bytes and characters that no terminal should be sent as ``\xNN`` or ``\uNNNN``.
-    """
+    """Return a label or a tag as it may stand in a table."""
+    # A backslash stands as \\, tab, newline and carriage return as \t, \n, \r, and bytes and
+    # characters that no terminal should be sent as \xNN or \uNNNN.
     text = label.decode("utf-8", "surrogateescape") if isinstance(label, bytes) else str(label)
     whole = text.translate(ESCAPES).encode("utf-8", "surrogateescape")
     return escaped(whole.decode("utf-8", "backslashreplace"))
@@ -107,7 +105,16 @@ def opened(destination: Destination | Path | None) -> Iterator[Target]:
 
 
 def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination | Path | None:
-    """Return where a table goes by the name that the user gave.
+    """Return where a table goes; None stands for standard output.
+
+    Parameters
+    ----------
+    path : Path or None
+        The name that the user gave, if any; a pipe or a device is returned as it is.
+    force : bool
+        Whether a table that is there may be replaced.
+    inputs : list of Path
+        What the work reads.
 
     Raises
     ------

@@ -162,7 +162,23 @@ class Predictor:
     def topk_ids(
         self, block: RowBlock, k: int, estimator: Ranker | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best class ids of each row and their scores: (n, k) each.
+        """Return the k best class ids of each row and their scores, best first.
+
+        Parameters
+        ----------
+        block : RowBlock
+            n rows, as they are before the model's transform.
+        k : int
+            How many; all K classes if there are fewer.
+        estimator : str, optional
+            What makes the scores; the predictor's own otherwise.
+
+        Returns
+        -------
+        ids : int64 (n, min(k, K))
+            Class ids.
+        scores : float32 (n, min(k, K))
+            Their scores.
 
         Raises
         ------

@@ -12,13 +12,7 @@ from streammach.training.sweep import Sweep
 
 
 def sweep_page(sweep: Sweep, folder: Path) -> str:
-    """Return the page of a sweep.
-
-    Raises
-    ------
-    UsageError
-        If matplotlib is not installed.
-    """
+    """Return the page of a sweep, or raise UsageError if matplotlib is not installed."""
     plot = size_plot(sweep)
     used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
     parts = [

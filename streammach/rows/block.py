@@ -93,10 +93,8 @@ class RowBlock:
 
     @classmethod
     def concat(cls, parts: Sequence[RowBlock]) -> RowBlock:
-        """Return the rows of all parts, one after the other; none have float32 values.
-
-        Importance, places and numbers are kept where all parts have them; tags are not.
-        """
+        """Return the rows of all parts, one after the other; none have float32 values."""
+        # Importance, places and numbers are kept where all parts have them; tags are not.
 
         def joined(name: str) -> Any:
             arrays = [getattr(part, name) for part in parts]

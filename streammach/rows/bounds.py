@@ -15,10 +15,8 @@ INFINITE = 0x7F800000  # what a float32 that is no finite number has there at le
 
 @kernel()
 def look_at_ids(ids: Array, seen: Array) -> None:
-    """Take ids int32 (n,) into `seen` int64 (2,): their largest, and where they do not rise.
-
-    Negative ids count as large ones.
-    """
+    """Take ids int32 (n,) into `seen` int64 (2,): their largest, and where they do not rise."""
+    # Negative ids count as large ones.
     falls, largest = np.uint32(0), np.uint32(ids[0])
     for p in range(1, ids.shape[0]):
         falls += np.uint32(ids[p] <= ids[p - 1])

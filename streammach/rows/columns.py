@@ -51,13 +51,7 @@ def ids_by_number(features: Names, n_columns: int) -> NDArray[np.int32]:
 
 
 def ids_by_name(features: Names, names: Names) -> NDArray[np.int32]:
-    """Return the ids of features by name, as they are listed or as a column was called.
-
-    Returns
-    -------
-    int32 (len(names),)
-        -1 where there is no such feature.
-    """
+    """Return ids int32 (n,) of features as listed or as a column was called; -1 for none."""
     ids = features.ids_of(names)
     left = [i for i in np.flatnonzero(ids < 0).tolist() if SEPARATOR in names.raw(i)]
     if left:
@@ -216,10 +210,8 @@ def nonzeros(x: Array, indptr: Array, columns: Array, values: Array) -> None:
 
 @kernel(fastmath=False)
 def first_bad(indptr: Array, columns: Array, values: Array, n_columns: int, bad: Array) -> None:
-    """Write into `bad` int64 (n,) the place of each row's first value that cannot be taken, or -1.
-
-    That is a column which is not in the matrix, or a value which is not finite.
-    """
+    """Write the place of each row's first value that is bad into `bad` int64 (n,), or -1."""
+    # Bad is a column which is not in the matrix, or a value which is not finite.
     for i in range(bad.shape[0]):
         bad[i] = -1
         for p in range(indptr[i], indptr[i + 1]):

@@ -61,13 +61,11 @@ def class_sums(
 
 
 def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return the matrix product of two arrays, as ``a @ b``.
-
-    BLAS kernels may take in what happens to lie beside their operands, and leave that out of the
-    result: with some of those bits the flag of an invalid operation is set although every number is
-    right (OpenBLAS 0.3.31, sgemv, wrong by less than 3e-7 with finite operands). So the flag says
-    nothing. Numbers that are not finite are found in losses and weights.
-    """
+    """Return the matrix product of two arrays, as ``a @ b``, in `out` if it is given."""
+    # BLAS kernels may take in what happens to lie beside their operands, and leave that out of
+    # the result: with some of those bits the flag of an invalid operation is set although every
+    # number is right (OpenBLAS 0.3.31, sgemv, wrong by less than 3e-7 with finite operands). So the
+    # flag says nothing. Numbers that are not finite are found in losses and weights.
     with np.errstate(invalid="ignore"):
         found: NDArray[Any] = np.matmul(a, b, out=out)
     return found

@@ -250,18 +250,7 @@ class Names:
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
 
     def ids_of(self, other: Names) -> NDArray[np.int32]:
-        """Return for each name of `other` its id here.
-
-        Returns
-        -------
-        int32 (len(other),)
-            -1 where this list does not hold the name.
-
-        Raises
-        ------
-        StoreError
-            If this list holds a name twice, so that ids would not be places in it.
-        """
+        """Return each name's id here, int32 (n,), or -1; StoreError if one is here twice."""
         if self.same_as(other):
             return np.arange(len(other), dtype=np.int32)
         table = new_table(_power_of_two(2 * len(self) + 2), max(len(self.data), 1))

@@ -119,13 +119,7 @@ class CountWeights(PairTable):
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, hashed: float) -> CountWeights:
-        """Return the weights whose arrays have these names with a prefix before them.
-
-        Raises
-        ------
-        ValueError
-            If an index leads out of what it points to.
-        """
+        """Return the weights of arrays named with a prefix; ValueError if an index is wrong."""
         found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed)
         starts, classes, wide_of = found.starts, found.classes, found.wide_of
         right = (

@@ -69,10 +69,8 @@ class LocalNames:
         return self._shared.lock if self._alone else nullcontext()
 
     def share(self, classes: NDArray[np.int32]) -> None:
-        """Put new names into the shared vocabulary, and give the classes of rows its ids, in place.
-
-        The ids of features stay those of this reader; :attr:`features` says what they are.
-        """
+        """Put new names into the shared vocabulary, and give rows' classes its ids, in place."""
+        # The ids of features stay those of this reader; `features` says what they are.
         if self._alone:
             return
         self._add_new()

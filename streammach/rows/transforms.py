@@ -42,10 +42,7 @@ def signed_logarithms(indptr: Array, values: Array) -> None:
 
 @kernel()
 def unit_rows(indptr: Array, values: Array) -> None:
-    """Scale each row to length 1; a row of zeros stays: `indptr` int64 (n + 1,), `values` float32.
-
-    The length is summed up in float64.
-    """
+    """Scale rows, `indptr` int64 (n + 1,) and `values` float32, to length 1; zeros stay."""
     for i in range(indptr.shape[0] - 1):
         total = 0.0
         for p in range(indptr[i], indptr[i + 1]):

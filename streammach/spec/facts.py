@@ -57,10 +57,8 @@ class DataFacts:
         return self.nnz / (self.n_rows * self.n_features)
 
     def first(self, n_rows: int) -> DataFacts:
-        """Return about what is known of a sample of so many rows.
-
-        Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.
-        """
+        """Return about what is known of a sample of so many rows."""
+        # Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.
         n = min(n_rows, self.n_rows)
         nnz = self.nnz * n // self.n_rows
         growth = math.log(max(self.n_pairs * self.n_rows / max(self.nnz, 1), 1.0))

@@ -159,13 +159,7 @@ def _parts(
 
 
 def plan_from(text: bytes) -> Plan:
-    """Return the plan of a document of this version or of an older one.
-
-    Raises
-    ------
-    ValueError
-        If it is no such document.
-    """
+    """Return the plan of a document of this version or of an older one, or raise ValueError."""
     try:
         return from_json(text, Plan)
     except ValueError:

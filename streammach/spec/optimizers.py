@@ -103,12 +103,6 @@ USUAL = {False: "adagrad", True: "adam"}  # by dense
 
 
 def check_optimizer(name: str | None) -> None:
-    """Refuse a name that no optimiser has; None stands for a model that only predicts.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown.
-    """
+    """Raise ValueError for a name that no optimiser has; None: a model that only predicts."""
     if name is not None and name not in OPTIMIZERS:
         raise ValueError(f"there is no optimizer '{name}'")

@@ -115,13 +115,7 @@ class Events:
         call(self._callbacks, method, *args)
 
     def log(self, event: Event) -> None:
-        """Append a line to the log.
-
-        Raises
-        ------
-        DiskError
-            If it cannot be written.
-        """
+        """Append a line to the log, or raise DiskError."""
         fields = msgspec.to_builtins(event)
         line = {"t": round(self.seconds, 3), "event": fields.pop("event")}
         for name, value in fields.items():  # figures stand in the line itself

@@ -74,13 +74,7 @@ def open_reader(
 
 
 def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int) -> None:
-    """Refuse a loss that is not finite.
-
-    Raises
-    ------
-    DivergedError
-        If it is not.
-    """
+    """Raise DivergedError if a loss is not finite."""
     if not math.isfinite(loss.total):
         rate = rate_at(spec, epoch * n_rows + row, spec.epochs * n_rows)
         raise DivergedError(
@@ -116,6 +110,19 @@ def train_epoch(
     start: Start = Start(),
 ) -> Iterator[Step]:
     """Train on the rows of one epoch, each wave in the same order; yield after each batch.
+
+    Parameters
+    ----------
+    backend : Backend
+        Trains.
+    reader : Reader or OrderReader
+        The rows.
+    spec : TrainSpec
+        The training.
+    epoch : int
+        Which of its epochs, from 0.
+    start : Start
+        Where the epoch goes on.
 
     Raises
     ------

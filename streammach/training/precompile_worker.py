@@ -24,10 +24,8 @@ REPETITIONS = 3
 
 
 def train_a_little(order: Order) -> None:
-    """Train by a small plan of a kind on the first rows of a store; all it compiles is kept.
-
-    Where there are too few rows for something, this is no error: again it would be no better.
-    """
+    """Train by a small plan on the first rows of a store; all it compiles is kept."""
+    # Where there are too few rows for something, this is no error: again it would be no better.
     os.environ[PRECOMPILING] = "1"  # this process starts no other one
     place = Path(order.folder).parent
     with cleaned(lambda: shutil.rmtree(place)):  # where the process that made it is gone

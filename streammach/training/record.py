@@ -51,13 +51,7 @@ class RunLog:
 
 
 def read_log(folder: Path) -> RunLog:
-    """Return what a run's log says; lines that say something else are left out.
-
-    Raises
-    ------
-    DiskError
-        If the log is there and cannot be read, or is too large for one.
-    """
+    """Return what a run's log says, without lines that say something else, or raise DiskError."""
     path = folder / LOG
     if not path.exists():
         return RunLog()

@@ -150,6 +150,11 @@ class Run:
     def open(cls, path: str | os.PathLike[str]) -> Run:
         """Open the folder of a finished run.
 
+        Parameters
+        ----------
+        path : path-like
+            The folder.
+
         Raises
         ------
         UsageError
@@ -180,6 +185,13 @@ def workplace(folder: str | os.PathLike[str]) -> Workplace:
 def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
     """Return whether a folder holds a run already, finished or not.
 
+    Parameters
+    ----------
+    folder : path-like
+        The folder; it need not be there.
+    resume : bool
+        Whether a run that is there may be gone on with.
+
     Raises
     ------
     UsageError
@@ -199,13 +211,7 @@ def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
 
 
 def known_request(folder: str | os.PathLike[str]) -> str | None:
-    """Return the digest of what a run was begun with, if it was begun.
-
-    Raises
-    ------
-    MismatchError
-        If its document is damaged.
-    """
+    """Return the digest of what a run was begun with, if it was, or raise MismatchError."""
     place = Path(folder)
     known = (workplace(place).facts() or {}).get("request")
     if (place / SETTINGS).exists():
@@ -219,13 +225,7 @@ def known_request(folder: str | os.PathLike[str]) -> str | None:
 
 
 def check_request(folder: str | os.PathLike[str], request: str) -> None:
-    """Refuse a run that was begun with another request; nothing is written.
-
-    Raises
-    ------
-    MismatchError
-        If it was.
-    """
+    """Raise MismatchError if a run was begun with another request; nothing is written."""
     if known_request(folder) not in (None, request):
         raise MismatchError(
             "the run was started with another store, plan or options",
@@ -235,13 +235,7 @@ def check_request(folder: str | os.PathLike[str], request: str) -> None:
 
 
 def planned(folder: str | os.PathLike[str]) -> Plan:
-    """Return the plan that a run was begun with.
-
-    Raises
-    ------
-    MismatchError
-        If its file is damaged.
-    """
+    """Return the plan that a run was begun with, or raise MismatchError."""
     try:
         return plan_from(read_small(Path(folder) / PLAN, MAX_DOCUMENT))
     except (ValueError, DiskError) as error:

@@ -113,6 +113,19 @@ def opened(
 ) -> Iterator[Session]:
     """Open a backend and read the held-out rows; close what was opened at the end.
 
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        Which rows are held out.
+    dataset : Dataset
+        The training store.
+    events : Events
+        Told what happens.
+    stop : StopSignals
+        Says whether a signal asks for the end.
+
     Raises
     ------
     BudgetError, DeviceError

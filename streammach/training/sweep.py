@@ -221,13 +221,7 @@ def sweep(
 
 
 def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
-    """Return the sweep that a folder holds, or None if it holds none.
-
-    Raises
-    ------
-    MismatchError
-        If its file is damaged.
-    """
+    """Return the sweep that a folder holds, None if it holds none, or raise MismatchError."""
     path = Path(folder) / SWEEP
     if not path.is_file():
         return None

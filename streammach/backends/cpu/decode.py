@@ -63,10 +63,9 @@ def score(
 
 @kernel(fastmath=False)
 def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
-    """Insert class `i` with score `s` into the k best, if it belongs there.
-
-    `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; classes come in rising order.
-    """
+    """Insert class `i` with score `s` into the k best, if it belongs there."""
+    # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; classes come in rising
+    # order, so that of equal scores the smaller id is first.
     j = scores.shape[0] - 1
     if not s > scores[j]:
         return

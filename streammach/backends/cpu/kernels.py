@@ -18,11 +18,9 @@ from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 @kernel(inline=True)
 def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table: Array) -> None:
-    """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,).
-
-    Eight rows at a time, so that `out` is loaded and stored once for eight and their cache misses
-    overlap (measured on rows that are not in the cache: twice the bandwidth of one at a time).
-    """
+    """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,)."""
+    # Eight rows at a time, so that `out` is loaded and stored once for eight and their cache misses
+    # overlap (measured on rows that are not in the cache: twice the bandwidth of one at a time).
     k = start
     while k + 8 <= stop:
         x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]

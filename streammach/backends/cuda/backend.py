@@ -188,10 +188,7 @@ class CudaBackend(Ranked):
             self._turn_to(wave)
 
     def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
-        """Train on one batch; return the losses of it and of earlier ones that are known now.
-
-        The device is not waited for: it may be some batches behind.
-        """
+        """Have the device train on one batch; return the losses that are known now."""
         training, losses = self._training, self._losses
         assert training is not None, "prepare() comes first"
         assert self._trains is not None

@@ -39,10 +39,8 @@ WORST = np.float32(-np.inf)
 
 @device
 def key_of(score: Number, i: Number) -> Any:
-    """Return the key of class `i` with float32 `score`; both zeros count as one.
-
-    Signed on purpose: Numba makes float64 of int64 and uint64 together.
-    """
+    """Return the key of class `i` with float32 `score`; both zeros count as one."""
+    # Signed on purpose: Numba makes float64 of int64 and uint64 together.
     bits = int64(bits_of(score))
     ordered = SIGN - bits if bits >= SIGN else bits  # -0.0 becomes 0
     return (ordered << UPPER) + (LAST_CLASS - i)

@@ -25,10 +25,8 @@ def comparators(n: int) -> Iterator[tuple[int, int]]:
 
 
 def median_lines(n: int) -> tuple[list[str], str]:
-    """Return statements over v0 .. v{n-1}, and the expression of their median after them.
-
-    An even n gives the mean of the middle two: ``(upper + lower) * 0.5``.
-    """
+    """Return statements over v0 .. v{n-1}, and the expression of their median after them."""
+    # An even n gives the mean of the middle two.
     lower, upper = (n - 1) // 2, n // 2
     needed, kept = {lower, upper}, []
     for i, j in reversed(list(comparators(n))):

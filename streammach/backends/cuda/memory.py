@@ -92,13 +92,7 @@ class Memory:
         self.held = self.peak = 0
 
     def empty(self, count: int, dtype: Any) -> DeviceArray:
-        """Return a buffer of at least one element, whose content is anything.
-
-        Raises
-        ------
-        BudgetError
-            If it does not fit the limit.
-        """
+        """Return a buffer of at least one element, with any content, or raise BudgetError."""
         n_bytes = buffer_bytes(count, dtype)
         if self.held + n_bytes > self.limit:
             raise self.too_small(n_bytes)
@@ -180,9 +174,18 @@ class Memory:
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
     ) -> None:
-        """Copy a flat host array to the device, behind what was asked for before, or ahead of it.
+        """Copy a flat host array to the device.
 
-        The source must stay as it is until a moment behind the copy is reached.
+        Parameters
+        ----------
+        target : DeviceArray
+            Receives the elements.
+        source : array (n,)
+            Stays as it is until a moment behind the copy is reached.
+        at : int
+            The first element of the target that is written.
+        ahead : bool
+            Whether the copy may run before what was asked for earlier, and not behind it.
         """
         target.values[at : at + len(source)] = source
 
@@ -191,10 +194,8 @@ class Memory:
         target[:] = source.values[at : at + len(target)]
 
     def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
-        """Copy a buffer's first elements into a flat page-locked array, behind what was asked for.
-
-        They are there when a moment behind the copy is reached.
-        """
+        """Ask that a buffer's first elements be copied into a flat page-locked array."""
+        # They are there when a moment behind the copy is reached.
         target[:] = source.values[: len(target)]
 
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:

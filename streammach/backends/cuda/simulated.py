@@ -86,11 +86,9 @@ def float_of(bits: Number) -> Any:
 
 
 def lanes(x: Number) -> list[Any]:
-    """Return the values that the 32 threads of the caller's warp bring.
-
-    Every thread of the block must arrive: the kernels are written so. Two boards in turn make one
-    barrier enough: who writes a board again has met all who read it at the other one's barrier.
-    """
+    """Return the values that the 32 threads of the caller's warp bring."""
+    # Every thread of the block must arrive: the kernels are written so. Two boards in turn make one
+    # barrier enough: who writes a board again has met all who read it at the other one's barrier.
     me: Any = threading.current_thread()
     me.exchanges = turn = getattr(me, "exchanges", 0) + 1
     board = me._manager.__dict__.setdefault("_boards", ({}, {}))[turn % 2]

@@ -125,10 +125,8 @@ class TransferBuffer:
         return sum(buffer_bytes(*size) for size in arrays.values())
 
     def load(self, batch: Batch | RowIdBatch) -> int:
-        """Bring a batch to the device; return its number of entries, in fours.
-
-        When all work on it was asked for, :meth:`release` follows.
-        """
+        """Bring a batch to the device; return its number of entries, in fours."""
+        # When all work on it was asked for, release() follows.
         if isinstance(batch, RowIdBatch):
             return self._gather(batch)
         return self.fill(

@@ -125,13 +125,7 @@ class RowBuffer:
         return Texts(self.tag_ends[: self.n_rows + 1], self.tag_data) if self.tagged else None
 
     def more(self, n_rows: int, nnz: int, tag_bytes: int) -> tuple[slice, slice]:
-        """Take room for so many rows, values and bytes of tags; return where rows and values go.
-
-        Raises
-        ------
-        BudgetError
-            If there is none.
-        """
+        """Take room; return where rows and values go, or raise BudgetError if there is none."""
         if tag_bytes and not self.tagged:
             self.tagged = True
             self.tag_ends = np.zeros(len(self.starts), np.int64)

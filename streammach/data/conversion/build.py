@@ -91,7 +91,12 @@ class Build:
         self.asked = decided(settings.options, settings.on_bad_row, self._known.digest)
 
     def run(self, *, resume: bool) -> Made:
-        """Make the store; `resume` says whether to go on from what the job's folder holds.
+        """Make the store.
+
+        Parameters
+        ----------
+        resume : bool
+            Whether to go on from what the job's folder holds.
 
         Raises
         ------

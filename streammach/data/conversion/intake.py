@@ -197,7 +197,12 @@ class Intake:
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
     def read(self, progress: Callable[[int, int], None] | None) -> None:
-        """Read all sources; `progress` is told the bytes read and those there are.
+        """Read all sources.
+
+        Parameters
+        ----------
+        progress : callable or None
+            Told the bytes read and those there are.
 
         Raises
         ------

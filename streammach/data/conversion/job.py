@@ -53,6 +53,17 @@ class Memory:
     ) -> Memory:
         """Return what was asked for, or the default; it is compared when the first rows are there.
 
+        Parameters
+        ----------
+        asked : str or int or float or None
+            The budget that the user named, if any.
+        held : sequence of Held
+            Bytes that reading each source takes.
+        n_threads : int
+            Threads of the conversion.
+        more : int
+            Bytes that are taken beside all this.
+
         Raises
         ------
         UsageError, BudgetError
@@ -66,7 +77,14 @@ class Memory:
         return cls(given.n_bytes, given.n_bytes if given.named else given.limit, fixed, ahead)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
-        """Return the bytes that rows may take beside so many others, now and in the end.
+        """Return the bytes that rows may take beside labels and features.
+
+        Parameters
+        ----------
+        others, in_the_end : int
+            Bytes of labels and features, now and in the end.
+        piece : int
+            Bytes of rows for which there must be room.
 
         Raises
         ------
@@ -138,14 +156,12 @@ class Job:
         )
 
     def prepare(self, identity: bytes) -> bool:
-        """Make the folder, or keep that of an interrupted conversion of the same sources.
+        """Make or keep the folder; return whether the same conversion left something to go on from.
 
-        `identity` is the document of what decides the store's content.
-
-        Returns
-        -------
-        bool
-            Whether there is something to go on from.
+        Parameters
+        ----------
+        identity : bytes
+            The document of what decides the store's content.
 
         Raises
         ------

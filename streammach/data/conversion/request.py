@@ -44,6 +44,17 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
 def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:
     """Return what a store was made with that differs from a request; None if nothing does.
 
+    Parameters
+    ----------
+    root : Root
+        The store's root document.
+    opened : sequence of Source
+        The sources of the request.
+    asked : dict
+        What :func:`decided` returns for its options.
+    seed : int
+        Its seed.
+
     Raises
     ------
     DiskError

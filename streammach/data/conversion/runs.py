@@ -196,15 +196,7 @@ class Run:
     index: NDArray[np.int64]
 
     def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
-        """Append the rows of bins ``first:end`` to a buffer that has room for them.
-
-        Raises
-        ------
-        StoreError
-            If the file is not what was written.
-        DiskError
-            If it cannot be read.
-        """
+        """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
         start = int(self.index[first, OFFSET])
         stop = int(self.index[end - 1, OFFSET] + self.index[end - 1, SIZE])
         data = memoryview(_read(self.path, start, stop - start))
@@ -246,15 +238,7 @@ class Run:
 
 
 def read_run(path: Path) -> State:
-    """Return what a run holds behind its rows.
-
-    Raises
-    ------
-    StoreError
-        If the file is not whole.
-    DiskError
-        If it cannot be read.
-    """
+    """Return what a run holds behind its rows, or raise StoreError or DiskError."""
     try:
         size = path.stat().st_size
     except OSError as error:

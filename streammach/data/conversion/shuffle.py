@@ -93,13 +93,7 @@ class Shuffle:
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
     def write(self, rows: RowBuffer, writer: StoreWriter) -> None:
-        """Append rows to a store, in their order.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Append rows to a store in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
         ends = np.cumsum(lengths)

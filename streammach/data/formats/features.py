@@ -72,11 +72,9 @@ IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
 
 @kernel(fastmath=False)
 def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
-    """Read ``|space[:scale]`` at `p`: namespace id, scale, position, reason; id -1: no room.
-
-    The id is 0 for the space without a name; an unknown one that may not be added gets the id
-    ``MAX_NAMESPACES``, which no name belongs to.
-    """
+    """Read ``|space[:scale]`` at `p`: namespace id, scale, position, reason; id -1: no room."""
+    # The id is 0 for the space without a name; an unknown one that may not be added gets the id
+    # MAX_NAMESPACES, which no name belongs to.
     start = p + 1
     if text[start] <= SPACE:
         return 0, 1.0, start, OK
@@ -132,13 +130,27 @@ def features_of_row(
     names: NameTable,
     add: bool,
 ) -> Any:
-    """Read a row's features from `p` on into the scratch and the values.
+    """Read a row's features into the scratch and the values; return (position, count, code).
 
-    They are names in namespaces, with a value or without; if `numbered`, whole numbers with a value
-    each, ``qid`` aside, up to a note behind ``#``. `head` is where the label starts and ends, and
-    what is wrong with what stands before the features, or OK. Returns (position, number of values,
-    code). One long loop, because a call for each feature would cost more than reading it.
+    Parameters
+    ----------
+    text : uint8
+        The text.
+    p : int
+        Where the features start.
+    numbered : bool
+        Whether they are whole numbers with a value each, ``qid`` aside, up to a note behind ``#``;
+        names in namespaces, with a value or without, otherwise.
+    head : tuple of int
+        Where the label starts and ends, and what is wrong before the features, or OK.
+    out : Parsed
+        Receives the features.
+    spaces, names : NameTable
+        The namespaces, and the names, whose slots are fetched ahead.
+    add : bool
+        Whether new namespaces are taken in.
     """
+    # One long loop, because a call for each feature would cost more than reading it.
     if head[2] != OK or head[1] - head[0] > MAX_NAME:
         return p, 0, refused(out.state, head[2] if head[2] != OK else TOO_LONG, head[0], head[1])
     stop = HASH if numbered else BAR

@@ -63,10 +63,8 @@ def xmc_header(line: bytes) -> Promised | None:
 
 @kernel(fastmath=False)
 def is_word(text: Array, start: int, end: int, word: Array) -> Any:
-    """Return whether the bytes are a word in small letters or large ones, a sign before it or not.
-
-    `word` uint8 (n,) is in small letters.
-    """
+    """Return whether the bytes are `word`, in small letters or large ones, with a sign or not."""
+    # `word` uint8 (n,) is in small letters.
     if end > start and (text[start] == PLUS or text[start] == MINUS):
         start += 1
     if end - start != word.shape[0]:

@@ -15,10 +15,8 @@ from streammach.simd import HIGH, ONES, load8, low_bytes, trailing_zeros, zero_b
 
 @kernel(inline=True)
 def name_at(text: Array, p: int, space: int, stop: int) -> Any:
-    """Return hash, first two words and end of the name at `p`.
-
-    A name ends before a blank, a control byte, ``:`` or the byte `stop`.
-    """
+    """Return hash, first two words and end of the name at `p`."""
+    # It ends before a blank, a control byte, ':' or the byte `stop`.
     state, first, second = start_state(space), np.uint64(0), np.uint64(0)
     start = p
     while True:
@@ -77,10 +75,8 @@ def is_below(text: Array, start: int, end: int, limit: int) -> Any:
 
 @kernel(inline=True)
 def small_number(first: Number, in_slot: int, most: int) -> Any:
-    """Return the number below `most` that a name is, or -1.
-
-    `first` is its first word, `in_slot` its namespace and length as a slot of names has them.
-    """
+    """Return the number below `most` that a name is, by its first word, or -1."""
+    # `in_slot` is its namespace and length as a slot of names has them.
     number = np.int64(-1)
     if in_slot < 8:  # no namespace, and less than a word
         digits, value = leading_digits(first)

@@ -45,10 +45,8 @@ def fits(line: bytes, following: bytes) -> bool:
 
 @kernel(fastmath=False)
 def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
-    """Read what stands before the first ``|``: label start and end, weight, position, reason.
-
-    The label is empty where there is none and none is needed. A tag's place goes to `state`.
-    """
+    """Read what stands before the first ``|``: label start and end, weight, position, reason."""
+    # The label is empty where there is none and none is needed. A tag's place goes to `state`.
     start = p
     state[TAG_FROM] = state[TAG_TO] = 0
     end = token_end(text, p, BAR)

@@ -109,13 +109,7 @@ class ArrayWriter:
             self._go_on(state)
 
     def append(self, values: NDArray[np.generic]) -> None:
-        """Append values, which are cast to the array's type.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Append values, which are cast to the array's type, or raise DiskError."""
         at = self.n_values % CHUNK
         head = min(CHUNK - at, len(values)) if at else 0
         self._chunk[at : at + head] = values[:head]

@@ -108,13 +108,7 @@ class Content:
     root: Root
 
     def check_pointers(self, indptr: NDArray[np.int64], start: int) -> None:
-        """Refuse row pointers int64 (n + 1,) of rows from `start` on that are not sound.
-
-        Raises
-        ------
-        StoreError
-            If they fall, lead out of the values, or make a row too long.
-        """
+        """Raise StoreError if pointers int64 (n + 1,) of rows from `start` on are not sound."""
         root, first, last = self.root, int(indptr[0]), int(indptr[-1])
         ends = (start > 0 or first == 0) and (
             start + len(indptr) - 1 < root.rows or last == root.nnz
@@ -155,13 +149,7 @@ class Content:
             raise self._wrong("importances", start, len(indptr) - 1)
 
     def check_numbers(self, numbers: NDArray[np.int64], start: int, most: int) -> None:
-        """Refuse numbers of rows that are not from 0 to below `most`.
-
-        Raises
-        ------
-        StoreError
-            If one is not.
-        """
+        """Raise StoreError if a number of a row is not from 0 to below `most`."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < most:
             raise self._wrong("numbers", start, len(numbers))
 
@@ -170,26 +158,15 @@ class Content:
 
 
 def check_names(path: Path, group: str, names: Names) -> Names:
-    """Return names that are what their list says.
-
-    Raises
-    ------
-    StoreError
-        If they are not: offsets lead out of the bytes, or their kind is another one.
-    """
+    """Return the names, or raise StoreError if they are not what their list says."""
     if not names.sound():
         raise damaged(path, f"the names of {group} are wrong")
     return names
 
 
 def check_distinct(path: Path, group: str, names: Names) -> None:
-    """Refuse names of which two are the same: what is looked up by name would be one of them.
-
-    Raises
-    ------
-    StoreError
-        If there are such.
-    """
+    """Raise StoreError if two names are the same."""
+    # What is looked up by name would be one of them.
     try:
         names.ids_of(Names.of([]))
     except StoreError:

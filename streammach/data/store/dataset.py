@@ -258,7 +258,12 @@ class Dataset:
             self._checked.add((start, stop))
 
     def rows(self, start: int, stop: int) -> RowBlock:
-        """Return rows ``start:stop`` in the store's order.
+        """Return rows in the store's order.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows ``start:stop``.
 
         Raises
         ------
@@ -276,7 +281,12 @@ class Dataset:
         return rows
 
     def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
-        """Return where rows ``start:stop`` of the store's order came from.
+        """Return where rows of the store came from.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows ``start:stop`` of the store's order.
 
         Returns
         -------

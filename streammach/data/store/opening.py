@@ -74,15 +74,7 @@ class _NamesDocument(msgspec.Struct, frozen=True):
 
 
 def read_root(folder: Path) -> Root:
-    """Return the root document of a store.
-
-    Raises
-    ------
-    UsageError
-        If nothing has this name.
-    StoreError
-        If it is no store, or what it says is wrong.
-    """
+    """Return the root document of a store, or raise UsageError or StoreError."""
     place = clean(folder, 300)
     if not folder.is_dir():
         hint = "Make one with: streammach convert"
@@ -120,13 +112,7 @@ def read_root(folder: Path) -> Root:
 
 
 def read_manifest(folder: Path, root: Root) -> Manifest:
-    """Return the manifest of a store.
-
-    Raises
-    ------
-    StoreError
-        If it is not the one that the root names.
-    """
+    """Return the manifest that the root names, or raise StoreError."""
     try:
         text = read_small(folder / "manifest.json", MAX_MANIFEST)
         if sha256([text]) != root.manifest:
@@ -141,15 +127,7 @@ def read_manifest(folder: Path, root: Root) -> Manifest:
 
 
 def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
-    """Compare what lies in the folder with the manifest: names, kinds, sizes, metadata digests.
-
-    Raises
-    ------
-    StoreError
-        If there is a difference.
-    DiskError
-        If a file cannot be read.
-    """
+    """Raise StoreError if files, sizes or metadata are not those of the manifest."""
     expected = {"zarr.json", "manifest.json", *manifest.files, *manifest.metadata}
     found: set[str] = set()
     for parent, folders, files in os.walk(folder):
@@ -174,13 +152,7 @@ def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
 
 
 def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, ArrayReader]:
-    """Return the arrays of a store by name.
-
-    Raises
-    ------
-    StoreError
-        If one is not stored as this format stores it, or has not the length that the root says.
-    """
+    """Return a store's arrays by name; StoreError if one is not as format and root say."""
     n, k, d = root.rows, root.classes, root.features
     lengths = {
         "X/indptr": n + 1, "X/indices": root.nnz, "X/data": root.nnz, "y": n, "weight": n,
@@ -227,13 +199,7 @@ def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, .
 
 
 def kind_of_names(folder: Path, group: str) -> Kind:
-    """Return the type in which the names of ``labels`` or ``features`` are given back.
-
-    Raises
-    ------
-    StoreError
-        If the store does not say it.
-    """
+    """Return the type that names of ``labels`` or ``features`` come in, or raise StoreError."""
     return _document(folder, group, _NamesDocument).attributes.kind
 
 

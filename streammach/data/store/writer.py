@@ -138,13 +138,7 @@ class StoreWriter:
             arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
 
     def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
-        """Write the names of ``labels`` or ``features`` and how often each occurs.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Write names of ``labels`` or ``features`` and their counts, or raise DiskError."""
         parts: dict[str, NDArray[np.generic]] = {
             "offsets": names.offsets,
             "bytes": names.data,
@@ -157,31 +151,15 @@ class StoreWriter:
         self._kinds[group] = names.kind
 
     def add_columns(self, columns: TrainedColumns) -> None:
-        """Write which column of the matrix each feature was, where columns had names.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Write each feature's column, where columns had names, or raise DiskError."""
         if columns.positions is not None:
             path = "features/column"
             self._arrays[path] = ArrayWriter(self._folder / path, np.dtype(np.int32))
             self._arrays[path].append(columns.positions)
 
     def finish(self, facts: RootFacts) -> Root:
-        """Write metadata, manifest and, last, the root document that says the store is complete.
-
-        Returns
-        -------
-        Root
-            All that it says; its `check` is empty, which stands in the document alone.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Write metadata, manifest and last the root; return it, or raise DiskError."""
+        # The root says that the store is complete. Its check stands in the document alone.
         files: dict[str, FileFacts] = {}
         for name, array in self._arrays.items():
             array.close()

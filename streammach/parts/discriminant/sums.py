@@ -19,10 +19,7 @@ RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
 def footprint(n_features: int, n_rows: int) -> int:
-    """Return the bytes of a discriminant of so many rows and of its use.
-
-    Its sums and weights are not among them.
-    """
+    """Return the bytes of a discriminant of so many rows and its use, sums and weights aside."""
     square = n_features * n_features
     piece = min(PIECE_BYTES, 4 * n_features * n_rows)
     return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * piece

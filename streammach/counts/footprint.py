@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from streammach.counts.learning import CANDIDATES as LEARN_CANDIDATES
-from streammach.counts.learning import LEARN_ROWS
+from streammach.counts.candidates import CUT_BYTES
+from streammach.counts.pair_learning import PairLearner
+from streammach.counts.places import INDEX_BYTES
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.facts import DataFacts
 
-WEIGHT_BYTES = 12  # a pair: gain 2, spread gains 1, weight 4, sum of squares 4; before: marks
+# A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places, cut lists; before: marks.
+WEIGHT_BYTES = 11 + INDEX_BYTES + CUT_BYTES
 MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
 SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
 FIT_BYTES = 192_000_000  # evidence for the group weights
@@ -50,12 +52,12 @@ def footprint(
         return {}
     d, k = facts.n_features, facts.n_classes
     fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
-    lessons = LEARN_CANDIDATES * (2 * LEARN_ROWS * 8 + facts.max_row_nnz * 8)
+    lessons = PairLearner.footprint(k, facts.max_row_nnz, threads)
     table = CountTable.footprint(features=d, classes=k, pairs=max_pairs)
     weights = CountWeights.footprint(features=d, classes=k) - PairTable.footprint(features=d)
     return {
         "count table": table + 8 * d + 8 * k,
-        "count weights": weights + WEIGHT_BYTES * max_pairs + 20 * d + 8 * k,
+        "count weights": weights + WEIGHT_BYTES * max_pairs + 36 * d + 8 * k,
         "count fit": fit + lessons,
         "count scores": CountScorer.footprint(k, n_columns, threads),
     }

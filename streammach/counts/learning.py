@@ -1,27 +1,19 @@
-"""Weights learnt on top of counts: by feature group, by feature, by pair."""
+"""Weights on top of counts, by feature group, by feature and by pair: what scores are made of."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import kernels, learning_kernels
-from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
 
-CANDIDATES = 40  # classes that a row learns from
-PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
-PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
-Found = tuple[NDArray[np.int32], NDArray[np.float32]]  # classes and scores
-LEARN_ROWS = 4096  # rows whose candidates are found at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +119,7 @@ def evidence(
     rows : RowBlock
         n rows.
     candidates : int32 (n, m)
-        Class ids.
+        Ids of different classes, then -1 where there are no more.
     weights : GroupWeights
         Groups of features, and what was learnt.
     each : callable
@@ -135,85 +127,16 @@ def evidence(
     """
     out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
 
+    longest = int(np.diff(rows.indptr).max(initial=0))
+
     def piece(first: int, last: int) -> None:
+        slot = np.zeros(len(table.class_rows), np.uint8)
+        place = np.empty((longest, candidates.shape[1]), np.int32)
         learning_kernels.add_evidence(
             rows.indptr, rows.features, candidates, table.starts, table.classes, table.counts,
-            weights.group, weights.theta, weights.delta, first, last, out,
+            table.pair_places.mark_of, table.pair_places.marks, weights.group, weights.theta,
+            weights.delta, first, last, slot, place, out,
         )  # fmt: skip
 
     each(rows.n_rows, piece)
     return out
-
-
-def learn(
-    table: CountTable,
-    weights: GroupWeights,
-    scorer: CountScorer,
-    blocks: Iterable[RowBlock],
-    *,
-    longest_row: int,
-) -> GroupWeights:
-    """Return the weights with those of features and pairs, which are learnt from counted rows.
-
-    Each row is scored as if it had not been counted. Candidates of one block are found on all
-    threads, then the block is learnt from row by row; so the result depends on the order of the
-    rows and on nothing else.
-
-    Parameters
-    ----------
-    table : CountTable
-        The counts.
-    weights : GroupWeights
-        The weights by group that `scorer` uses.
-    scorer : CountScorer
-        Scores by these weights alone.
-    blocks : iterable of RowBlock
-        The rows.
-    longest_row : int
-        Most values of a row.
-    """
-    m = min(CANDIDATES, len(table.class_rows))
-    theta, delta = np.zeros(table.n_pairs, np.float32), np.zeros(table.n_features, np.float32)
-    theta_sum = np.full(table.n_pairs, PAIR_PRIOR, np.float32)
-    delta_sum = np.full(table.n_features, FEATURE_PRIOR, np.float32)
-    place = np.empty((m, longest_row), np.int64)
-    for block, best in _ahead(blocks, lambda b: _left_out(table, weights, scorer, b, m)):
-        learning_kernels.learn_rows(
-            block.indptr, block.features, block.classes, *best, table.starts, table.classes,
-            table.counts, theta, theta_sum, delta, delta_sum, PAIR_RATE, FEATURE_RATE, place,
-        )  # fmt: skip
-    return replace(weights, learnt=1.0, theta=theta, delta=delta)
-
-
-def _ahead(
-    blocks: Iterable[RowBlock], find: Callable[[RowBlock], Found]
-) -> Iterator[tuple[RowBlock, Found]]:
-    """Yield blocks with their candidates, which are found while the block before is used."""
-    before: tuple[RowBlock, Future[Found]] | None = None
-    with ThreadPoolExecutor(1, "candidates") as finder:
-        for block in itertools.chain(blocks, [None]):
-            coming = None if block is None else (block, finder.submit(find, block))
-            if before is not None:
-                yield before[0], before[1].result()
-            before = coming
-
-
-def _left_out(
-    table: CountTable, weights: GroupWeights, scorer: CountScorer, block: RowBlock, m: int
-) -> Found:
-    """Return the m best classes of rows that are not counted while they are scored."""
-    w = scorer.weights
-    slope, match = weights.slope[weights.group], weights.match[weights.group]
-    ids = np.empty((block.n_rows, m), np.int32)
-    scores = np.empty((block.n_rows, m), np.float32)
-
-    def piece(first: int, last: int) -> None:
-        learning_kernels.left_out_candidates(
-            block.indptr, block.features, block.classes, first, last, w.starts, w.classes,
-            table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values, slope,
-            match, np.float32(weights.prior), table.class_rows, table.class_values,
-            *scorer.scratch(), scores, ids,
-        )  # fmt: skip
-
-    scorer.each(block.n_rows, piece)
-    return ids, scores

@@ -11,111 +11,179 @@ import math
 
 import numpy as np
 
-from streammach.counts.kernels import NOWHERE, best_of, find, sum_row
+from streammach.counts.places import find_places
 from streammach.jit import Array, Number, kernel
-
-EXCLUDED = np.float32(-1e30)
 
 
 @kernel()
 def add_evidence(
     indptr: Array, features: Array, candidates: Array, starts: Array, classes: Array,
-    counts: Array, group: Array, theta: Array, delta: Array, first: int, last: int, out: Array,
+    counts: Array, mark_of: Array, marks: Array, group: Array, theta: Array, delta: Array,
+    first: int, last: int, slot: Array, place: Array, out: Array,
 ) -> None:  # fmt: skip
     """Add to `out` what the counts say of the candidates of rows ``first:last``.
 
-    `candidates` int32 (n, m). `out` float32 (n, m, 2 G + 1): sums of ln n by group, numbers of
-    counted pairs by group, and the sum of ``theta + delta_f`` where `theta` is not empty.
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    candidates : int32 (n, m)
+        Different classes, then -1 where there are no more.
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+        The table.
+    mark_of, marks : int64 (d,), uint32 (w, 2)
+        Its :class:`PairPlaces`.
+    group : int32 (d,)
+        Group of each feature.
+    theta, delta : float32 (Z,), (d,)
+        Weights of pairs and features; empty where nothing was learnt.
+    first, last : int
+        Which rows.
+    slot, place : uint8 (K,), int32 (longest row, m)
+        Scratch; `slot` holds zeros before and after.
+    out : float32 (n, m, 2 G + 1)
+        Sums of ln n by group, numbers of counted pairs by group, and the sum of
+        ``theta + delta_f``.
     """
     n_groups = out.shape[2] // 2
     learnt = theta.shape[0] > 0
     for i in range(first, last):
-        for k in range(candidates.shape[1]):
-            c = candidates[i, k]
-            for p in range(indptr[i], indptr[i + 1]):
-                f = features[p]
-                z = find(classes, starts[f], starts[f + 1], c)
-                if z != NOWHERE and counts[z] > 0:
+        row, n = features[indptr[i] : indptr[i + 1]], n_candidates(candidates[i])
+        find_places(row, candidates[i], n, starts, classes, mark_of, marks, slot, place)
+        for j in range(row.shape[0]):
+            f = row[j]
+            for k in range(n):
+                z = starts[f] + place[j, k]
+                if place[j, k] >= 0 and counts[z] > 0:
                     out[i, k, group[f]] += np.float32(math.log(counts[z]))
                     out[i, k, n_groups + group[f]] += 1
                     if learnt:
                         out[i, k, 2 * n_groups] += theta[z] + delta[f]
 
 
-@kernel(fastmath=False)
-def left_out_candidates(
-    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
-    classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array, penalty: Array,
-    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
-    class_values: Array, units: Array, total: Array, scores: Array, ids: Array,
-) -> None:  # fmt: skip
-    """Write the best classes of counted rows ``first:last``, each row scored as if not counted.
+@kernel(inline=True)
+def n_candidates(candidates: Array) -> int:
+    """Return how many classes stand before the first -1."""
+    n = 0
+    while n < candidates.shape[0] and candidates[n] >= 0:
+        n += 1
+    return n
 
-    `slope` and `match` float32 (d,) are the weights that made `gains`; `units` int32 and `total`
-    float32 (K,) are scratch; `scores` float32 and `ids` int32 (n, m) are written. A row that is the
-    only one of its class has no score for it.
+
+@kernel(fastmath=False)
+def compare_rows(
+    indptr: Array, features: Array, candidates: Array, first: int, last: int, starts: Array,
+    classes: Array, counts: Array, gains: Array, mark_of: Array, marks: Array, penalty: Array,
+    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
+    class_values: Array, theta: Array, delta: Array, step: Number, slot: Array, place: Array,
+    residuals: Array,
+) -> None:  # fmt: skip
+    """Write ``p - onehot(own)`` over the candidates of rows ``first:last``, each row left out.
+
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    candidates : int32 (n, m)
+        The row's class, then other ones, then -1; -1 alone for a row that teaches nothing.
+    first, last : int
+        Which rows.
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+        The table.
+    gains : int16 (Z,)
+        What each pair adds.
+    mark_of, marks : int64 (d,), uint32 (w, 2)
+        The :class:`PairPlaces` of the table.
+    penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
+        Those of :class:`CountWeights`.
+    slope, match, prior : float32 (d,), float32 (d,), float32
+        The weights that made the gains.
+    class_rows, class_values : int64 (K,), int64 (K,)
+        Rows of each class, and the features that they hold.
+    theta, delta : float32 (Z,), (d,)
+        What was learnt so far.
+    step : float32
+        A unit of gains in nats.
+    slot : uint8 (K,)
+        Scratch; zeros before and after.
+    place : int32 (nnz, m)
+        Receives the number of each pair within its feature's list; -1 where it is not counted.
+    residuals : float32 (n, m)
+        Receives the result, zeros for a row that teaches nothing.
     """
+    s = np.empty(candidates.shape[1], np.float32)
+    units = np.empty(candidates.shape[1], np.int32)
     for i in range(first, last):
-        row = features[indptr[i] : indptr[i + 1]]
-        sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
-        t = row_classes[i]
-        total[t] = EXCLUDED
-        if class_rows[t] > 1:
-            rest, own = np.float32(0), np.float32(0)
-            for f in row:
-                rest += penalty[f]
-                z = find(classes, starts[f], starts[f + 1], t)
-                if z != NOWHERE and counts[z] > 1:
-                    own += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
-            values = max(class_values[t] - row.shape[0], 0.5)
-            own += prior * np.float32(math.log(class_rows[t] - 1))
-            total[t] = own - rest * np.float32(math.log(values))
-        best_of(total, scores[i], ids[i])
+        residuals[i] = 0
+        n = n_candidates(candidates[i])
+        if n == 0:
+            continue
+        row, own = features[indptr[i] : indptr[i + 1]], candidates[i, 0]
+        found = place[indptr[i] : indptr[i + 1]]
+        find_places(row, candidates[i], n, starts, classes, mark_of, marks, slot, found)
+        s[:], units[:] = 0, 0
+        rest, gained = np.float32(0), np.float32(0)
+        for j in range(row.shape[0]):
+            f = row[j]
+            rest += penalty[f]
+            for k in range(n):
+                z = starts[f] + found[j, k]
+                if found[j, k] < 0:
+                    continue
+                if counts[z] < 2 if k == 0 else gains[z] == 0:
+                    found[j, k] = -1
+                    continue
+                s[k] += theta[z] + delta[f]
+                if k == 0:
+                    gained += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
+                else:
+                    units[k] += gains[z]
+        values = np.float32(math.log(max(class_values[own] - row.shape[0], 0.5)))
+        s[0] += gained + prior * np.float32(math.log(class_rows[own] - 1)) - rest * values
+        for k in range(1, n):
+            c = candidates[i, k]
+            s[k] += base[c] - rest * log_values[c] + units[k] * step
+        set_residuals(s[:n], 0)
+        residuals[i, :n] = s[:n]
 
 
 @kernel()
 def learn_rows(
-    indptr: Array, features: Array, row_classes: Array, candidates: Array, scores: Array,
-    starts: Array, classes: Array, counts: Array, theta: Array, theta_sum: Array, delta: Array,
-    delta_sum: Array, pair_rate: Number, feature_rate: Number, place: Array,
+    indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
+    theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,
+    part: int, parts: int,
 ) -> None:  # fmt: skip
-    """Learn one weight a feature and one a pair from rows, in their order.
+    """Take one Adagrad step a row for the weights of pairs and features, row after row.
 
-    Softmax over the candidates of a row, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join
-    the score of class i for every counted pair of the row. `candidates` int32 and `scores` float32
-    (n, m); `place` int64 (m, longest row) is scratch. Rows whose class is not among the candidates
-    teach nothing.
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    starts : int64 (d + 1,)
+        The table's.
+    place, residuals : int32 (nnz, m), float32 (n, m)
+        Those of :func:`compare_rows`.
+    theta, theta_sum, delta, delta_sum : float32 (Z,), (Z,), (d,), (d,)
+        The weights, and the sums of their squared gradients.
+    pair_rate, feature_rate : float32
+        The rates.
+    part, parts : int
+        The features f with ``f % parts == part`` take their steps.
     """
-    m = candidates.shape[1]
-    s = np.empty(m, np.float32)
-    for i in range(row_classes.shape[0]):
-        true = NOWHERE
-        for k in range(m):
-            s[k] = scores[i, k]
-            if candidates[i, k] == row_classes[i] and s[k] > EXCLUDED:
-                true = k
-        if true == NOWHERE:
+    for i in range(residuals.shape[0]):
+        if residuals[i, 0] == 0:
             continue
-        start, n = indptr[i], indptr[i + 1] - indptr[i]
-        for j in range(n):
-            f = features[start + j]
-            for k in range(m):
-                z = find(classes, starts[f], starts[f + 1], candidates[i, k])
-                if z != NOWHERE and counts[z] < (2 if k == true else 1):
-                    z = NOWHERE
-                place[k, j] = z
-                if z != NOWHERE:
-                    s[k] += theta[z] + delta[f]
-        set_residuals(s, true)
-        for j in range(n):
-            f = features[start + j]
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p]
+            if f % parts != part:
+                continue
             g = np.float32(0)
-            for k in range(m):
-                z = place[k, j]
-                if z != NOWHERE:
-                    g += s[k]
-                    theta_sum[z] += s[k] * s[k]
-                    theta[z] -= pair_rate * s[k] / math.sqrt(theta_sum[z])
+            for k in range(residuals.shape[1]):
+                if place[p, k] >= 0:
+                    z, r = starts[f] + place[p, k], residuals[i, k]
+                    g += r
+                    theta_sum[z] += r * r
+                    theta[z] -= pair_rate * r / math.sqrt(theta_sum[z])
             delta_sum[f] += g * g
             delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import kernels
+from streammach.counts.places import PairPlaces
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import Form, PairTable, ends
 
@@ -49,6 +50,11 @@ class CountTable(PairTable):
     def gains(self) -> NDArray[np.int16]:
         """Room for what each pair adds to a score: int16 (Z,)."""
         return np.empty(self.n_pairs, np.int16)
+
+    @cached_property
+    def pair_places(self) -> PairPlaces:
+        """Where the pairs of the longest lists lie."""
+        return PairPlaces.of(self, len(self.class_rows))
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""

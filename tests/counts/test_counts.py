@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import learning
 from streammach.counts import scores as scores_module
-from streammach.counts.learning import GroupWeights, evidence, learn, weigh
+from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.counts.table import CountTable, PairGainModel, count_pairs, cut
 from streammach.rows.pairs import CountWeights
@@ -219,47 +218,6 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
         np.testing.assert_allclose(
             found[i] @ columns + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
         )
-    scorer.close()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("piece", [7, 200])
-def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, threads, piece):
-    block = block_of(rng, 90, D, K)
-    classes = block.classes.copy()
-    classes[classes == 3] = 4
-    classes[10] = 3  # the only row of its class
-    block = replace(block, classes=classes)
-    table = counted(block)
-    weights = group_weights(rng)
-    scorer = CountScorer(weigh(table, weights), threads)
-    pieces = [block.part(i, min(i + piece, 90)) for i in range(0, 90, piece)]
-    longest = int(np.diff(block.indptr).max())
-    found = learn(table, weights, scorer, pieces, longest_row=longest)
-    scorer.close()
-    theta, delta = reference.learn(
-        block, reference.ReferenceScores(block, K, weights), min(learning.CANDIDATES, K),
-        pair_rate=learning.PAIR_RATE, feature_rate=learning.FEATURE_RATE,
-        pair_prior=learning.PAIR_PRIOR, feature_prior=learning.FEATURE_PRIOR,
-    )  # fmt: skip
-    for z, pair in enumerate(as_pairs(table)):
-        assert found.theta[z] == pytest.approx(theta.get(pair, 0.0), abs=2e-5)
-    for f in range(D):
-        assert found.delta[f] == pytest.approx(delta.get(f, 0.0), abs=2e-5)
-    assert any(abs(x) > 1e-3 for x in theta.values())
-
-
-def test_an_error_while_learning_reaches_the_caller(block, rng):
-    table = counted(block)
-    weights = group_weights(rng)
-    scorer = CountScorer(weigh(table, weights), 1)
-
-    def pieces():
-        yield block
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        learn(table, weights, scorer, pieces(), longest_row=6)
     scorer.close()
 
 

@@ -51,36 +51,81 @@ class ReferenceScores:
         return np.array([self.score(features, c) for c in range(self.n_classes)])
 
 
-def learn(block, scores, m, *, pair_rate, feature_rate, pair_prior, feature_prior):
-    """One leave-one-out pass: theta by (feature, class), delta by feature."""
-    theta, delta, theta_sum, delta_sum = {}, {}, {}, {}
+def listed_scores(block, table, gains, weights, *, cut_from, kept):
+    """Yield each row's scores by class, by short lists and by the largest gains of the others.
+
+    `gains` int16 (Z,) are those of the pairs, `weights` what scores are made of beside them.
+    """
+    starts, classes = table.starts, table.classes
     for i in range(block.n_rows):
-        features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
-        y = int(block.classes[i])
-        base = np.array([scores.score(features, c, own=y) for c in range(scores.n_classes)])
-        if scores.rows[y] == 1:
-            base[y] = -np.inf
-        best = np.lexsort((np.arange(len(base)), -base))[:m].tolist()
-        if y not in best or scores.rows[y] == 1:
-            continue
-        there = {(f, c): scores.pairs.get((f, c), 0) - (c == y) > 0 for f in features for c in best}
-        s = np.array(
-            [
-                base[c]
-                + sum(theta.get((f, c), 0) + delta.get(f, 0) for f in features if there[f, c])
-                for c in best
-            ]
-        )
-        p = np.exp(s - s.max())
-        p /= p.sum()
-        p[best.index(y)] -= 1
-        for f in features:
-            g = 0.0
-            for k, c in enumerate(best):
-                if there[f, c]:
-                    g += p[k]
-                    theta_sum[f, c] = theta_sum.get((f, c), pair_prior) + p[k] ** 2
-                    theta[f, c] = theta.get((f, c), 0) - pair_rate * p[k] / np.sqrt(theta_sum[f, c])
-            delta_sum[f] = delta_sum.get(f, feature_prior) + g * g
-            delta[f] = delta.get(f, 0) - feature_rate * g / np.sqrt(delta_sum[f])
+        row = block.features[block.indptr[i] : block.indptr[i + 1]]
+        sums = {}
+        for f in row:
+            places = np.arange(starts[f], starts[f + 1])
+            if len(places) > cut_from:
+                places = places[np.argsort(-gains[places].astype(int), kind="stable")[:kept]]
+            for z in places:
+                sums[int(classes[z])] = sums.get(int(classes[z]), 0) + int(gains[z])
+        rest = weights.penalty[row].sum()
+        yield {c: weights.base[c] - rest * weights.log_values[c] + n / 1024
+               for c, n in sums.items()}  # fmt: skip
+
+
+def listed_best(*arguments, m, **sizes):
+    """Each row's best classes by :func:`listed_scores`."""
+    return [sorted(scores, key=lambda c: -scores[c])[:m]
+            for scores in listed_scores(*arguments, **sizes)]  # fmt: skip
+
+
+def left_out_scores(block, scores, i):
+    """Each class's score for a row that is not counted; -inf for a class of that row alone."""
+    features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
+    y = int(block.classes[i])
+    out = np.array([scores.score(features, c, own=y) for c in range(scores.n_classes)])
+    if scores.rows[y] == 1:
+        out[y] = -np.inf
+    return out
+
+
+def scanned_best(block, scores, m):
+    """Each row's best classes by all pairs, the row left out of the counts."""
+    found = []
+    for i in range(block.n_rows):
+        base = left_out_scores(block, scores, i)
+        found.append(np.lexsort((np.arange(len(base)), -base))[:m].tolist())
+    return found
+
+
+def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, feature_prior):
+    """One pass, each row left out: theta by (feature, class), delta by feature.
+
+    `best` are the candidates of each row; the rows of a batch are compared with the same weights.
+    """
+    theta, delta, theta_sum, delta_sum = {}, {}, {}, {}
+    for first, last in batches:
+        before = dict(theta), dict(delta)
+        for i in range(first, last):
+            features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
+            y, own = int(block.classes[i]), best[i]
+            if y not in own or scores.rows[y] == 1:
+                continue
+            base = left_out_scores(block, scores, i)
+            there = {(f, c): scores.pairs.get((f, c), 0) - (c == y) > 0
+                     for f in features for c in own}  # fmt: skip
+            learnt = [sum(before[0].get((f, c), 0) + before[1].get(f, 0)
+                          for f in features if there[f, c]) for c in own]  # fmt: skip
+            s = base[own] + learnt
+            p = np.exp(s - s.max())
+            p /= p.sum()
+            p[own.index(y)] -= 1
+            for f in features:
+                g = 0.0
+                for k, c in enumerate(own):
+                    if there[f, c]:
+                        g += p[k]
+                        theta_sum[f, c] = theta_sum.get((f, c), pair_prior) + p[k] ** 2
+                        step = pair_rate * p[k] / np.sqrt(theta_sum[f, c])
+                        theta[f, c] = theta.get((f, c), 0) - step
+                delta_sum[f] = delta_sum.get(f, feature_prior) + g * g
+                delta[f] = delta.get(f, 0) - feature_rate * g / np.sqrt(delta_sum[f])
     return theta, delta

@@ -17,18 +17,11 @@ from streammach.counts.footprint import (
     evidence_bytes,
     pair_room,
 )
-from streammach.counts.learning import (
-    LEARN_ROWS,
-    GroupWeights,
-    class_logarithms,
-    evidence,
-    learn,
-    weigh,
-)
+from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
+from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import held_rows, masked_blocks
-from streammach.data.store.dataset import Dataset
 from streammach.figures import Reached
 from streammach.parts.base import Session
 from streammach.parts.counts.group_fit import (
@@ -37,20 +30,19 @@ from streammach.parts.counts.group_fit import (
     start_weights,
     top_k_hits,
 )
+from streammach.parts.counts.groupings import groupings
+from streammach.parts.counts.watch import HeldOutLoss, learn_while_it_pays
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
-from streammach.rows.namespaces import namespace_ids
 from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
 
 MIN_FIT_ROWS = 50
-NAMESPACES = MAX_GROUPS // 5 - 1
-OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
-ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
+LESSON_ROWS = 4096  # that are learnt from at once
+WATCHED_ROWS = 2048  # held-out rows that say whether to go on
 MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it gain_model less
-LEARN_WORK = 5e11  # additions to the scores of classes while pairs are learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,23 +85,6 @@ class Ensemble:
     reasons: tuple[str, ...]
     validation: dict[Ranker, Reached]
     whole: Callable[[], CountWeights | None] = lambda: None
-
-
-def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
-    """Return the ways to group features: names, and int32 (d,) from 0 without gaps."""
-    octave = np.log2(np.maximum(dataset.feature_counts, 1) / 16) / 2
-    frequency = np.clip(octave, 0, OCTAVES - 1).astype(np.int32)
-    entropy = np.clip(table.entropies() / 1.5, 0, ENTROPIES - 1).astype(np.int32)
-    space = namespace_ids(dataset.features, NAMESPACES)
-    ways = {"frequency x entropy": frequency * ENTROPIES + entropy}
-    if len(np.unique(space)) > 1:
-        ways = {
-            "namespace x frequency": space * OCTAVES + frequency,
-            "namespace x entropy": space * ENTROPIES + entropy,
-            **ways,
-        }
-    return {name: np.unique(way, return_inverse=True)[1].astype(np.int32)
-            for name, way in ways.items()}  # fmt: skip
 
 
 class CountFitter:
@@ -207,33 +182,53 @@ class CountFitter:
         return table
 
     def _choose_grouping(self, table: CountTable) -> _Fitted:
-        """Fit the weights for each way to group features; return the best, with all figures."""
-        tried: list[tuple[str, _Fitted]] = []
+        """Return the weights for the best way to group features, with all figures."""
         ways = {"one": np.zeros(table.n_features, np.int32)}
         if self._settings.grouped:
             ways = groupings(self._dataset, table)
+        tried: dict[str, Reached] = {}
         for name, group in ways.items():
-            tried.append((name, self._fit(table, start_weights(group))))
-            self._tell(f"by {name}: held-out accuracy / top-5 {_text(tried[-1][1].reached)}")
-        name, best = max(tried, key=lambda item: item[1].reached.selection_score)
-        figures = ", ".join(f"{n} {_text(fitted.reached)}" for n, fitted in tried)
-        return replace(best, why=f"{name}: held-out accuracy / top-5 {figures}")
+            self._check()
+            tried[name] = self._screened(table, start_weights(group))
+            self._tell(f"by {name}: held-out accuracy / top-5 {_text(tried[name])}")
+        best = max(tried, key=lambda name: tried[name].selection_score)
+        figures = ", ".join(f"{name} {_text(reached)}" for name, reached in tried.items())
+        fitted = self._fit(table, start_weights(ways[best]))
+        return replace(fitted, why=f"{best}: held-out accuracy / top-5 {figures}")
+
+    def _screened(self, table: CountTable, start: GroupWeights) -> Reached:
+        """Return what weights reach on a half of the rows, fitted on the other half."""
+        half = self._n_fit // 2
+        found = self._evidence(table, start)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            weights = fit_groups(found.part(0, half), start, hashed=True, learnt=False)
+            first, five = top_k_hits(found.part(half, self._n_fit), weights)
+        return Reached(first / (self._n_fit - half), five / (self._n_fit - half))
 
     def _learn(self, table: CountTable, grouped: _Fitted) -> _Fitted:
         """Learn feature and pair weights on counts alone, then fit everything together."""
-        alone = self._counts_alone(table, grouped.weights)
-        scorer = CountScorer(weigh(table, alone), self._threads)
-        data = self._dataset
-        work = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
-        n_rows = int(min(data.n_rows, max(LEARN_ROWS, LEARN_WORK / max(work, 1.0))))
-        longest = data.facts.max_row_nnz
-        start = learn(table, alone, scorer, self._lessons(n_rows), longest_row=longest)
-        scorer.close()
-        fitted = self._fit(table, start)
+        fitted = self._fit(table, self._taught(table, self._counts_alone(table, grouped.weights)))
         self._tell(
             f"with feature and pair weights: held-out accuracy / top-5 {_text(fitted.reached)}"
         )
         return fitted
+
+    def _taught(self, table: CountTable, alone: GroupWeights) -> GroupWeights:
+        """Return the weights with those of features and pairs."""
+        data = self._dataset
+        scorer = CountScorer(weigh(table, alone), self._threads)
+        rows, candidates, _ = self._candidates(table, scorer, WATCHED_ROWS)
+        found = self._features(table, alone, scorer, rows, candidates)
+        watch = HeldOutLoss(table, alone, found, rows=rows, candidates=candidates, each=scorer.each)
+        del found
+        pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
+        with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
+            learn_while_it_pays(
+                learner.learn, lambda: watch.of(learner.weights()), self._lessons,
+                n_rows=data.n_rows, tell=self._tell,
+            )  # fmt: skip
+        scorer.close()
+        return learner.weights()
 
     def _counts_alone(self, table: CountTable, weights: GroupWeights) -> GroupWeights:
         """Fit the weights of counts without hashed models, which know the rows to learn from."""
@@ -264,16 +259,13 @@ class CountFitter:
         )
         return _Fitted(fits[2], reached, "")
 
-    def _lessons(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the first rows of the store that are not held out, some thousands at a time."""
+    def _lessons(self) -> Iterator[RowBlock]:
+        """Yield the rows of the store that are not held out, some thousands at a time."""
         for block, held in self._blocks(self._dataset.n_rows):
-            kept = np.flatnonzero(~held)[:n_rows]
-            n_rows -= len(kept)
-            for start in range(0, len(kept), LEARN_ROWS):
+            kept = np.flatnonzero(~held)
+            for start in range(0, len(kept), LESSON_ROWS):
                 self._check()
-                yield block.take(kept[start : start + LEARN_ROWS])
-            if n_rows <= 0:
-                return
+                yield block.take(kept[start : start + LESSON_ROWS])
 
     def _judge(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what counts and hashed models reach together."""
@@ -285,27 +277,41 @@ class CountFitter:
 
     def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
         """Return the candidates of the rows to fit on, by counts and by hashes."""
-        rows = self._rows.part(0, self._n_fit)
         scorer = CountScorer(weigh(table, weights), self._threads)
+        rows, candidates, number = self._candidates(table, scorer, self._n_fit)
+        found = self._features(table, weights, scorer, rows, candidates)
+        scorer.close()
+        return replace(found, number=number)
+
+    def _candidates(
+        self, table: CountTable, scorer: CountScorer, n_rows: int
+    ) -> tuple[RowBlock, NDArray[np.int32], NDArray[np.int64]]:
+        """Return the first rows whose class is a candidate, their candidates, their numbers."""
+        rows = self._rows.part(0, min(n_rows, self._rows.n_rows))
         by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
         ranking = by_hashes(self._backend, "logsum", self._transform)
         by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
-        candidates = np.concatenate([by_count, by_hash], axis=1).astype(np.int32)
-        repeated = _repeated(candidates)
-        true = (candidates == rows.classes[:, None]) & ~repeated
-        kept = np.flatnonzero(true.any(axis=1))
-        rows, candidates = rows.take(kept), candidates[kept]
+        candidates = _distinct(np.concatenate([by_count, by_hash], axis=1).astype(np.int32))
+        kept = np.flatnonzero((candidates == rows.classes[:, None]).any(axis=1))
+        return rows.take(kept), candidates[kept], kept
+
+    def _features(
+        self, table: CountTable, weights: GroupWeights, scorer: CountScorer, rows: RowBlock,
+        candidates: NDArray[np.int32],
+    ) -> CandidateFeatures:  # fmt: skip
+        """Return what counts and hashed models say of candidates."""
         counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
-        scorer.close()
         groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
         row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
         np.add.at(groups, (row_of, weights.group[rows.features]), 1)
         log_rows, log_values = class_logarithms(table)
+        there = np.maximum(candidates, 0)
         return CandidateFeatures(
-            counted=counted, groups=groups, log_rows=log_rows[candidates],
-            log_values=log_values[candidates],
-            hashed=hashed_means(self._backend, rows, candidates, self._transform),
-            repeated=repeated[kept], place=true[kept].argmax(axis=1), number=kept,
+            counted=counted, groups=groups, log_rows=log_rows[there],
+            log_values=log_values[there],
+            hashed=hashed_means(self._backend, rows, there, self._transform),
+            repeated=candidates < 0, number=np.arange(rows.n_rows),
+            place=(candidates == rows.classes[:, None]).argmax(axis=1),
         )  # fmt: skip
 
 
@@ -348,10 +354,12 @@ def _text(reached: Reached) -> str:
     return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
-def _repeated(candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which candidates stand further left in their row already: bool (n, m)."""
+def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return each row's different candidates, in their order, then -1: int32 (n, m)."""
     order = np.argsort(candidates, axis=1, kind="stable")
     same = np.diff(np.take_along_axis(candidates, order, axis=1), axis=1, prepend=-1) == 0
-    out = np.zeros(candidates.shape, bool)
-    np.put_along_axis(out, order, same, axis=1)
-    return out
+    repeated = np.zeros(candidates.shape, bool)
+    np.put_along_axis(repeated, order, same, axis=1)
+    moved = np.argsort(repeated, axis=1, kind="stable")
+    found = np.where(repeated, np.int32(-1), candidates)
+    return np.take_along_axis(found, moved, axis=1)

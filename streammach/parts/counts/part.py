@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from streammach.counts import footprint as bytes_of
 from streammach.counts.footprint import MAX_CLASSES, pair_room
+from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
 from streammach.parts.base import (
@@ -19,8 +20,9 @@ from streammach.parts.base import (
     Session,
     Work,
 )
-from streammach.parts.counts.ensemble import LEARN_WORK, CountFitter, CountSettings, Ensemble
+from streammach.parts.counts.ensemble import CountFitter, CountSettings, Ensemble
 from streammach.parts.counts.switch import SWITCH
+from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.prediction.ranking import by_counts
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -29,9 +31,13 @@ from streammach.spec.training import TrainSpec
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 300e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 300e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
-LEARN_ROW, POSTING = 90e-6, 0.75e-9  # a row, and a posting of one, that pairs are learnt from
+# Of pairs that are learnt: a value, one whose candidates are found by short lists, a class and a
+# posting where all are summed.
+LEARN_VALUE, LISTED_VALUE = 1.5e-6, 0.8e-6
+SCANNED_CLASS, POSTING = 1.0e-9, 0.75e-9
 FIT = 1.0  # weights of counts for one way to group, whatever the threads
-GROUPINGS = 3
+FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
+PASSES = 1.5  # over the rows that pairs are learnt from, on average
 # Of a query: a class beside counts, and a repetition of it: where rows are taken together, and
 # where they are not, as if no class could be left out.
 QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
@@ -126,13 +132,17 @@ class Counts(Part):
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of counting, fitting and learning, and of a row's scores."""
         postings, classes = facts.row_postings, config.shape.n_classes
-        learnt = min(facts.n_rows, LEARN_WORK / max(postings, 1))
-        fitted = (GROUPINGS + 1) * config.batching.held_out_rows
+        learnt = facts.nnz * (LEARN_VALUE + LISTED_VALUE)
+        if scan_pays(postings):
+            learnt = facts.nnz * LEARN_VALUE
+            learnt += facts.n_rows * (classes * SCANNED_CLASS + postings * POSTING)
+        passes = min(PASSES, MOST_LESSONS / max(facts.n_rows, 1))
+        fitted = FITS * config.batching.held_out_rows
         each, summed = QUERY_TILE if classes <= TILED_CLASSES else QUERY_ALONE
         return Work(
-            finish=facts.nnz * COUNT + learnt * (LEARN_ROW + postings * POSTING)
+            finish=facts.nnz * COUNT + passes * learnt
             + fitted * (FIT_ROW + postings * FIT_POSTING),
-            fixed=(GROUPINGS + 1) * FIT,
+            fixed=FITS * FIT,
             scoring=classes * each + classes * config.shape.n_repetitions * summed,
         )  # fmt: skip
 

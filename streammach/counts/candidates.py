@@ -1,0 +1,191 @@
+"""The classes that a counted row is compared with while weights of pairs are learnt.
+
+Where rows have few pairs, all of them are summed and all classes looked at, the row being left out.
+Otherwise a long list gives only the pairs with the largest gains: which classes are hard for the
+row is then known well enough, in a fifteenth of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.kernels import NOWHERE, best_of, find, insert, sum_row
+from streammach.jit import Array, Number, kernel
+from streammach.rows.pairs import CountWeights
+
+NOBODY = -1  # instead of a class
+EXCLUDED = np.float32(-1e30)
+CUT_FROM, KEPT = 256, 64  # pairs of a list that is cut, and those that are left of it
+CUT_BYTES = 2  # of what is left of cut lists, at most, for each pair of the table
+SCAN_PAIRS = 100_000  # pairs of a row, on average, up to which all of them are summed
+
+
+@dataclass(frozen=True)
+class ShortLists:
+    """The pairs of long lists with the largest gains.
+
+    Attributes
+    ----------
+    cut_of : int64 (d,)
+        Which of the cut lists is that of a feature, or -1 where its own is short.
+    classes, gains : int32 (n, 64), int16 (n, 64)
+        What is left of each.
+    """
+
+    cut_of: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    gains: NDArray[np.int16]
+
+    @classmethod
+    def of(cls, weights: CountWeights) -> ShortLists:
+        """Cut the lists with more than 256 pairs."""
+        features = np.flatnonzero(np.diff(weights.starts) > CUT_FROM)
+        cut_of = np.full(weights.n_features, -1, np.int64)
+        cut_of[features] = np.arange(len(features))
+        classes = np.empty((len(features), KEPT), np.int32)
+        gains = np.empty((len(features), KEPT), np.int16)
+        cut_lists(features, weights.starts, weights.classes, weights.gains, classes, gains)
+        return cls(cut_of, classes, gains)
+
+
+@kernel()
+def cut_lists(
+    features: Array, starts: Array, classes: Array, gains: Array, kept_classes: Array,
+    kept_gains: Array,
+) -> None:  # fmt: skip
+    """Write the pairs of some lists with the largest gains; of equal ones the smaller classes."""
+    best, ids = np.empty(KEPT, np.float32), np.empty(KEPT, np.int64)
+    for j in range(features.shape[0]):
+        best[:] = -np.inf
+        for z in range(starts[features[j]], starts[features[j] + 1]):
+            if np.float32(gains[z]) > best[KEPT - 1]:
+                insert(best, ids, np.float32(gains[z]), z)
+        for k in range(KEPT):
+            kept_classes[j, k], kept_gains[j, k] = classes[ids[k]], gains[ids[k]]
+
+
+@kernel(fastmath=False)
+def listed_candidates(
+    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
+    classes: Array, gains: Array, cut_of: Array, cut_classes: Array, cut_gains: Array,
+    penalty: Array, base: Array, log_values: Array, class_rows: Array, step: Number, units: Array,
+    touched: Array, slot: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Write the best classes of rows ``first:last`` by short lists and by what cuts left of others.
+
+    Parameters
+    ----------
+    indptr, features, row_classes : int64 (n + 1,), int32 (nnz,), int32 (n,)
+        The rows.
+    first, last : int
+        Which of them.
+    starts, classes, gains : int64 (d + 1,), int32 (Z,), int16 (Z,)
+        Those of :class:`CountWeights`.
+    cut_of, cut_classes, cut_gains : int64 (d,), int32 (c, 64), int16 (c, 64)
+        Those of :class:`ShortLists`.
+    penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
+        Those of :class:`CountWeights`.
+    class_rows : int64 (K,)
+        Rows of each class.
+    step : float32
+        A unit of gains in nats.
+    units, touched, slot : int32 (K,), int32 (K,), uint8 (K,)
+        Scratch; `slot` holds zeros before and after.
+    ids : int32 (n, m)
+        Receives the row's class, then the best others, best first, NOBODY where there are no more;
+        NOBODY first where the row's class is not among the best, or the row is the only one of it.
+    """
+    m = ids.shape[1]
+    scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
+    for i in range(first, last):
+        rest, n = np.float32(0), 0
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p]
+            rest += penalty[f]
+            if cut_of[f] < 0:
+                some, their = classes[starts[f] : starts[f + 1]], gains[starts[f] : starts[f + 1]]
+            else:
+                some, their = cut_classes[cut_of[f]], cut_gains[cut_of[f]]
+            for z in range(some.shape[0]):
+                c = np.uint32(some[z])  # unsigned: no test for negative indices
+                if slot[c] == 0:
+                    slot[c], units[c], touched[n] = 1, 0, c
+                    n += 1
+                units[c] += their[z]
+        scores[:] = -np.inf
+        best[:] = NOBODY
+        for j in range(n):
+            c = touched[j]
+            slot[c] = 0
+            score = base[c] - rest * log_values[c] + units[c] * step
+            if score > scores[m - 1]:
+                insert(scores, best, score, c)
+        own_first(best, row_classes[i], class_rows[row_classes[i]] > 1, ids[i])
+
+
+@kernel(fastmath=False)
+def scanned_candidates(
+    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
+    classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array, penalty: Array,
+    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
+    class_values: Array, units: Array, total: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Write the best classes of rows ``first:last`` by all pairs, each row left out of the counts.
+
+    Parameters
+    ----------
+    indptr, features, row_classes : int64 (n + 1,), int32 (nnz,), int32 (n,)
+        The rows.
+    first, last : int
+        Which of them.
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+        Those of :class:`CountTable`.
+    gains, wide_of, wide : int16 (Z,), int32 (d,), int16 (w, K)
+        Those of :class:`CountWeights`.
+    penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
+        Those of :class:`CountWeights`.
+    slope, match, prior : float32 (d,), float32 (d,), float32
+        The weights that made the gains.
+    class_rows, class_values : int64 (K,), int64 (K,)
+        Those of :class:`CountTable`.
+    units, total : int32 (K,), float32 (K,)
+        Scratch.
+    ids : int32 (n, m)
+        As of :func:`listed_candidates`.
+    """
+    m = ids.shape[1]
+    scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
+    for i in range(first, last):
+        row, own = features[indptr[i] : indptr[i + 1]], row_classes[i]
+        sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
+        total[own] = EXCLUDED
+        if class_rows[own] > 1:
+            rest, gained = np.float32(0), np.float32(0)
+            for f in row:
+                rest += penalty[f]
+                z = find(classes, starts[f], starts[f + 1], own)
+                if z != NOWHERE and counts[z] > 1:
+                    gained += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
+            gained += prior * np.float32(math.log(class_rows[own] - 1))
+            values = max(class_values[own] - row.shape[0], 0.5)
+            total[own] = gained - rest * np.float32(math.log(values))
+        best_of(total, scores, best)
+        own_first(best, own, class_rows[own] > 1, ids[i])
+
+
+@kernel(inline=True)
+def own_first(best: Array, own: int, known: bool, ids: Array) -> None:
+    """Write candidates with the row's class first, NOBODY if it is none of them or not known."""
+    n = 1
+    ids[0] = NOBODY
+    for c in best:
+        if c == own:
+            ids[0] = own if known else NOBODY
+        elif n < ids.shape[0]:
+            ids[n] = c
+            n += 1
+    ids[n:] = NOBODY

@@ -1,0 +1,182 @@
+"""Weights of features and pairs, learnt from counted rows on top of weights by group."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts import learning_kernels
+from streammach.counts.candidates import (
+    SCAN_PAIRS,
+    ShortLists,
+    listed_candidates,
+    scanned_candidates,
+)
+from streammach.counts.kernels import STEP
+from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.table import CountTable
+from streammach.rows.block import RowBlock
+from streammach.threads import Workers
+
+CANDIDATES = 40  # classes that a row is compared with, its own among them
+PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
+PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
+BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
+PIECES_PER_THREAD = 4
+THREAD_CLASS_BYTES = 9  # of scratch
+
+
+@dataclass
+class _Scratch:
+    """One thread's scratch for all classes."""
+
+    units: NDArray[np.int32]
+    other: NDArray[np.int32]
+    slot: NDArray[np.uint8]
+
+
+class PairLearner:
+    """Learns one weight a feature and one a counted pair.
+
+    Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
+    score of class i for every counted pair of the row, which is scored as if it had not been
+    counted. Rows whose class is not among the candidates teach nothing. The rows of a batch are
+    compared with the same weights, and their steps are taken in the order of the rows: bytes depend
+    on the rows and their batches, never on the number of threads.
+
+    Parameters
+    ----------
+    table : CountTable
+        The counts; its gains are written anew.
+    weights : GroupWeights
+        Weights by group of counts alone.
+    scan : bool
+        Whether candidates are found by all pairs; by short lists otherwise.
+    threads : int
+        Threads that share the work.
+    """
+
+    def __init__(
+        self, table: CountTable, weights: GroupWeights, *, scan: bool, threads: int
+    ) -> None:
+        self._table, self._weights, self._scan = table, weights, scan
+        self._scores = weigh(table, weights)
+        self._slope, self._match = weights.slope[weights.group], weights.match[weights.group]
+        self._short = None if scan else ShortLists.of(self._scores)
+        self._m = min(CANDIDATES, self._scores.n_classes)
+        n_pairs, n_features = table.n_pairs, table.n_features
+        self._theta, self._delta = (np.zeros(n, np.float32) for n in (n_pairs, n_features))
+        self._theta_sum = np.full(n_pairs, PAIR_PRIOR, np.float32)
+        self._delta_sum = np.full(n_features, FEATURE_PRIOR, np.float32)
+        self._workers = Workers(threads, "pairs")
+        self._local = threading.local()
+
+    @staticmethod
+    def footprint(n_classes: int, longest_row: int, threads: int) -> int:
+        """Return the bytes of scratch, without those of the table and of its weights."""
+        batch = CANDIDATES * (4 * max(BATCH_VALUES, longest_row) + 8 * BATCH_ROWS)
+        return batch + threads * THREAD_CLASS_BYTES * n_classes
+
+    def __enter__(self) -> PairLearner:
+        """Return the learner."""
+        return self
+
+    def __exit__(self, *error: object) -> Literal[False]:
+        """Stop the threads."""
+        self._workers.close()
+        return False
+
+    def learn(self, block: RowBlock) -> None:
+        """Learn from counted rows, in their order."""
+        for batch in _batches(block):
+            self._learn(batch)
+
+    def weights(self) -> GroupWeights:
+        """Return the weights with what was learnt so far; they share its memory."""
+        return replace(self._weights, learnt=1.0, theta=self._theta, delta=self._delta)
+
+    def _learn(self, rows: RowBlock) -> None:
+        """Compare the rows of a batch with their candidates, then take their steps."""
+        candidates = np.empty((rows.n_rows, self._m), np.int32)
+        place = np.empty((rows.nnz, self._m), np.int32)
+        residuals = np.empty((rows.n_rows, self._m), np.float32)
+
+        def compare(first: int, last: int) -> None:
+            self._find(rows, first, last, candidates)
+            self._compare(rows, first, last, candidates, place=place, residuals=residuals)
+
+        def step(part: int, parts: int) -> None:
+            learning_kernels.learn_rows(
+                rows.indptr, rows.features, self._table.starts, place, residuals, self._theta,
+                self._theta_sum, self._delta, self._delta_sum, PAIR_RATE, FEATURE_RATE, part,
+                parts,
+            )  # fmt: skip
+
+        threads = self._workers.n_threads
+        edges = np.linspace(0, rows.n_rows, threads * PIECES_PER_THREAD + 1).astype(int).tolist()
+        self._workers.each(compare, itertools.pairwise(edges))
+        self._workers.each(step, [(part, threads) for part in range(threads)])
+
+    def _find(self, rows: RowBlock, first: int, last: int, candidates: NDArray[np.int32]) -> None:
+        """Write the candidates of some rows."""
+        table, w, mine, short = self._table, self._scores, self._scratch(), self._short
+        if short is None:
+            scanned_candidates(
+                rows.indptr, rows.features, rows.classes, first, last, w.starts, w.classes,
+                table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
+                self._slope, self._match, np.float32(self._weights.prior), table.class_rows,
+                table.class_values, mine.units, mine.other.view(np.float32), candidates,
+            )  # fmt: skip
+        else:
+            listed_candidates(
+                rows.indptr, rows.features, rows.classes, first, last, w.starts, w.classes,
+                w.gains, short.cut_of, short.classes, short.gains, w.penalty, w.base,
+                w.log_values, table.class_rows, STEP, mine.units, mine.other, mine.slot,
+                candidates,
+            )  # fmt: skip
+
+    def _compare(
+        self, rows: RowBlock, first: int, last: int, candidates: NDArray[np.int32], *,
+        place: NDArray[np.int32], residuals: NDArray[np.float32],
+    ) -> None:  # fmt: skip
+        """Write the residuals of some rows, and where their pairs lie."""
+        table, w = self._table, self._scores
+        learning_kernels.compare_rows(
+            rows.indptr, rows.features, candidates, first, last, table.starts, table.classes,
+            table.counts, w.gains, table.pair_places.mark_of, table.pair_places.marks, w.penalty,
+            w.base, w.log_values, self._slope, self._match, np.float32(self._weights.prior),
+            table.class_rows, table.class_values, self._theta, self._delta, STEP,
+            self._scratch().slot, place, residuals,
+        )  # fmt: skip
+
+    def _scratch(self) -> _Scratch:
+        """Return this thread's scratch."""
+        if not hasattr(self._local, "scratch"):
+            n = self._scores.n_classes
+            self._local.scratch = _Scratch(
+                np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.uint8)
+            )
+        found: _Scratch = self._local.scratch
+        return found
+
+
+def scan_pays(mean_pairs: float) -> bool:
+    """Return whether all pairs of a row may be summed, of so many in the mean."""
+    return mean_pairs <= SCAN_PAIRS
+
+
+def _batches(block: RowBlock) -> Iterator[RowBlock]:
+    """Yield the rows in pieces of bounded rows and values, of a row at least."""
+    first = 0
+    while first < block.n_rows:
+        values = int(block.indptr[first]) + BATCH_VALUES
+        fits = int(np.searchsorted(block.indptr, values, "right")) - 1
+        last = max(first + 1, min(fits, first + BATCH_ROWS, block.n_rows))
+        yield block.part(first, last)
+        first = last

@@ -1,0 +1,109 @@
+"""How long weights of features and pairs are learnt: while held-out rows gain by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+from numpy.typing import NDArray
+
+from streammach.counts.learning import GroupWeights, evidence
+from streammach.counts.table import CountTable
+from streammach.parts.counts.group_fit import CandidateFeatures, in_order
+from streammach.rows.block import RowBlock
+
+LARGEST_SHARE = 2.0  # of the learnt weights in a score
+MOST_LESSONS, MOST_PASSES = 1 << 22, 4  # rows that are learnt from, and passes over them
+PASS_GAIN = 0.01  # nats of held-out rows for which another pass is worth its time
+
+
+class HeldOutLoss:
+    """The loss of held-out rows over candidates, at the best weight of what was learnt.
+
+    Parameters
+    ----------
+    table : CountTable
+        The counts.
+    weights : GroupWeights
+        The weights by group of counts alone.
+    found : CandidateFeatures
+        The rows' candidates by these.
+    rows : RowBlock
+        The rows of `found`.
+    candidates : int32 (n, m)
+        The candidates, -1 where there are no more.
+    each : callable
+        Calls a function with ranges of rows, on all threads.
+    """
+
+    def __init__(
+        self,
+        table: CountTable,
+        weights: GroupWeights,
+        found: CandidateFeatures,
+        *,
+        rows: RowBlock,
+        candidates: NDArray[np.int32],
+        each: Callable[[int, Callable[[int, int], None]], None],
+    ) -> None:
+        self._table, self._rows, self._candidates, self._each = table, rows, candidates, each
+        self._scores = found.scores(in_order(weights)).astype(np.float64)
+        self._own = found.place[:, None]
+
+    def of(self, weights: GroupWeights) -> float:
+        """Return the mean loss in nats a row."""
+        learnt = evidence(
+            self._table, self._rows, self._candidates, weights=weights, each=self._each
+        )[:, :, -1].astype(np.float64)
+
+        def loss(share: float) -> float:
+            z = self._scores + share * learnt
+            own = np.take_along_axis(z, self._own, axis=1)[:, 0]
+            return float((scipy.special.logsumexp(z, axis=1) - own).mean())
+
+        found = scipy.optimize.minimize_scalar(
+            loss, bounds=(0.0, LARGEST_SHARE), method="bounded", options={"xatol": 0.01}
+        )
+        return float(found.fun)
+
+
+def learn_while_it_pays(
+    learn: Callable[[RowBlock], None],
+    loss: Callable[[], float],
+    lessons: Callable[[], Iterable[RowBlock]],
+    *,
+    n_rows: int,
+    tell: Callable[[str], None],
+) -> None:
+    """Learn from rows, pass after pass, while held-out rows gain by it.
+
+    What the second half of the first pass brought says whether a second pass is worth its time.
+
+    Parameters
+    ----------
+    learn : callable
+        Learns from rows.
+    loss : callable
+        Returns the loss of held-out rows, in nats a row.
+    lessons : callable
+        Returns the rows; called anew for each pass.
+    n_rows : int
+        How many there are, about.
+    tell : callable
+        Told how it goes.
+    """
+    seen, found, halved = 0, np.inf, False
+    for _ in range(MOST_PASSES):
+        for rows in lessons():
+            learn(rows)
+            seen += rows.n_rows
+            if seen >= n_rows // 2 and not halved:
+                found, halved = loss(), True
+            if seen >= MOST_LESSONS:
+                break
+        before, found = found, loss()
+        tell(f"learnt pairs from {seen:,} rows: held-out loss {found:.3f}")
+        if seen >= MOST_LESSONS or before - found < PASS_GAIN:
+            return

@@ -1,0 +1,173 @@
+"""What is learnt of features and pairs, where pairs lie, and candidates, held to dictionaries."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streammach.counts import candidates as candidates_module
+from streammach.counts import pair_learning, places
+from streammach.counts.candidates import ShortLists
+from streammach.counts.learning import evidence, weigh
+from streammach.counts.pair_learning import PairLearner
+from streammach.counts.places import PairPlaces, bits, find_places
+from streammach.counts.scores import CountScorer
+from streammach.counts.table import count_pairs
+from tests.builders import block_of
+from tests.counts.test_counts import D, K, as_pairs, counted, drawn, group_weights
+from tests.reference import counts as reference
+
+
+def of_some_classes(rng, n=90):
+    """Rows, one of which is the only one of its class."""
+    block = block_of(rng, n, D, K)
+    classes = block.classes.copy()
+    classes[classes == 3] = 4
+    classes[10] = 3
+    return replace(block, classes=classes)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("batch", [7, 200])
+@pytest.mark.parametrize("scan", [True, False])
+def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch, scan):
+    monkeypatch.setattr(pair_learning, "BATCH_ROWS", batch)
+    monkeypatch.setattr(pair_learning, "CANDIDATES", 5)
+    block = of_some_classes(rng)
+    table, weights = counted(block), group_weights(rng)
+    with PairLearner(table, weights, scan=scan, threads=threads) as learner:
+        learner.learn(block)
+    found, scores = learner.weights(), reference.ReferenceScores(block, K, weights)
+    made = weigh(table, weights)
+    best = reference.scanned_best(block, scores, 5) if scan else reference.listed_best(
+        block, table, made.gains, made, m=5, cut_from=256, kept=64)  # fmt: skip
+    theta, delta = reference.learn(
+        block, scores, best, batches=[(i, min(i + batch, 90)) for i in range(0, 90, batch)],
+        pair_rate=pair_learning.PAIR_RATE, feature_rate=pair_learning.FEATURE_RATE,
+        pair_prior=pair_learning.PAIR_PRIOR, feature_prior=pair_learning.FEATURE_PRIOR,
+    )  # fmt: skip
+    for z, pair in enumerate(as_pairs(table)):
+        assert found.theta[z] == pytest.approx(theta.get(pair, 0.0), abs=2e-5)
+    for f in range(D):
+        assert found.delta[f] == pytest.approx(delta.get(f, 0.0), abs=2e-5)
+    assert any(abs(x) > 1e-3 for x in theta.values())
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_bytes_do_not_depend_on_threads_and_values_bound_a_batch(rng, monkeypatch, scan):
+    monkeypatch.setattr(pair_learning, "BATCH_VALUES", 20)
+    block = of_some_classes(rng, 400)
+    table, weights = counted(block), group_weights(rng)
+    found = []
+    for threads in (1, 2, 5):
+        with PairLearner(table, weights, scan=scan, threads=threads) as learner:
+            learner.learn(block)
+        found.append(learner.weights())
+    for other in found[1:]:
+        assert np.array_equal(found[0].theta, other.theta)
+        assert np.array_equal(found[0].delta, other.delta)
+    pieces = list(pair_learning._batches(block))
+    assert sum(piece.n_rows for piece in pieces) == 400
+    assert all(piece.nnz <= 20 or piece.n_rows == 1 for piece in pieces)
+
+
+def a_table(rng, n_rows=3000, n_features=6, n_classes=900):
+    """Lists of many classes, of some, and of few."""
+    block = block_of(rng, n_rows, n_features, n_classes)
+    shares = np.array([1, 0.7, 0.4, 0.2, 0.02, 0.005])
+    chosen = rng.random(block.nnz) < shares[block.features]
+    rows = np.repeat(np.arange(n_rows), np.diff(block.indptr))[chosen]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    block = replace(block, indptr=indptr, features=block.features[chosen],
+                    values=block.values[chosen])  # fmt: skip
+    return block, n_features, n_classes
+
+
+def table_of(block, d, k):
+    nothing = np.zeros(block.n_rows, bool)
+    return count_pairs(
+        lambda: [(block, nothing)], d, k, max_pairs=block.nnz, mark_bytes=1 << 20, threads=1
+    )
+
+
+@pytest.mark.parametrize("read_whole", [0, 100, 5000])
+@pytest.mark.parametrize("index_bytes", [0, 4, 400])
+def test_places_of_pairs_are_found(rng, monkeypatch, read_whole, index_bytes):
+    monkeypatch.setattr(places, "READ_WHOLE", read_whole)
+    monkeypatch.setattr(places, "INDEX_BYTES", index_bytes)
+    block, d, k = a_table(rng)
+    table = table_of(block, d, k)
+    marked = PairPlaces.of(table, k)
+    assert marked.marks.nbytes <= index_bytes * table.n_pairs
+    wanted = np.concatenate([rng.choice(k, 30, replace=False), [-1, -1]]).astype(np.int32)
+    row, slot = np.arange(d, dtype=np.int32), np.zeros(k, np.uint8)
+    found = np.empty((d, 32), np.int32)
+    find_places(row, wanted, 30, table.starts, table.classes, marked.mark_of, marked.marks, slot,
+                found)  # fmt: skip
+    assert not slot.any()
+    for f in range(d):
+        own = table.classes[table.starts[f] : table.starts[f + 1]].tolist()
+        for j, c in enumerate(wanted.tolist()):
+            assert found[f, j] == (own.index(c) if c in own else -1)
+
+
+def test_bits_are_counted(rng):
+    for word in [0, 1, 0xFFFFFFFF, *rng.integers(0, 1 << 32, 200).tolist()]:
+        assert bits(np.uint32(word)) == bin(word).count("1")
+
+
+def test_long_lists_are_cut_to_the_largest_gains(rng):
+    block, d, k = a_table(rng)
+    table = table_of(block, d, k)
+    weights = weigh(table, replace(group_weights(rng), group=np.zeros(d, np.int32)))
+    short = ShortLists.of(weights)
+    lengths = np.diff(table.starts)
+    assert ((short.cut_of >= 0) == (lengths > candidates_module.CUT_FROM)).all()
+    assert (short.cut_of >= 0).any()
+    assert (short.cut_of < 0).any()
+    for f in np.flatnonzero(short.cut_of >= 0):
+        some = slice(table.starts[f], table.starts[f + 1])
+        order = np.argsort(-weights.gains[some].astype(int), kind="stable")[:64]
+        assert short.classes[short.cut_of[f]].tolist() == weights.classes[some][order].tolist()
+        assert short.gains[short.cut_of[f]].tolist() == weights.gains[some][order].tolist()
+
+
+def test_candidates_by_short_lists_are_those_of_the_reference(rng):
+    block, d, k = a_table(rng, n_rows=600)
+    table = table_of(block, d, k)
+    weights = replace(group_weights(rng), group=np.zeros(d, np.int32))
+    made = weigh(table, weights)
+    with PairLearner(table, weights, scan=False, threads=1) as learner:
+        m = learner._m
+        found = np.empty((block.n_rows, m), np.int32)
+        learner._find(block, 0, block.n_rows, found)
+    taught = 0
+    for i, scores in enumerate(
+        reference.listed_scores(block, table, made.gains, made, cut_from=256, kept=64)
+    ):
+        own = int(block.classes[i])
+        last = sorted([*scores.values(), *[-1e9] * m], reverse=True)[m - 1]
+        if table.class_rows[own] == 1 or scores.get(own, -np.inf) < last - 1e-4:
+            assert found[i, 0] == -1
+        elif scores[own] > last + 1e-4:
+            assert found[i, 0] == own
+        taught += found[i, 0] == own
+        others = [scores[c] for c in found[i, 1:].tolist() if c >= 0]
+        wanted = sorted((s for c, s in scores.items() if c != own), reverse=True)
+        assert others == pytest.approx(wanted[: len(others)], abs=1e-4)
+        assert len(set(found[i, 1:].tolist())) >= len(others)
+    assert 0 < taught < block.n_rows
+
+
+def test_evidence_of_fewer_candidates_is_that_of_these(rng):
+    block = of_some_classes(rng)
+    table = counted(block)
+    weights = group_weights(rng, **drawn(rng, table, 1.0))
+    scorer = CountScorer(weigh(table, weights), 2)
+    ids = scorer.topk(block, 4)[0].astype(np.int32)
+    whole = evidence(table, block, ids, weights=weights, each=scorer.each)
+    ids[:, 2:] = -1
+    some = evidence(table, block, ids, weights=weights, each=scorer.each)
+    scorer.close()
+    assert np.array_equal(some[:, :2], whole[:, :2])
+    assert not some[:, 2:].any()

@@ -102,7 +102,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
                 f"store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
-        ("training", f"{placement.weights}, {run.settings.training_text}"),
+        ("training", f"{placement.weights}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),

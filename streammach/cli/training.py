@@ -45,9 +45,8 @@ class Watcher:
         """Tell what a trial reached."""
         self._progress.close()
         tell(
-            f"trial    {trial.transform:<6} {'whitened ' if trial.whitened else ''}loss "
-            f"{trial.loss:<5} rate {trial.learning_rate:<7.3g} {trial.rows:>9,} rows "
-            f"x {trial.epochs}  held-out {figures_text(trial.measured)}"
+            f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
+            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured)}"
         )
 
     def on_message(self, text: str) -> None:

@@ -1,8 +1,10 @@
 """Zarr arrays that other programs wrote, formats 2 and 3, read chunk by chunk.
 
 Not by zarr-python, because it takes a chunk that is missing for zeros, follows links out of the
-folder, and lets a chunk decompress to any size. What is read is what the table of codecs below
-names; everything else is refused by name.
+folder, and lets a chunk decompress to any size. A store of its own that refuses links and missing
+files is not enough: over it, zarr-python 3 took a chunk missing within a shard for zeros, passed
+over storage transformers, and made 128 MB of a gzip chunk of 28 bytes before it looked at its
+size. What is read is what the table of codecs below names; everything else is refused by name.
 """
 
 from __future__ import annotations

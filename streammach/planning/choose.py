@@ -85,8 +85,6 @@ def plan(
     model, more = _with_hashes(config.shape, constraints.seed)
     reasons = (*_why(found, weighed, constraints), *found.reasons)
     reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
-    if config.basis:
-        reasons += ("room to whiten rows",)
     if config.placement.weights != "float32":
         title = BACKENDS[config.placement.device].title
         reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the {title}",)

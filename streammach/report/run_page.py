@@ -132,7 +132,7 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
         ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{run.settings.training_text}, {len(run.result.history)} of "
+        ("training", f"{run.settings.training.text}, {len(run.result.history)} of "
                      f"{training.epochs} epochs{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),
         ("device", device_text(plan)),

@@ -117,7 +117,7 @@ class TrainSpec:
         them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
         classes.
     whitened : bool
-        Whether dense rows are whitened (:mod:`streammach.whitening`).
+        Whether dense rows are whitened (:mod:`streammach.parts.whitening`).
     """
 
     epochs: Size
@@ -134,6 +134,22 @@ class TrainSpec:
     def __post_init__(self) -> None:
         """Refuse an optimiser that is unknown."""
         check_optimizer(self.optimizer)
+
+    @property
+    def searched_text(self) -> str:
+        """What trials choose of it, for people."""
+        return (
+            f"{self.transform} values{', whitened' if self.whitened else ''}, loss {self.loss}, "
+            f"rate {self.learning_rate:.3g}"
+        )
+
+    @property
+    def text(self) -> str:
+        """How a model is trained, for people."""
+        return (
+            f"{self.optimizer}, {self.searched_text}, smoothing {self.label_smoothing:g}, "
+            f"batch {self.batch_size:,}"
+        )
 
     @property
     def optimizer_kind(self) -> OptimizerKind:

@@ -49,16 +49,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reasons: tuple[str, ...]
     request: str
 
-    @property
-    def training_text(self) -> str:
-        """How it is trained, for people."""
-        how = self.training
-        return (
-            f"{how.optimizer}, loss {how.loss}, rate {how.learning_rate:.3g}, {how.transform} "
-            f"values{', whitened' if how.whitened else ''}, smoothing {how.label_smoothing:g}, "
-            f"batch {how.batch_size:,}"
-        )
-
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a finished run measured.

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures
@@ -17,7 +18,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import LossKind, Transform
+from streammach.spec.types import Transform
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
@@ -31,14 +32,10 @@ WHOLE = 0.9  # rows that hold more than this share of the features are not made 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One short training and what it reached."""
+    """One short training, the rows that it was trained on, and what it reached."""
 
-    transform: Transform
-    whitened: bool
-    loss: LossKind
-    learning_rate: float
+    spec: TrainSpec
     rows: int
-    epochs: int
     measured: Reached
 
     @property
@@ -49,11 +46,8 @@ class Trial:
     @property
     def figures(self) -> TrialFigures:
         """What is saved of it."""
-        return TrialFigures(
-            transform=self.transform, whitened=self.whitened, loss=self.loss,
-            learning_rate=self.learning_rate, rows=self.rows, epochs=self.epochs,
-            accuracy=self.measured.accuracy, top_5_accuracy=self.measured.top_5_accuracy,
-        )  # fmt: skip
+        known = {**vars(self.spec), **asdict(self.measured), "rows": self.rows}
+        return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
 
 
 @dataclass(frozen=True)
@@ -138,8 +132,8 @@ class Search:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
             tried.append(self._try(spec, rows, epochs))
         best = max(tried, key=lambda trial: trial.score)
-        figures: list[tuple[str, Trial]] = [(trial.transform, trial) for trial in tried]
-        return best.transform, _reason("transform", best.transform, figures)
+        figures: list[tuple[str, Trial]] = [(trial.spec.transform, trial) for trial in tried]
+        return best.spec.transform, _reason("transform", best.spec.transform, figures)
 
     def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
         """Climb from the usual rate in factors of two until both neighbours are worse.
@@ -162,14 +156,14 @@ class Search:
         factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
         best = max(tried, key=lambda trial: trial.score)
         for _ in range(MAX_STEPS):
-            tried.append(at(best.learning_rate * factor))
+            tried.append(at(best.spec.learning_rate * factor))
             if tried[-1].score <= best.score:
                 break
             best = tried[-1]
-        tried.sort(key=lambda trial: trial.learning_rate)
+        tried.sort(key=lambda trial: trial.spec.learning_rate)
         enough = best.score - self._noise(best)
-        chosen = next(trial for trial in tried if trial.score >= enough).learning_rate
-        figures = [(f"{trial.learning_rate:.3g}", trial) for trial in tried]
+        chosen = next(trial for trial in tried if trial.score >= enough).spec.learning_rate
+        figures = [(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried]
         return replace(spec, learning_rate=chosen), _reason(what, f"{chosen:.3g}", figures)
 
     def better(
@@ -217,10 +211,7 @@ class Search:
             measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        done = Trial(
-            transform=spec.transform, whitened=spec.whitened, loss=spec.loss,
-            learning_rate=spec.learning_rate, rows=reader.n_rows, epochs=epochs, measured=measured,
-        )  # fmt: skip
+        done = Trial(spec=short, rows=reader.n_rows, measured=measured)
         self._trials[key] = done
         session.events.log(Tried(done.figures))
         session.events.call("on_search", done)
@@ -233,6 +224,6 @@ def _reason(what: str, chosen: str, tried: list[tuple[str, Trial]]) -> str:
         f"{name} {t.measured.accuracy:.3f} / {t.measured.top_5_accuracy:.3f}" for name, t in tried
     )
     return (
-        f"{what} {chosen}: held-out accuracy / top-5 after {first.epochs} epoch"
-        f"{'s' if first.epochs > 1 else ''} of {first.rows:,} rows: {figures}"
+        f"{what} {chosen}: held-out accuracy / top-5 after {first.spec.epochs} epoch"
+        f"{'s' if first.spec.epochs > 1 else ''} of {first.rows:,} rows: {figures}"
     )

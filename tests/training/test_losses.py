@@ -1,5 +1,7 @@
 """What repetitions learn: each its buckets, or all the class; which is tried, chosen and kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,10 +74,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     def tried(self, spec, rows, epochs):
         found = Reached(reached[spec.loss], reached[spec.loss])
-        return Trial(
-            transform=spec.transform, whitened=False, loss=spec.loss, rows=rows, epochs=epochs,
-            learning_rate=spec.learning_rate, measured=found,
-        )  # fmt: skip
+        return Trial(spec=replace(spec, epochs=epochs), rows=rows, measured=found)
 
     monkeypatch.setattr(Search, "_try", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})

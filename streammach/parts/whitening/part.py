@@ -39,7 +39,8 @@ class Whitening(Part):
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
         """Yield with it, then without."""
-        yield Choice(plan=PartPlan(name=self.name, basis=True, fixed=sure))
+        plan = PartPlan(name=self.name, basis=True, fixed=sure)
+        yield Choice(plan=plan, why="room to whiten rows")
         if not sure:
             yield WITHOUT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EPOCHS = {False: 5, True: 12}  # of a training, by dense
 SCREEN_ROWS, SCREEN_SHARE, SCREEN_EPOCHS = 60_000, 0.3, 2  # for the transform: its effect is large
-TRIAL_ROWS, TRIAL_SHARE = 30_000, 0.25  # for the rate: a quarter of the rows, at least so many
+TRIAL_ROWS, TRIAL_SHARE = 30_000, 0.1  # for the rate: a tenth of the rows, at least so many
 EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all rows would
 
 

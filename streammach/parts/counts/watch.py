@@ -16,7 +16,7 @@ from streammach.rows.block import RowBlock
 
 LARGEST_SHARE = 2.0  # of the learnt weights in a score
 MOST_LESSONS, MOST_PASSES = 1 << 22, 4  # rows that are learnt from, and passes over them
-PASS_GAIN = 0.01  # nats of held-out rows for which another pass is worth its time
+PASS_GAIN = 0.02  # nats of held-out rows for which another pass is worth its time
 
 
 class HeldOutLoss:

@@ -197,20 +197,7 @@ class Intake:
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
     def read(self, progress: Callable[[int, int], None] | None) -> None:
-        """Read all sources.
-
-        Parameters
-        ----------
-        progress : callable or None
-            Told the bytes read and those there are.
-
-        Raises
-        ------
-        DataError, DiskError
-            If a source cannot be read, or has rows that must not be skipped.
-        BudgetError
-            If names, or the rows of one piece, do not fit the memory.
-        """
+        """Read all sources; `progress` is told the bytes read and those there are."""
         tally = self.tally
         before = sum(source.n_bytes for source in self._sources[: tally.source])
         for number in range(tally.source, len(self._sources)):

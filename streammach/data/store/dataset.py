@@ -258,18 +258,7 @@ class Dataset:
             self._checked.add((start, stop))
 
     def rows(self, start: int, stop: int) -> RowBlock:
-        """Return rows in the store's order.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows ``start:stop``.
-
-        Raises
-        ------
-        StoreError
-            If what is read is damaged.
-        """
+        """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""
         indptr = self.pointers(start, stop)
         n, nnz = stop - start, int(indptr[-1] - indptr[0])
         rows = RowBlock(

@@ -18,7 +18,7 @@ import numpy as np
 import streammach as sm
 from benchmarks import machine_facts
 from streammach.data.store.dataset import Dataset
-from streammach.parts.counts.ensemble import CountSettings
+from streammach.parts.counts.alone import CountSettings
 from streammach.parts.counts.part import Counts
 from streammach.parts.registry import PARTS
 from streammach.rows.canonical import canonicalize

@@ -80,10 +80,10 @@ def codes(
     Returns
     -------
     uint8, uint16 or uint32 (K, R)
-        The codes, class by class; (K, 1) with the class ids where there is no hash.
+        The codes, class by class; (K, 1) with the class ids where there is no hash and B = K.
     """
     dtype = code_type(n_buckets)
-    if not a:
+    if not a and n_buckets == n_classes:
         return np.arange(n_classes, dtype=dtype)[:, None]
     out = np.empty((n_classes, len(a)), dtype)
     fill_codes(np.array(a, np.int64), np.array(b, np.int64), n_buckets, out)

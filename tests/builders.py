@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from streammach.backends.registry import BACKENDS
+from streammach.clock import Clock
 from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
@@ -105,7 +106,8 @@ def session_of(data, plan, held, check=lambda: None):
     """What a part needs of a session that has no backend."""
     told = []
     return SimpleNamespace(dataset=data, plan=plan, held=held, check=check, tell=told.append,
-                           told=told, backend=None)  # fmt: skip
+                           told=told, backend=None, clock=Clock(), ahead={},
+                           options=TrainingOptions())  # fmt: skip
 
 
 def changed(plan, *, sizes=(), limits=(), **changes):

@@ -88,7 +88,7 @@ def open_to_predict(
     """
     from streammach.spec.config import RunConfig  # loads hashes
 
-    chosen = choose_device(wanted)[0]
+    chosen = fallback() if spec.unhashed and wanted == "auto" else choose_device(wanted)[0]
     for device in dict.fromkeys((chosen, fallback())):
         config = RunConfig.predicting(spec.shape, device=device, dense=dense, threads=threads)
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streammach.machine import parse_size
+from streammach.clock import Clock
+from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import switches
 from streammach.spec.training import TrainingOptions
 
@@ -92,6 +93,16 @@ class RunArguments(PlanArguments):
 
     checkpoint_minutes: float
     resume: bool
+    fit_rows: int | None = None
+    pair_rows: int | None = None
+
+    def training(self) -> TrainingOptions:
+        """Return what is fixed of a training, or raise UsageError."""
+        return replace(super().training(), fit_rows=self.fit_rows, pair_rows=self.pair_rows)
+
+    def clock(self) -> Clock:
+        """Return the time that the command may take."""
+        return Clock.of_process(None if self.time is None else parse_seconds(self.time))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,13 +160,12 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
 def _model_lines(model: Model, path: Path) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows."""
     spec = model.spec
-    shape = "exact" if spec.exact else f"{spec.n_buckets} x {spec.n_repetitions}"
     kind = model.stored or model.weights.dtype
     size = size_text(model.n_bytes)
     if model.stored is not None:
         size = f"{size_text(model_bytes(path))} on disk, {size} in memory"
     lines = [
-        ("model", f"{shape} {kind}, {spec.n_classes:,} classes, "
+        ("model", f"{spec} {kind}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}, {model.estimator}")
     ]  # fmt: skip
     if model.counts is not None:

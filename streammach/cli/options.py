@@ -113,7 +113,7 @@ def shape_options(command: F) -> F:
         click.option(
             "--time",
             metavar="TIME",
-            help="Most time that the training may be expected to take, such as 2h.",
+            help="Time of the whole command, such as 2h: it ends with the best model by then.",
         ),
         click.option(
             "--latency",
@@ -171,6 +171,12 @@ def run_options(command: F) -> F:
         training_options,
         click.option("--label-smoothing", type=float, metavar="X",
                      help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
+        click.option("--fit-rows", type=click.IntRange(0), metavar="N",
+                     help="Held-out rows that weights of counts are fitted on.  [default: all "
+                          "there is time for]"),
+        click.option("--pair-rows", type=click.IntRange(0), metavar="N",
+                     help="Rows that weights of pairs are learnt from.  [default: while it pays "
+                          "and there is time]"),
         click.option("--checkpoint-minutes", type=click.FloatRange(min=0), default=10.0,
                      show_default=True, metavar="X", help="Time between checkpoints."),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),

@@ -124,6 +124,7 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
             arguments.training(),
             callbacks=[Watcher(shown), EarlyStopping()],
             checkpoint_minutes=arguments.checkpoint_minutes,
+            clock=arguments.clock(),
         )
         return trainer.fit(store, out, resume=arguments.resume)
 
@@ -168,9 +169,12 @@ def say_run(run: Run) -> None:
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
     accuracy = "" if best is None else f"held-out {figures_text(best)}; "
+    epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
+    if not result.history:
+        epochs = "no hashed models"
     say(
-        f"{short_path(run.path)}: {accuracy}epoch {result.best_epoch + 1} of {len(result.history)} "
-        f"kept{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
+        f"{short_path(run.path)}: {accuracy}{epochs}"
+        f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
         f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
         + (
             f", of the GPU's buffers {size_text(result.device_peak_bytes)} of "

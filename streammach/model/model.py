@@ -229,9 +229,8 @@ class Model:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        shape = "exact" if self.spec.exact else f"{self.spec.n_buckets} x {self.spec.n_repetitions}"
         kind = self.weights.dtype
-        return f"Model({shape} {kind}, {self.spec.n_classes:,} classes, {self.estimator})"
+        return f"Model({self.spec} {kind}, {self.spec.n_classes:,} classes, {self.estimator})"
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:

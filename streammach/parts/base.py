@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
 from streammach.backends.base import Backend
+from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
@@ -23,7 +25,7 @@ from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainSpec
+from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Ranker
 
 # What several parts reckon with, of the machine of docs/planner.md.
@@ -71,12 +73,15 @@ class Choice:
         A sentence for people; empty where nothing is to be said.
     fit : Fit or None
         What hashing loses beside it, where it is not the usual.
+    alone : AccuracyDrop or None
+        What is lost without hashed models beside it, where it can do without.
     """
 
     plan: PartPlan | None
     loss: AccuracyDrop = AccuracyDrop()
     why: str = ""
     fit: Fit | None = None
+    alone: AccuracyDrop | None = None
 
 
 WITHOUT = Choice(plan=None)
@@ -98,6 +103,8 @@ class Work:
         In the search and after the last epoch.
     fixed : float
         After the last epoch, whatever the threads.
+    elastic, elastic_points : float
+        Seconds of `finish` that are left out where time is short, and the points that this costs.
     scoring : float or None
         A row's classes when it is predicted, where they are scored in another way.
     """
@@ -108,6 +115,8 @@ class Work:
     search: float = 0.0
     finish: float = 0.0
     fixed: float = 0.0
+    elastic: float = 0.0
+    elastic_points: float = 0.0
     scoring: float | None = None
 
 
@@ -124,12 +133,21 @@ class Session(Protocol):
         Holds the weights.
     held : HeldOut
         The rows that decide.
+    options : TrainingOptions
+        What the user fixed.
+    clock : Clock
+        The time that there is for the stage.
+    ahead : dict of str to Ahead
+        What parts did before the first epoch, by name.
     """
 
     dataset: Dataset
     plan: Plan
     backend: Backend
     held: HeldOut
+    options: TrainingOptions
+    clock: Clock
+    ahead: dict[str, Ahead]
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
@@ -200,6 +218,41 @@ class Decision:
         """Give back what is held."""
 
 
+class Ahead(Protocol):
+    """What a part did before the first epoch, without hashed models."""
+
+    @property
+    def beside_seconds(self) -> float:
+        """Seconds that fitting it beside hashed models should take."""
+        ...
+
+    @property
+    def named(self) -> dict[str, int]:
+        """The fields of TrainingOptions that do the same without a limit of time."""
+        ...
+
+    def save(self, folder: Path, identity: str) -> None:
+        """Write it into a folder, which appears whole.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder.
+        identity : str
+            Digest of the training.
+
+        Raises
+        ------
+        DiskError
+            If it cannot be written.
+        """
+        ...
+
+    def decision(self, session: Session) -> Decision:
+        """Return it as what ranks classes, without hashed models."""
+        ...
+
+
 class Part:
     """An optional part; every method has a default that does nothing.
 
@@ -214,6 +267,8 @@ class Part:
         another; otherwise it is planned wherever there is room.
     exact_only : bool
         Whether it goes with exact models alone.
+    ranks_alone : bool
+        Whether it ranks classes without hashed models, too.
     when : str
         ``before`` the first epoch or ``after`` the last one: when its memory is taken.
     changes_weights : bool
@@ -224,6 +279,7 @@ class Part:
     switch: Switch
     weighed = False
     exact_only = False
+    ranks_alone = False
     when: Literal["before", "after"] = "after"
     changes_weights = False
 
@@ -292,6 +348,29 @@ class Part:
 
     def basis(self, session: Session, spec: TrainSpec) -> Basis | None:
         """Return the basis that rows of a training are brought to, if it uses one."""
+        return None
+
+    def work_ahead(self, session: Session) -> Ahead:
+        """Do what needs no hashed models, where it ranks classes without them."""
+        raise NotImplementedError
+
+    def reopened(self, session: Session, folder: Path, identity: str) -> Ahead | None:
+        """Return what :meth:`Ahead.save` wrote; None where there is nothing.
+
+        Parameters
+        ----------
+        session : Session
+            The training.
+        folder : Path
+            The folder.
+        identity : str
+            Digest of the training.
+
+        Raises
+        ------
+        MismatchError, ModelError
+            If it belongs to another training, or is damaged.
+        """
         return None
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:

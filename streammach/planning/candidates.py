@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from streammach import hashing
-from streammach.backends.registry import BACKENDS
+from streammach.backends.registry import BACKENDS, fallback
 from streammach.errors import DeviceError, UsageError
 from streammach.parts.base import AccuracyDrop, Choice, Part, sentences, wanted
 from streammach.parts.registry import PARTS, planned
@@ -101,6 +101,9 @@ def candidates(weighing: Weighing) -> list[Candidate]:
                 refused = error
     if refused is not None and not found:
         raise refused
+    if constraints.unhashed and not found:
+        what = "rows are dense" if ways[0].dense else f"not without counts, or on {weighing.device}"
+        raise UsageError(f"no model without hashed ones: {what}: --repetitions 0")
     reasons = [_refusal(one.option.config) for one in found]
     if all(reasons):  # a part that is wanted does not go with this shape
         raise UsageError(next(iter(reasons), "no model of this shape takes what is asked for"))
@@ -164,12 +167,17 @@ def _weighed(
     loss = AccuracyDrop()
     for choice in choices:
         loss += choice.loss
-    if not config.shape.exact:
+    if config.shape.unhashed:
+        loss += next(c.alone for c in choices if c.alone is not None)
+    elif not config.shape.exact:
         loss += hashed(config, next((c.fit for c in choices if c.fit is not None), None))
+    expected = cost(facts, config, speed)
+    seconds, points = expected.within(weighing.constraints.seconds)
+    loss += AccuracyDrop(points, points / 2)
     option = Option(
         config=config, projected_bytes=bytes_in(lines, limits.where),
         model_bytes=next(line.n_bytes for line in lines if line.name == "model"),
-        loss=loss.points, loss_error=loss.error, seconds=cost(facts, config, speed).seconds,
+        loss=loss.points, loss_error=loss.error, seconds=seconds,
         query_seconds=query(facts, config, speed), fits=not limits.overshoot(lines),
     )  # fmt: skip
     return Candidate(option, lines, sentences(choices))
@@ -233,7 +241,10 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
 
 
 def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
-    """Yield (B, R): what was asked for, or every B with some R up to the largest that fits."""
+    """Yield (B, R): what was asked for, or every B with some R up to the largest that fits.
+
+    (1, 0) stands for no hashed models, where a part ranks classes without them.
+    """
     classes = config.shape.n_classes
     exact = any(part.exact_only for part in planned(config))
     constraints = weighing.constraints
@@ -242,9 +253,17 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
         if not exact:
             yield buckets, repetitions
         return
+    unhashed = (1, 0)
+    ranks = any(part.ranks_alone for part in planned(config)) and weighing.device == fallback()
+    if constraints.unhashed:
+        if ranks:
+            yield unhashed
+        return
     yield classes, 1
     if constraints.shaped or exact:
         return
+    if ranks:
+        yield unhashed
     for buckets in (n for n in BUCKETS if n < classes):
         enough = hashing.repetitions_for(classes, buckets, DELTA)
         most = max(_largest(config, buckets, weighing), enough)

@@ -38,10 +38,11 @@ def plan(
 ) -> Plan:
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
-    Weighed are a bucket for every class, and B of 8 to 1,024 with R up to 4,096 columns B*R that
-    tell all classes apart with probability 0.999; with counts of all pairs beside them, of a half,
-    a quarter or an eighth, or without (sparse rows); exact weights with a closed form or without
-    (dense rows). With `n_buckets` and `n_repetitions` that model is taken, if the budget allows it.
+    Weighed are a bucket for every class, counts without hashed models, and B of 8 to 1,024 with R
+    up to 4,096 columns B*R that tell all classes apart with probability 0.999; with counts of all
+    pairs beside them, of a half, a quarter or an eighth, or without (sparse rows); exact weights
+    with a closed form or without (dense rows). With `n_buckets` and `n_repetitions` that model is
+    taken, if the budget allows it.
 
     Parameters
     ----------
@@ -98,7 +99,8 @@ def plan(
 
 def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list[Candidate], str]:
     """Return what was weighed, for which device, and why for that."""
-    device, why = choose_device(constraints.device)
+    unhashed = constraints.unhashed and constraints.device == "auto"
+    device, why = choose_device(fallback() if unhashed else constraints.device)
     kind = BACKENDS[device]
     weights = constraints.weight_type
     if weights not in kind.weight_types:
@@ -156,6 +158,8 @@ def _why(
     option = found.option
     shape = option.shape
     if constraints.shaped:
+        if shape.unhashed:
+            return ("no hashed models, as asked",)
         if not shape.exact:
             return ("buckets and repetitions as asked",)
         if constraints.n_buckets is None:
@@ -170,7 +174,8 @@ def _why(
         "fastest": f"the fastest within {WORTH:g} point of the best that fits",
     }[constraints.goal]
     loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
-    text = f"{shape} is {aim}; {loss} of both accuracies are lost against a model without limit"
+    what = "a model without hashed ones" if shape.unhashed else f"{shape}"
+    text = f"{what} is {aim}; {loss} of both accuracies are lost against a model without limit"
     parts = weighed_parts(option.config)
     wider = [
         c.option for c in weighed
@@ -220,7 +225,7 @@ def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
 def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ...]]:
     """Return a model with its hashes, and how many classes they do not tell apart."""
     a, b, reasons = tuple[int, ...](), tuple[int, ...](), tuple[str, ...]()
-    if not shape.exact:
+    if not (shape.exact or shape.unhashed):
         sizes = (shape.n_classes, shape.n_buckets, shape.n_repetitions)
         a, b = hashing.draw(seed, *sizes)
         table = hashing.codes(a, b, shape.n_classes, shape.n_buckets)

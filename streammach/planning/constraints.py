@@ -31,7 +31,7 @@ class Constraints:
         model's shape is given. On a device with memory of its own it is the budget of that, and
         host memory may be used as far as there is any.
     n_buckets, n_repetitions : int, optional
-        B and R, both or none.
+        B and R, both or none; R = 0 alone asks for counts without hashed models.
     exact : bool
         Ask for a bucket for every class.
     batch_size : int, optional
@@ -102,16 +102,19 @@ class Constraints:
         """Refuse what does not go together."""
         if not 0 <= self.seed <= MOST:
             raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
-        if (self.n_buckets is None) != (self.n_repetitions is None):
+        if (self.n_buckets is None) != (self.n_repetitions is None) and not self.unhashed:
             raise UsageError("--buckets and --repetitions are given together")
-        if self.exact and (self.memory is not None or self.n_buckets is not None):
+        if self.unhashed and self.n_buckets is not None:
+            raise UsageError("no hashed models have no buckets: --repetitions 0, --buckets")
+        if self.exact and (self.memory is not None or self.shaped_by_numbers):
             raise UsageError("--exact excludes --memory, --buckets and --repetitions")
         numbers = {
             "--buckets": self.n_buckets, "--repetitions": self.n_repetitions,
             "--batch-size": self.batch_size, "--threads": self.threads,
         }  # fmt: skip
         for name, value in numbers.items():
-            if value is not None and value < (2 if name == "--buckets" else 1):
+            least = {"--buckets": 2, "--repetitions": 0}.get(name, 1)
+            if value is not None and value < least:
                 raise UsageError(f"{value} is too small: {name}")
         _one_of(("auto", *OPTIMIZERS), self.optimizer, "--optimizer")
         for part in PARTS.values():
@@ -149,9 +152,19 @@ class Constraints:
         return self.threads or cores()
 
     @property
+    def unhashed(self) -> bool:
+        """Whether a model without hashed models is asked for."""
+        return self.n_repetitions == 0
+
+    @property
+    def shaped_by_numbers(self) -> bool:
+        """Whether B and R are given, or R = 0."""
+        return self.n_buckets is not None or self.unhashed
+
+    @property
     def shaped(self) -> bool:
-        """Whether B and R are fixed."""
-        return self.exact or self.n_buckets is not None
+        """Whether the shape is fixed."""
+        return self.exact or self.shaped_by_numbers
 
     def in_time(self, option: Option) -> bool:
         """Return whether an option is expected to keep the limits of time."""

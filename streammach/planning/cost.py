@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from streammach.parts.base import RATES, SCORE
@@ -25,18 +26,57 @@ BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at 
 TRANSFORMS = 3.0  # tried in a search, on average
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of a training, by stage."""
+    """Seconds of a training, by stage.
+
+    Attributes
+    ----------
+    search, epochs, finish : float
+        Of the hashed models: before, in and after the epochs.
+    parts : float
+        Of parts beside them.
+    elastic : float
+        Seconds of `parts` that may be left out where time is short.
+    elastic_points : float
+        What is lost where all of them are.
+    """
 
     search: float
     epochs: float
     finish: float
+    parts: float
+    elastic: float
+    elastic_points: float
 
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + self.search + self.epochs + self.finish
+        return START + self.hashed + self.parts
+
+    @property
+    def hashed(self) -> float:
+        """What hashed models take."""
+        return self.search + self.epochs + self.finish
+
+    def within(self, limit: float | None) -> tuple[float, float]:
+        """Return the seconds of a training that is given so many, and the points that it loses.
+
+        The rows that are learnt from first bring most: what is lost falls with the root of the
+        share that there is time for.
+
+        Parameters
+        ----------
+        limit : float or None
+            The seconds; None without a limit.
+        """
+        if limit is None or self.seconds <= limit:
+            return self.seconds, 0.0
+        least = self.seconds - self.elastic
+        if least > limit:
+            return least, self.elastic_points
+        share = (limit - least) / self.elastic
+        return limit, self.elastic_points * (1 - math.sqrt(share))
 
 
 def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
@@ -52,6 +92,15 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         How many times as fast as the reference a thread of this machine is.
     """
     works = [part.work(facts, config) for part in planned(config)]
+    scale = 1 / (config.placement.threads * speed)
+    elastic = sum(work.elastic for work in works) * scale
+    points = sum(work.elastic_points for work in works)
+    beside = sum(work.finish for work in works) * scale + sum(work.fixed for work in works)
+    written = 4.0 * facts.n_features * config.shape.n_columns * BYTE
+    if config.shape.unhashed:
+        return Cost(
+            search=0.0, epochs=0.0, finish=0.0, parts=beside, elastic=elastic, elastic_points=points
+        )
     step = alone = _step(facts, config) + sum(work.step for work in works)
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
@@ -62,14 +111,12 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         tried.append((work.trials, alone + work.own_step, trial(n, epochs)))
     search = sum(times * (rows * passes * of + measure) for times, of, (rows, passes) in tried)
     search += sum(work.search for work in works)
-    finish = held * (step + RANK * decoded) + sum(work.finish for work in works)
-    scale = 1 / (config.placement.threads * speed)
-    written = 4.0 * facts.n_features * config.shape.n_columns * BYTE
+    finish = held * (step + RANK * decoded)
     return Cost(
-        search * scale + sum(times for times, _, _ in tried) * TRIAL,
-        epochs * ((n * step + measure) * scale + written),
-        finish * scale + 2 * written + sum(work.fixed for work in works),
-    )
+        search=search * scale + sum(times for times, _, _ in tried) * TRIAL,
+        epochs=epochs * ((n * step + measure) * scale + written),
+        finish=finish * scale + 2 * written, parts=beside, elastic=elastic, elastic_points=points,
+    )  # fmt: skip
 
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:

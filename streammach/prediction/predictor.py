@@ -24,7 +24,7 @@ from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
-from streammach.spec.estimators import rankers
+from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
 
 
@@ -48,7 +48,7 @@ class Predictor:
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model has no counts to blend.
+        If there is no such estimator, or the model does not have what it ranks by.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -69,6 +69,8 @@ class Predictor:
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
         if estimator == "blend" and model.counts is None:
             raise UsageError("the model has no counts to blend: --estimator blend")
+        if model.spec.unhashed and estimator not in (None, BLEND):
+            raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.model = model
         self.estimator: Ranker = estimator or model.estimator
         self._scorer: CountScorer | None = None

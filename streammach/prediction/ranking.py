@@ -32,7 +32,8 @@ def by_counts(backend: Backend, scorer: CountScorer, transform: Transform) -> Ra
         ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         for start, part, hashed in _parts(backend, rows, transform):
             stop = start + part.n_rows
-            ids[start:stop], scores[start:stop] = scorer.topk(part, k, hashed)
+            beside = None if backend.spec.unhashed else hashed
+            ids[start:stop], scores[start:stop] = scorer.topk(part, k, beside)
         return ids, scores
 
     return rank
@@ -66,7 +67,7 @@ def _parts(
 ) -> Iterator[tuple[int, RowBlock, Hashed]]:
     """Yield rows in parts with what the hashed models say of them, in bounded memory."""
     spec = backend.spec
-    step = max(1, LOGS_BYTES // (4 * spec.n_columns))
+    step = max(1, LOGS_BYTES // (4 * max(spec.n_columns, 1)))
     for start in range(0, rows.n_rows, step):
         part = rows.part(start, min(start + step, rows.n_rows))
         logs = backend.outputs(transformed(part, transform), logarithms=True)

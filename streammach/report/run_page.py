@@ -65,10 +65,10 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
 def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     log = read_log(run.path)
     folder = run.path.resolve()
-    sweep = open_sweep(folder.parent)
+    sweep, history = open_sweep(folder.parent), run.result.history
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
-        epochs_plot(run.result.history, run.result.best_epoch + 1, counts=counts),
+        epochs_plot(history, run.result.best_epoch + 1, counts=counts) if history else None,
         memory_plot(run.plan, run.result.peak_bytes, log.held),
         speed_plot(log.beats),
     )
@@ -82,8 +82,8 @@ def _row_plots(diagnosis: Diagnosis | None) -> tuple[Plot, ...]:
     return tuple(plot for plot in found if plot is not None)
 
 
-def _shape(run: Run) -> str:
-    shape = run.plan.model.shape
+def _shape(model: Model) -> str:
+    shape = model.spec.shape
     return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
 
 
@@ -106,7 +106,7 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
     counts = " with counts" if model.counts is not None else ""
     return (
-        f"{_shape(run)}{counts}{reached} in a model of {size_text(model.n_bytes)}, trained in "
+        f"{_shape(model)}{counts}{reached} in a model of {size_text(model.n_bytes)}, trained in "
         f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
         f"{size_text(run.plan.limits.host)} allowed."
     )
@@ -131,7 +131,7 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
     return [
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
-        ("model", f"{_shape(run)} {model.weights.dtype}, ranked by {model.estimator}"),
+        ("model", f"{_shape(model)} {model.weights.dtype}, ranked by {model.estimator}"),
         ("training", f"{run.settings.training.text}, {len(run.result.history)} of "
                      f"{training.epochs} epochs{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),

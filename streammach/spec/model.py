@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach.hashing import P
-from streammach.spec.types import Index
+from streammach.spec.types import Index, Repetitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,16 +15,19 @@ class ModelShape:
     Attributes
     ----------
     n_classes, n_features, n_buckets, n_repetitions : int
-        K, d, B and R; with B = K and R = 1 the classes are their own buckets.
+        K, d, B and R; with B = K and R = 1 the classes are their own buckets, with R = 0 there are
+        no hashed models and B is 1.
     """
 
     n_classes: Index
     n_features: Index
     n_buckets: Index
-    n_repetitions: Index
+    n_repetitions: Repetitions
 
     def __str__(self) -> str:
         """Return B and R for people."""
+        if self.unhashed:
+            return "no hashed models"
         return "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
 
     @property
@@ -37,6 +40,18 @@ class ModelShape:
         """Whether every class has a bucket of its own."""
         return (self.n_buckets, self.n_repetitions) == (self.n_classes, 1)
 
+    @property
+    def unhashed(self) -> bool:
+        """Whether there are no hashed models."""
+        return not self.n_repetitions
+
+    @property
+    def without_hashes(self) -> ModelShape:
+        """The shape of a model without hashed models, of the same classes and features."""
+        return ModelShape(
+            n_classes=self.n_classes, n_features=self.n_features, n_buckets=1, n_repetitions=0
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelShape):
@@ -45,7 +60,7 @@ class ModelSpec(ModelShape):
     Attributes
     ----------
     n_classes, n_features, n_buckets, n_repetitions : int
-        K, d, B and R; with B = K and R = 1 the classes are their own buckets.
+        K, d, B and R, as in a shape.
     hash_a, hash_b : tuple of int
         The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
     """
@@ -57,8 +72,9 @@ class ModelSpec(ModelShape):
         """Refuse hashes that do not fit the shape."""
         if self.n_columns >= 2**31:
             raise ValueError("R * B is too large")
-        if self.exact:
-            if self.hash_b or (self.n_buckets, self.n_repetitions) != (self.n_classes, 1):
+        if not self.hash_a:
+            alone = (self.n_buckets, self.n_repetitions) in ((self.n_classes, 1), (1, 0))
+            if self.hash_b or not alone:
                 raise ValueError("the hashes do not fit the shape")
             return
         if not len(self.hash_a) == len(self.hash_b) == self.n_repetitions:
@@ -69,7 +85,12 @@ class ModelSpec(ModelShape):
     @property
     def exact(self) -> bool:
         """Whether every class has a bucket of its own."""
-        return not self.hash_a
+        return not (self.hash_a or self.unhashed)
+
+    @classmethod
+    def unhashed_of(cls, shape: ModelShape) -> ModelSpec:
+        """Return the model of a shape without hashed models."""
+        return cls(**vars(shape.without_hashes), hash_a=(), hash_b=())
 
     @property
     def shape(self) -> ModelShape:

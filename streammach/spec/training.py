@@ -46,6 +46,9 @@ class TrainingOptions:
     hold_out_by : str, optional
         Hold out rows of the training store that share a feature of this namespace; random rows
         otherwise.
+    fit_rows, pair_rows : int, optional
+        Held-out rows that weights of counts are fitted on, and rows that weights of pairs are
+        learnt from; as many as pay, and as there is time for, otherwise.
 
     Raises
     ------
@@ -62,6 +65,8 @@ class TrainingOptions:
     seed: int = 0
     validation: str | None = None
     hold_out_by: str | None = None
+    fit_rows: int | None = None
+    pair_rows: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be."""
@@ -76,6 +81,9 @@ class TrainingOptions:
             raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
         if self.epsilon is not None and not 0 < self.epsilon < float("inf"):
             raise UsageError("epsilon is not a number above 0: --epsilon")
+        for name, value in (("--fit-rows", self.fit_rows), ("--pair-rows", self.pair_rows)):
+            if value is not None and value < 0:
+                raise UsageError(f"the number of rows is below 0: {name}")
         if self.last_passes < 0:
             raise UsageError("the number of last passes is below 0: --last-passes")
         if not 0 <= self.seed <= MOST:
@@ -98,7 +106,7 @@ class TrainSpec:
     Attributes
     ----------
     epochs, batch_size : int
-        Passes over the rows; rows of a batch at most.
+        Passes over the rows, 0 without hashed models; rows of a batch at most.
     learning_rate : float
         Rate at the start; it falls linearly to 0.
     transform : str
@@ -120,7 +128,7 @@ class TrainSpec:
         Whether dense rows are whitened (:mod:`streammach.parts.whitening`).
     """
 
-    epochs: Size
+    epochs: Count
     batch_size: Size
     learning_rate: Amount
     transform: Transform

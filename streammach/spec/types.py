@@ -17,5 +17,6 @@ MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Index = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # what ids of int32 are told from
+Repetitions = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # 0: no hashed models
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -19,6 +19,7 @@ from streammach.training.events import Interruption, Pulse, Saved, Validated
 from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
 from streammach.training.session import GOES_ON, Session
 
+OUT_OF_TIME = "the time is used up"
 FAILED_SAVES = 3  # in a row, before a run gives up
 
 
@@ -72,7 +73,8 @@ class Epochs:
         self._save()  # what comes now takes its time
         self._session.epochs_saved = True
         progress = self.progress
-        if progress.best_epoch not in (-1, progress.epoch - 1):
+        whole = progress.row == 0 and progress.wave == 0
+        if progress.best_epoch not in (-1, progress.epoch - whole):
             self._checkpoints.read(progress.best_step, self._backend.arrays())
             self._backend.restore()
         self._backend.unwhiten_weights()
@@ -91,6 +93,9 @@ class Epochs:
             pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             self._events.call("on_progress", state)
             asked = asked or state.stop_reason
+            if self._session.clock.left <= 0 and done < reader.n_rows:
+                self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
+                return state
             if self._session.stop.requested or self._is_time_to_save():
                 self._between_batches(state)
         entry = self._measured((reader.n_rows - first_row) / (time.monotonic() - began))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streammach.figures import Reached
 from streammach.model.document import Calibration
@@ -12,7 +16,8 @@ from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
 from streammach.prediction.ranking import Ranking, by_hashes
-from streammach.spec.estimators import USUAL
+from streammach.spec.estimators import BLEND, USUAL
+from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training.loop import open_reader, train_epoch
@@ -73,6 +78,47 @@ def finalize(
         return build(session, spec, decided), decided.reasons
 
 
+def finalize_alone(
+    session: Session, *, calibrate_on: int | None = None
+) -> tuple[Model, TrainSpec, tuple[str, ...]]:
+    """Return the model of what parts did ahead, without hashed models, its training, and why.
+
+    Held-out rows are learnt from, too, when everything is chosen and calibrated on them.
+
+    Parameters
+    ----------
+    session : Session
+        The training, with what parts did ahead.
+    calibrate_on : int, optional
+        Held-out rows that probabilities are calibrated on; all of them otherwise.
+    """
+    config, rows = session.plan.config, session.held.rows
+    spec = TrainSpec(
+        epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
+        label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
+        seed=session.options.seed,
+    )  # fmt: skip
+    ahead = next(iter(session.ahead.values()))
+    part = ahead.decision(session)
+    try:
+        assert part.ranking is not None, "it ranks alone"
+        calibration = Calibration()
+        if rows.n_rows:
+            some = rows.part(0, min(rows.n_rows, calibrate_on or rows.n_rows))
+            calibration = fit_calibration(some, part.ranking, session.dataset.n_classes)
+        decided = Decided(
+            ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
+            reasons=part.reasons,
+        )  # fmt: skip
+        part.learn_held_out()
+        model = ModelSpec.unhashed_of(config.shape)
+        nothing = {"weights": np.zeros((model.n_features, 0), np.float32),
+                   "bias": np.zeros(0, np.float32)}  # fmt: skip
+        return _built(session, spec, decided, model, nothing), spec, decided.reasons
+    finally:
+        part.close()
+
+
 def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
     """Let held-out rows decide on optional parts, ranking and calibration."""
     rows, backend = session.held.rows, session.backend
@@ -128,12 +174,19 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
 
 def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:
     """Return the model of what was trained and decided."""
+    return _built(session, spec, decided, session.plan.model, session.backend.arrays())
+
+
+def _built(
+    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec,
+    arrays: dict[str, NDArray[Any]],
+) -> Model:  # fmt: skip
     draft = Draft(ranker=decided.ranker)
     for part in decided.parts:
         part.finalize(draft)
-    dataset, arrays = session.dataset, session.backend.arrays()
+    dataset = session.dataset
     return Model(
-        spec=session.plan.model, training=spec, dense=session.plan.config.dense,
+        spec=model, training=spec, dense=session.plan.config.dense,
         estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
         majority=int(dataset.label_counts.argmax()),
         validation=decided.figures,

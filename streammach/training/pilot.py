@@ -229,7 +229,8 @@ class _Pilots:
         sample = self._dataset.first(n_rows + held_out)
         shape = option.shape
         made = plan(sample, replace(
-            self._constraints, n_buckets=shape.n_buckets, n_repetitions=shape.n_repetitions,
+            self._constraints, n_buckets=shape.n_buckets if shape.n_repetitions else None,
+            n_repetitions=shape.n_repetitions,
             parts=dict(said_of(option.config)), time=None, latency=None,
         ))  # fmt: skip
         wanted = self._sampled(option.config, sample.facts, held_out)
@@ -252,10 +253,11 @@ class _Pilots:
                 raise Interrupted("interrupted in the pilot", hint=hint) from error
         best = run.result.validation[run.result.estimator]
         spec = run.settings.training
-        self._training = replace(
-            self._training, learning_rate=spec.learning_rate, transform=spec.transform
-        )
-        self._known = True
+        if spec.epochs:
+            self._training = replace(
+                self._training, learning_rate=spec.learning_rate, transform=spec.transform
+            )
+            self._known = True
         return Pilot(
             shape=shape, parts=weighed_parts(option.config), rows=n_rows, held_out=held_out,
             accuracy=best.accuracy, top_5_accuracy=best.top_5_accuracy, seconds=run.result.seconds,

@@ -46,8 +46,10 @@ def _train(order: Order) -> None:
     kernels = order.kernels
     with Dataset.open(order.store) as data:
         sample = data.first(enough(data.n_rows, data.nnz))
-        shape = (sample.n_classes, 1)
-        if not kernels.exact:
+        shape: tuple[int | None, int] = (sample.n_classes, 1)
+        if kernels.unhashed:
+            shape = (None, 0)
+        elif not kernels.exact:
             shape = (MANY_BUCKETS if kernels.many_buckets else FEW_BUCKETS, REPETITIONS)
         constraints = Constraints(
             n_buckets=shape[0], n_repetitions=shape[1], device=fallback(),

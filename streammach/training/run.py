@@ -56,7 +56,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes
     ----------
     history : tuple of EpochFigures
-        What was measured at the end of each epoch.
+        What was measured at the end of each epoch; empty without hashed models.
     best_epoch : int
         The epoch whose weights were kept, from 0.
     stopped : str or None
@@ -90,7 +90,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         """Refuse figures that cannot be."""
         check_rankers(self.estimator, *self.validation)
-        if self.best_epoch >= len(self.history):
+        if self.best_epoch > max(len(self.history) - 1, 0):
             raise ValueError("the best epoch is none of its epochs")
         if not self.projected_bytes or (self.device_peak_bytes and not self.device_projected_bytes):
             raise ValueError("no bytes are projected")
@@ -99,6 +99,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def best(self) -> Reached | None:
         """What the model reached on held-out rows, if there were any."""
         found = self.validation.get(self.estimator)
+        if not self.history:
+            return found
         epoch = self.history[self.best_epoch]
         if found is None and epoch.accuracy is not None and epoch.top_5_accuracy is not None:
             return Reached(epoch.accuracy, epoch.top_5_accuracy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +38,7 @@ class Trial:
     spec: TrainSpec
     rows: int
     measured: Reached
+    rows_per_second: float = 0.0
 
     @property
     def score(self) -> float:
@@ -125,8 +127,10 @@ class Search:
         if len(names) == 1:
             return names[0], f"transform {names[0]}: the only one that makes a difference"
         rows, epochs = screen(self._n_rows)
-        tried = []
+        tried: list[Trial] = []
         for name in names:
+            if tried and self._session.clock.left <= 0:
+                break
             spec, rate = self._start(name), self._options.learning_rate
             if rate:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
@@ -156,6 +160,8 @@ class Search:
         factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
         best = max(tried, key=lambda trial: trial.score)
         for _ in range(MAX_STEPS):
+            if self._session.clock.left <= 0:
+                break
             tried.append(at(best.spec.learning_rate * factor))
             if tried[-1].score <= best.score:
                 break
@@ -204,14 +210,16 @@ class Search:
         batch_nnz = session.plan.config.batching.batch_nnz
         backend.prepare(short, batch_nnz, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
+        began, speed = time.monotonic(), 0.0
         try:
             for epoch in range(epochs):
                 for _ in train_epoch(backend, reader, short, epoch):
                     session.check()
+            speed = epochs * reader.n_rows / (time.monotonic() - began)
             measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        done = Trial(spec=short, rows=reader.n_rows, measured=measured)
+        done = Trial(spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed)
         self._trials[key] = done
         session.events.log(Tried(done.figures))
         session.events.call("on_search", done)

@@ -7,9 +7,11 @@ from contextlib import ExitStack, contextmanager
 
 from streammach.backends.base import Backend
 from streammach.backends.registry import BACKENDS
+from streammach.clock import Clock
 from streammach.data.holdout import HeldOut, hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
+from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.rows.dense import Basis
 from streammach.spec.plan import Plan
@@ -21,6 +23,7 @@ from streammach.training.signals import StopSignals
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 GOES_ON = "The same command with --resume goes on."
 EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
+MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)
 
 
 class Session:
@@ -36,15 +39,21 @@ class Session:
         Trains; its weights are those of the stage before.
     held : HeldOut
         The rows on which choices are made.
+    options : TrainingOptions
+        What the user fixed.
     events : Events
         Told what happens.
     stop : StopSignals
         Says whether a signal asks for the end.
+    clock : Clock
+        The time that there is.
 
     Attributes
     ----------
-    epochs_saved : bool
-        Whether a checkpoint holds what was done.
+    epochs_saved, model_saved : bool
+        Whether a checkpoint holds what was done, and a model what parts did ahead of the epochs.
+    ahead : dict of str to Ahead
+        What parts did before the first epoch, by name.
     """
 
     def __init__(
@@ -54,12 +63,15 @@ class Session:
         backend: Backend,
         held: HeldOut,
         *,
+        options: TrainingOptions,
         events: Events,
         stop: StopSignals,
+        clock: Clock,
     ) -> None:
         self.dataset, self.plan, self.backend, self.held = dataset, plan, backend, held
-        self.events, self.stop = events, stop
-        self.epochs_saved = False
+        self.options, self.events, self.stop, self.clock = options, events, stop, clock
+        self.epochs_saved, self.model_saved = False, False
+        self.ahead: dict[str, Ahead] = {}
         self._basis: tuple[Transform, Basis] | None = None  # the last one that was found
 
     @property
@@ -78,6 +90,8 @@ class Session:
         if self.stop.requested:
             self.events.log(Interruption())
             message, hint = EPOCHS_SAVED if self.epochs_saved else NOTHING_SAVED
+            if self.model_saved and not self.epochs_saved:
+                message, hint = MODEL_SAVED
             raise Interrupted(message, hint=hint)
 
     def tell(self, text: str) -> None:
@@ -110,6 +124,7 @@ def opened(
     *,
     events: Events,
     stop: StopSignals,
+    clock: Clock,
 ) -> Iterator[Session]:
     """Open a backend and read the held-out rows; close what was opened at the end.
 
@@ -125,6 +140,8 @@ def opened(
         Told what happens.
     stop : StopSignals
         Says whether a signal asks for the end.
+    clock : Clock
+        The time that there is.
 
     Raises
     ------
@@ -139,4 +156,6 @@ def opened(
         )
         closing.callback(backend.close)
         held = hold_out(dataset, plan.config.batching, options)
-        yield Session(dataset, plan, backend, held, events=events, stop=stop)
+        yield Session(
+            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock
+        )

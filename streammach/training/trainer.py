@@ -10,25 +10,29 @@ from pathlib import Path
 
 import msgspec
 
+from streammach.clock import Clock
 from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, clean
-from streammach.files.folders import make_folder
+from streammach.files.folders import make_folder, remove_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, read_small, sha256
 from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import Checkpoints
+from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.model import Model
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
+from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Events, Held, Started, held_bytes
-from streammach.training.finalize import finalize
+from streammach.training.finalize import finalize, finalize_alone
 from streammach.training.older import older_request
+from streammach.training.pace import Pace
 from streammach.training.precompile import precompile
 from streammach.training.run import (
     MAX_DOCUMENT,
@@ -48,6 +52,7 @@ from streammach.training.session import Session, opened
 from streammach.training.signals import StopSignals
 
 CHECKPOINT_MINUTES = 10.0
+FEW_ROWS = 1000  # held-out rows that a model is calibrated on which hashed ones will replace
 
 
 class Trainer:
@@ -64,6 +69,8 @@ class Trainer:
         early stopping after 3 epochs if none is given.
     checkpoint_minutes : float
         Time between checkpoints.
+    clock : Clock, optional
+        The time that the work may take; it ends with the best model by then.
     """
 
     def __init__(
@@ -73,8 +80,10 @@ class Trainer:
         *,
         callbacks: Sequence[object] | None = None,
         checkpoint_minutes: float = CHECKPOINT_MINUTES,
+        clock: Clock | None = None,
     ) -> None:
         self.plan, self.options = plan, options or TrainingOptions()
+        self._clock = clock or Clock()
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
         self._checkpoint_seconds = checkpoint_minutes * 60
 
@@ -139,22 +148,61 @@ class Trainer:
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
             session = closing.enter_context(
-                opened(self.plan, options, dataset, events=events, stop=stop)
+                opened(self.plan, options, dataset, events=events, stop=stop, clock=self._clock)
             )
             return self._run(session, folder, request)
 
     def _run(self, session: Session, folder: Path, request: str) -> Run:
-        """Do the stages of a training one after another."""
-        settings = self._settings(session, folder, request)
+        """Do the stages of a training one after another, while there is time."""
         checkpoints = Checkpoints(folder / "checkpoints", request)
+        work, pace = WorkAhead(session, checkpoints.folder, request), Pace(session)
+        session.clock = pace.ahead
+        session.ahead = work.run()
+        pace.note(session.ahead)
+        if self.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
+            return self._without_hashes(session, folder, request)
+        if session.ahead:
+            self._save_alone(session, folder, work)
+        session.clock = pace.search
+        settings = self._settings(session, folder, request, pace)
+        session.clock = pace.epochs
         epochs = Epochs(
             session, settings.training, checkpoints, checkpoint_seconds=self._checkpoint_seconds
         )
         state = epochs.run()
         epochs.return_to_best()
+        session.ahead = work.kept()
+        if session.ahead and not epochs.progress.history:
+            return self._without_hashes(session, folder, request)
         model, reasons = finalize(session, settings.training, last_passes=self.options.last_passes)
+        run = self._finished(session, folder, settings, model, reasons, epochs.progress)
+        session.events.call("on_fit_end", state)
+        return run
+
+    def _save_alone(self, session: Session, folder: Path, work: WorkAhead) -> None:
+        """Write what parts did ahead, and a model of it; give back its memory."""
+        work.keep(session.ahead)
+        if not (folder / "model").exists():
+            finalize_alone(session, calibrate_on=FEW_ROWS)[0].save(folder / "model", force=True)
+        session.ahead.clear()
+        session.model_saved = True
+
+    def _without_hashes(self, session: Session, folder: Path, request: str) -> Run:
+        """Finish a run whose model has no hashed ones."""
+        model, spec, reasons = finalize_alone(session)
+        settings = Settings(
+            training=spec, held_out=session.held.origin, trials=(), reasons=(), request=request
+        )
+        write_atomic(folder / SETTINGS, to_json(settings))
+        return self._finished(session, folder, settings, model, reasons, Progress())
+
+    def _finished(
+        self, session: Session, folder: Path, settings: Settings, model: Model,
+        reasons: tuple[str, ...], progress: Progress,
+    ) -> Run:  # fmt: skip
+        """Write the model and what was measured; remove the checkpoints."""
         model.save(folder / "model", force=True)
-        progress, backend = epochs.progress, session.backend
+        backend = session.backend
         result = Result(
             history=progress.history,
             best_epoch=max(progress.best_epoch, 0),
@@ -169,20 +217,20 @@ class Trainer:
             device_peak_bytes=backend.device_bytes()[0],
         )
         write_atomic(folder / RESULT, to_json(result))
-        checkpoints.remove()
+        remove_folder(folder / "checkpoints")
         session.events.log(Held(held_bytes(backend.arrays(), session.held.rows, model)))
         session.events.log(Ended(result.seconds, result.peak_bytes, result.device_peak_bytes))
-        session.events.call("on_fit_end", state)
         return Run(folder, self.plan, settings, result)
 
-    def _settings(self, session: Session, folder: Path, request: str) -> Settings:
+    def _settings(self, session: Session, folder: Path, request: str, pace: Pace) -> Settings:
         """Return what an earlier call decided, or decide it now."""
         path = folder / SETTINGS
         if path.exists():
             return from_json(read_small(path, MAX_DOCUMENT), Settings)
         found = Search(session, self.options).choose()
+        epochs = pace.epochs_that_fit(found)
         settings = Settings(
-            training=found.spec, held_out=session.held.origin,
+            training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
             trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
             request=request,
         )  # fmt: skip

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import candidates as candidates_module
 from streammach.counts import pair_learning, places
-from streammach.counts.candidates import ShortLists
+from streammach.counts.candidates import CUT_FROM, KEPT, ShortLists
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.places import PairPlaces, bits, find_places
@@ -40,7 +39,7 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, thre
     found, scores = learner.weights(), reference.ReferenceScores(block, K, weights)
     made = weigh(table, weights)
     best = reference.scanned_best(block, scores, 5) if scan else reference.listed_best(
-        block, table, made.gains, made, m=5, cut_from=256, kept=64)  # fmt: skip
+        block, table, made.gains, made, m=5, cut_from=CUT_FROM, kept=KEPT)  # fmt: skip
     theta, delta = reference.learn(
         block, scores, best, batches=[(i, min(i + batch, 90)) for i in range(0, 90, batch)],
         pair_rate=pair_learning.PAIR_RATE, feature_rate=pair_learning.FEATURE_RATE,
@@ -117,24 +116,24 @@ def test_bits_are_counted(rng):
 
 
 def test_long_lists_are_cut_to_the_largest_gains(rng):
-    block, d, k = a_table(rng)
+    block, d, k = a_table(rng, n_rows=12_000, n_classes=3000)
     table = table_of(block, d, k)
     weights = weigh(table, replace(group_weights(rng), group=np.zeros(d, np.int32)))
     short = ShortLists.of(weights)
     lengths = np.diff(table.starts)
-    assert ((short.cut_of >= 0) == (lengths > candidates_module.CUT_FROM)).all()
+    assert ((short.cut_of >= 0) == (lengths > CUT_FROM)).all()
     assert (short.cut_of >= 0).any()
     assert (short.cut_of < 0).any()
     for f in np.flatnonzero(short.cut_of >= 0):
         some = slice(table.starts[f], table.starts[f + 1])
-        order = np.argsort(-weights.gains[some].astype(int), kind="stable")[:64]
+        order = np.argsort(-weights.gains[some].astype(int), kind="stable")[:KEPT]
         assert short.classes[short.cut_of[f]].tolist() == weights.classes[some][order].tolist()
         assert short.gains[short.cut_of[f]].tolist() == weights.gains[some][order].tolist()
 
 
 def test_candidates_by_short_lists_are_those_of_the_reference(rng):
-    block, d, k = a_table(rng, n_rows=600)
-    table = table_of(block, d, k)
+    block, d, k = a_table(rng, n_rows=4000, n_classes=3000)
+    table, block = table_of(block, d, k), block.part(0, 300)
     weights = replace(group_weights(rng), group=np.zeros(d, np.int32))
     made = weigh(table, weights)
     with PairLearner(table, weights, scan=False, threads=1) as learner:
@@ -143,7 +142,7 @@ def test_candidates_by_short_lists_are_those_of_the_reference(rng):
         learner._find(block, 0, block.n_rows, found)
     taught = 0
     for i, scores in enumerate(
-        reference.listed_scores(block, table, made.gains, made, cut_from=256, kept=64)
+        reference.listed_scores(block, table, made.gains, made, cut_from=CUT_FROM, kept=KEPT)
     ):
         own = int(block.classes[i])
         last = sorted([*scores.values(), *[-1e9] * m], reverse=True)[m - 1]

@@ -35,7 +35,7 @@ DECODE_ROWS = 4  # fewer rows than this are scored class by class
 
 def chunk_rows(spec: ModelShape) -> int:
     """Return how many rows are scored at a time, so that their outputs stay near 16 MiB."""
-    return max(LANES, min(4096, CHUNK_BYTES // (4 * spec.n_columns)))
+    return max(LANES, min(4096, CHUNK_BYTES // (4 * max(spec.n_columns, 1))))
 
 
 class Forward(Ranked):

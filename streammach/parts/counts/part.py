@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from streammach.counts import footprint as bytes_of
 from streammach.counts.footprint import MAX_CLASSES, pair_room
@@ -12,6 +13,7 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
 from streammach.parts.base import (
     AccuracyDrop,
+    Ahead,
     Choice,
     Decision,
     Draft,
@@ -20,23 +22,28 @@ from streammach.parts.base import (
     Session,
     Work,
 )
-from streammach.parts.counts.ensemble import CountFitter, CountSettings, Ensemble
+from streammach.parts.counts import saved
+from streammach.parts.counts.alone import Counted, CountLearner, CountSettings
+from streammach.parts.counts.ensemble import Ensemble, alone, beside_hashes
 from streammach.parts.counts.switch import SWITCH
 from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.prediction.ranking import by_counts
 from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.estimators import BLEND
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
+from streammach.spec.types import Transform
 
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 300e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 300e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
 # Of pairs that are learnt: a value, one whose candidates are found by short lists, a class and a
 # posting where all are summed.
-LEARN_VALUE, LISTED_VALUE = 1.5e-6, 0.8e-6
+LEARN_VALUE, LISTED_VALUE = 1.5e-6, 2.3e-6
 SCANNED_CLASS, POSTING = 1.0e-9, 0.75e-9
 FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
+ELASTIC_FITS = 0.8  # of the fits, where time is short: they see fewer rows
 PASSES = 1.5  # over the rows that pairs are learnt from, on average
 # Of a query: a class beside counts, and a repetition of it: where rows are taken together, and
 # where they are not, as if no class could be left out.
@@ -48,19 +55,24 @@ FITTED = Fit(  # what hashing loses beside counts
 SHARES = {  # a half of the pairs and so on
     2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip
+ALONE = AccuracyDrop(2.0, 1.0)  # by counts without hashed models
+LEARNT_POINTS = 3.0  # that feature and pair weights bring
 LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1 were measured
 
 
 class CountsDecision(Decision):
-    """Counts that held-out rows want, or not."""
+    """Counts that held-out rows want, or not; alone, or beside models with a transform."""
 
-    def __init__(self, session: Session, spec: TrainSpec, found: Ensemble) -> None:
+    def __init__(
+        self, session: Session, found: Ensemble, transform: Transform | None = None
+    ) -> None:
         super().__init__(reasons=found.reasons, figures=dict(found.validation))
         self._found, self._scorer, self._final = found, None, found.weights
         if found.weights is not None:
-            threads = session.plan.config.placement.threads
-            self._scorer = CountScorer(found.weights, threads)
-            self.ranking = by_counts(session.backend, self._scorer, spec.transform)
+            scorer = CountScorer(found.weights, session.plan.config.placement.threads)
+            self._scorer, self.ranking = scorer, scorer.topk
+            if transform is not None:
+                self.ranking = by_counts(session.backend, scorer, transform)
 
     def learn_held_out(self) -> None:
         """Count the held-out rows, too."""
@@ -69,12 +81,37 @@ class CountsDecision(Decision):
     def finalize(self, draft: Draft) -> None:
         """Put the counts into the model."""
         if self._final is not None:
-            draft.ranker, draft.counts = "blend", self._final.compact()
+            draft.ranker, draft.counts = BLEND, self._final.compact()
 
     def close(self) -> None:
         """Give back the threads."""
         if self._scorer is not None:
             self._scorer.close()
+
+
+@dataclass(frozen=True)
+class CountsAhead:
+    """Counts with weights of their own."""
+
+    counted: Counted
+
+    @property
+    def beside_seconds(self) -> float:
+        """Seconds that fits beside hashed models should take: two, of more candidates."""
+        return 3 * self.counted.fit_seconds
+
+    @property
+    def named(self) -> dict[str, int]:
+        """The fields of TrainingOptions that do the same without a limit of time."""
+        return {"fit_rows": self.counted.fit_rows, "pair_rows": self.counted.pair_rows}
+
+    def save(self, folder: Path, identity: str) -> None:
+        """Write it into a folder, which appears whole, or raise DiskError."""
+        saved.save(self.counted, folder, identity)
+
+    def decision(self, session: Session) -> Decision:
+        """Return it as what ranks classes, without hashed models."""
+        return CountsDecision(session, alone(session, self.counted))
 
 
 class Counts(Part):
@@ -89,6 +126,7 @@ class Counts(Part):
     name = "counts"
     switch = SWITCH
     weighed = True
+    ranks_alone = True
 
     def __init__(self, settings: CountSettings | None = None) -> None:
         self.settings = settings or CountSettings()
@@ -112,7 +150,8 @@ class Counts(Part):
             yield Choice(plan=None, loss=LOST, why=f"no counts: {room:,} {pairs} do not fit")
 
     def _choice(self, n_pairs: int, loss: AccuracyDrop, why: str) -> Choice:
-        return Choice(plan=PartPlan(name=self.name, size=n_pairs), loss=loss, why=why, fit=FITTED)
+        plan = PartPlan(name=self.name, size=n_pairs)
+        return Choice(plan=plan, loss=loss, why=why, fit=FITTED, alone=ALONE)
 
     def without(self, why: str | None) -> Choice:
         """Return the choice to plan without counts."""
@@ -139,10 +178,10 @@ class Counts(Part):
         passes = min(PASSES, MOST_LESSONS / max(facts.n_rows, 1))
         fitted = FITS * config.batching.held_out_rows
         each, summed = QUERY_TILE if classes <= TILED_CLASSES else QUERY_ALONE
+        fits = fitted * (FIT_ROW + postings * FIT_POSTING)
         return Work(
-            finish=facts.nnz * COUNT + passes * learnt
-            + fitted * (FIT_ROW + postings * FIT_POSTING),
-            fixed=FITS * FIT,
+            finish=facts.nnz * COUNT + passes * learnt + fits, fixed=FITS * FIT,
+            elastic=passes * learnt + ELASTIC_FITS * fits, elastic_points=LEARNT_POINTS,
             scoring=classes * each + classes * config.shape.n_repetitions * summed,
         )  # fmt: skip
 
@@ -156,11 +195,22 @@ class Counts(Part):
         n = part.size
         return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
 
+    def work_ahead(self, session: Session) -> Ahead:
+        """Count, fit and learn."""
+        return CountsAhead(CountLearner(session, self.settings).run())
+
+    def reopened(self, session: Session, folder: Path, identity: str) -> Ahead | None:
+        """Return the counts that were saved, or None."""
+        shape = session.plan.config.shape
+        found = saved.load(folder, identity, shape.n_features, shape.n_classes)
+        return None if found is None else CountsAhead(found)
+
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
-        """Count, fit and learn; say whether it pays on held-out rows."""
-        return CountsDecision(
-            session, spec, CountFitter(session, spec.transform, self.settings).run()
-        )
+        """Fit the counts beside hashed models; say whether they pay on held-out rows."""
+        ahead = session.ahead[self.name]
+        assert isinstance(ahead, CountsAhead)
+        found = beside_hashes(session, ahead.counted, spec.transform, self.settings)
+        return CountsDecision(session, found, spec.transform)
 
 
 PART = Counts()

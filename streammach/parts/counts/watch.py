@@ -75,9 +75,11 @@ def learn_while_it_pays(
     lessons: Callable[[], Iterable[RowBlock]],
     *,
     n_rows: int,
+    most_rows: int | None = None,
+    over: Callable[[], bool] = lambda: False,
     tell: Callable[[str], None],
-) -> None:
-    """Learn from rows, pass after pass, while held-out rows gain by it.
+) -> int:
+    """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
     What the second half of the first pass brought says whether a second pass is worth its time.
 
@@ -91,19 +93,26 @@ def learn_while_it_pays(
         Returns the rows; called anew for each pass.
     n_rows : int
         How many there are, about.
+    most_rows : int, optional
+        Learn from so many, whatever held-out rows say.
+    over : callable
+        Whether the time is over.
     tell : callable
         Told how it goes.
     """
-    seen, found, halved = 0, np.inf, False
+    seen, found, halved, ended = 0, np.inf, False, most_rows == 0
+    enough = MOST_LESSONS if most_rows is None else most_rows
     for _ in range(MOST_PASSES):
-        for rows in lessons():
+        for rows in () if ended else lessons():
             learn(rows)
             seen += rows.n_rows
+            ended = seen >= enough or over()
+            if ended:
+                break
             if seen >= n_rows // 2 and not halved:
                 found, halved = loss(), True
-            if seen >= MOST_LESSONS:
-                break
         before, found = found, loss()
         tell(f"learnt pairs from {seen:,} rows: held-out loss {found:.3f}")
-        if seen >= MOST_LESSONS or before - found < PASS_GAIN:
-            return
+        if ended or (most_rows is None and before - found < PASS_GAIN):
+            break
+    return seen

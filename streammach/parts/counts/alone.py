@@ -1,0 +1,258 @@
+"""Counts as a model of their own: counted, weighed and learnt before any hashed model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.footprint import WEIGHT_BYTES, pair_room
+from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.pair_learning import PairLearner, scan_pays
+from streammach.counts.scores import CountScorer
+from streammach.counts.table import CountTable, PairGainModel, count_pairs
+from streammach.data.holdout import masked_blocks
+from streammach.figures import Reached
+from streammach.parts.base import Session
+from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
+from streammach.parts.counts.groupings import groupings
+from streammach.parts.counts.watch import HeldOutLoss, learn_while_it_pays
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import product
+
+MIN_FIT_ROWS = 50
+LESSON_ROWS = 4096  # that are learnt from at once
+WATCHED_ROWS = 2048  # held-out rows that say whether to go on
+MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it add less
+# Where time is short: rows of a first fit, its share of the time that is left, and what is kept
+# of it for the last fit.
+PROBE_ROWS, FIT_SHARE, SPARE = 500, 0.05, 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountSettings:
+    """How weights of counts are fitted.
+
+    Attributes
+    ----------
+    grouped : bool
+        Whether features have weights by group, in the best of several ways to group them.
+    pair_weights : bool
+        Whether feature and pair weights are learnt, too.
+    factors : tuple of float
+        Multiples of the hashed models' weight that are tried for the sake of the first five.
+    """
+
+    grouped: bool = True
+    pair_weights: bool = True
+    factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What counts are and reach without hashed models.
+
+    Attributes
+    ----------
+    table : CountTable
+        The counts of the rows that are not held out.
+    grouped, learnt : GroupWeights
+        Weights by group, and those with feature and pair weights; the same where these were not
+        learnt.
+    reached : tuple of Reached
+        What each reaches on held-out rows.
+    reasons : tuple of str
+        Why, in sentences.
+    fit_rows, pair_rows : int
+        Held-out rows that were fitted on, and rows that pairs were learnt from.
+    fit_seconds : float
+        What a fit takes.
+    """
+
+    table: CountTable
+    grouped: GroupWeights
+    learnt: GroupWeights
+    reached: tuple[Reached, Reached]
+    reasons: tuple[str, ...]
+    fit_rows: int
+    pair_rows: int
+    fit_seconds: float = 0.0
+
+    @property
+    def best(self) -> Fitted:
+        """The weights that reach more."""
+        found = [Fitted(self.grouped, self.reached[0]), Fitted(self.learnt, self.reached[1])]
+        return max(found, key=lambda fitted: fitted.reached.selection_score)
+
+
+class CountLearner:
+    """Counts the pairs of a store, fits their weights and learns feature and pair weights.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its held-out rows are fitted on.
+    settings : CountSettings
+        How weights are fitted.
+    """
+
+    def __init__(self, session: Session, settings: CountSettings) -> None:
+        self._session, self._settings = session, settings
+        self._dataset, self._held = session.dataset, session.held
+        self._clock, self._options = session.clock, session.options
+        config = session.plan.config
+        self._max_pairs = config.size_of("counts")
+        self._threads = config.placement.threads
+        rows = self._held.rows.take(np.flatnonzero(self._held.rows.classes >= 0))
+        n_fit = self._options.fit_rows
+        self._fitting = Fitting(
+            rows, MOST_FIT_ROWS if n_fit is None else n_fit, threads=self._threads
+        )
+
+    def run(self) -> Counted:
+        """Return counts with the best weights that there is time for."""
+        table = self._count(self._gain_model())
+        started = start_weights(np.zeros(table.n_features, np.int32))
+        if self._fitting.n_fit < MIN_FIT_ROWS:
+            why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
+            reached = self._fitting.judged(table, started, self._fitting.rows)
+            return Counted(
+                table=table, grouped=started, learnt=started, reached=(reached, reached),
+                reasons=(why,), fit_rows=0, pair_rows=0,
+            )  # fmt: skip
+        self._limit_fits(table, started)
+        grouped, why, seconds = self._choose_grouping(table)
+        kept = SPARE * seconds
+        learnt, n_rows = grouped, 0
+        if self._settings.pair_weights and self._clock.left > kept:
+            weights, n_rows = self._taught(table, grouped.weights, kept)
+            learnt = self._fitting.fitted(table, weights)
+            self._session.tell(
+                "counts with feature and pair weights: held-out accuracy / top-5 "
+                f"{reached_text(learnt.reached)}"
+            )
+        return Counted(
+            table=table, grouped=grouped.weights, learnt=learnt.weights,
+            reached=(grouped.reached, learnt.reached),
+            reasons=(f"counts of {table.n_pairs:,} pairs by {why}",),
+            fit_rows=self._fitting.n_fit, pair_rows=n_rows, fit_seconds=seconds,
+        )  # fmt: skip
+
+    def _limit_fits(self, table: CountTable, start: GroupWeights) -> None:
+        """Fit on as many rows as there is time for."""
+        if not self._clock.limited or self._options.fit_rows is not None:
+            return
+        n_fit = self._fitting.n_fit
+        self._fitting.n_fit = min(PROBE_ROWS, n_fit)
+        began = time.monotonic()
+        self._fitting.screened(table, start)
+        a_row = (time.monotonic() - began) / self._fitting.n_fit
+        wanted = int(FIT_SHARE * max(self._clock.left, 0.0) / a_row)
+        self._fitting.n_fit = max(min(n_fit, wanted), min(PROBE_ROWS, n_fit))
+
+    def _blocks(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        """Yield the first rows of the store, and which are held out."""
+        for block, held in masked_blocks(self._dataset, self._held):
+            self._session.check()
+            some = min(n_rows, block.n_rows)
+            yield block.part(0, some), held[:some]
+            n_rows -= some
+            if not n_rows:
+                return
+
+    def _gain_model(self) -> PairGainModel | None:
+        """Return what decides which pairs are kept, where not all fit.
+
+        Group weights, fitted on counts of so many rows that all of their pairs fit.
+        """
+        facts, room = self._dataset.facts, self._max_pairs
+        if room >= pair_room(facts):
+            return None
+        limited = self._clock.limited or self._options.fit_rows is not None
+        if self._fitting.n_fit < MIN_FIT_ROWS or limited:
+            return _usual_gains(facts.n_features)
+        n_rows = max(1, facts.n_rows * room // facts.nnz)
+        found = self._choose_grouping(self._count(None, n_rows))[0].weights
+        slope = np.maximum(found.slope, MIN_SLOPE)
+        return PairGainModel(slope[found.group], found.match[found.group])
+
+    def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
+        """Count the pairs of the store, or of about its first rows."""
+        facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
+
+        def counted(model: PairGainModel | None) -> CountTable:
+            return count_pairs(
+                lambda: self._blocks(first), facts.n_features, facts.n_classes,
+                max_pairs=self._max_pairs, mark_bytes=WEIGHT_BYTES * self._max_pairs,
+                threads=self._threads, gain_model=model,
+            )  # fmt: skip
+
+        try:
+            table = counted(gain_model)
+        except OverflowError:  # six standard errors above the store's estimate, or a false one
+            self._session.tell("the store holds more pairs than it says")
+            gain_model = _usual_gains(facts.n_features)
+            table = counted(gain_model)
+        of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
+        kept = "" if gain_model is None else ", those that add most"
+        self._session.tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
+        return table
+
+    def _choose_grouping(self, table: CountTable) -> tuple[Fitted, str, float]:
+        """Return the weights for the best way to group features, the evidence, a fit's seconds."""
+        ways = {"one": np.zeros(table.n_features, np.int32)}
+        if self._settings.grouped:
+            ways = groupings(self._dataset, table)
+        tried: dict[str, Reached] = {}
+        for name, group in ways.items():
+            self._session.check()
+            tried[name] = self._fitting.screened(table, start_weights(group))
+            self._session.tell(f"by {name}: held-out accuracy / top-5 {reached_text(tried[name])}")
+        best = max(tried, key=lambda name: tried[name].selection_score)
+        figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
+        began = time.monotonic()
+        fitted = self._fitting.fitted(table, start_weights(ways[best]))
+        why = f"{best}: held-out accuracy / top-5 {figures}"
+        return fitted, why, time.monotonic() - began
+
+    def _taught(
+        self, table: CountTable, alone: GroupWeights, kept: float
+    ) -> tuple[GroupWeights, int]:
+        """Return the weights with those of features and pairs, and the rows they are learnt from.
+
+        Where time is short, the learning ends when only `kept` seconds and those of the hashed
+        models are left.
+        """
+        data, fitting, options = self._dataset, self._fitting, self._options
+        scorer = CountScorer(weigh(table, alone), self._threads)
+        rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
+        found = fitting.features(table, alone, scorer, rows, candidates)
+        watch = HeldOutLoss(table, alone, found, rows=rows, candidates=candidates, each=scorer.each)
+        del found
+        pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
+        with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
+            n_rows = learn_while_it_pays(
+                learner.learn, lambda: watch.of(learner.weights()), self._lessons,
+                n_rows=data.n_rows, most_rows=options.pair_rows,
+                over=lambda: self._clock.left < kept, tell=self._session.tell,
+            )  # fmt: skip
+        scorer.close()
+        return learner.weights(), n_rows
+
+    def _lessons(self) -> Iterator[RowBlock]:
+        """Yield the rows of the store that are not held out, some thousands at a time."""
+        for block, held in self._blocks(self._dataset.n_rows):
+            kept = np.flatnonzero(~held)
+            for start in range(0, len(kept), LESSON_ROWS):
+                self._session.check()
+                yield block.take(kept[start : start + LESSON_ROWS])
+
+
+def _usual_gains(n_features: int) -> PairGainModel:
+    """Return what a pair adds with the weights where fits start."""
+    slope, match = (np.full(n_features, x, np.float32) for x in (SLOPE, MATCH))
+    return PairGainModel(slope, match)

@@ -1,0 +1,208 @@
+"""Fits of count weights on held-out rows, of counts alone or beside hashed models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.backends.base import Backend
+from streammach.counts.footprint import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
+from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
+from streammach.counts.scores import CountScorer
+from streammach.counts.table import CountTable
+from streammach.figures import Reached
+from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
+from streammach.prediction.evaluate import measure
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
+from streammach.rows.block import RowBlock
+from streammach.spec.types import Transform
+
+FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
+MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
+
+
+@dataclass(frozen=True)
+class HashedModels:
+    """Trained hashed models beside which counts are fitted: where they are, and their transform."""
+
+    backend: Backend
+    transform: Transform
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Weights, and what they reach on rows that the fit did not see."""
+
+    weights: GroupWeights
+    reached: Reached
+
+
+class Fitting:
+    """Fits weights of counts on held-out rows.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The held-out rows, their classes known.
+    n_fit : int
+        How many of them are fitted on; all of them are measured on.
+    threads : int
+        Threads that compute.
+    hashed : HashedModels, optional
+        The models beside the counts; counts alone otherwise.
+    """
+
+    def __init__(
+        self, rows: RowBlock, n_fit: int, *, threads: int, hashed: HashedModels | None = None
+    ) -> None:
+        self.rows, self.n_fit = rows, min(n_fit, rows.n_rows, MOST_FIT_ROWS)
+        self.threads, self.hashed = threads, hashed
+
+    def screened(self, table: CountTable, start: GroupWeights) -> Reached:
+        """Return what weights reach on a half of the rows, fitted on the other half."""
+        half = self.n_fit // 2
+        found = self.evidence(table, start)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            weights = fit_groups(
+                found.part(0, half), start, hashed=self.hashed is not None, learnt=False
+            )
+            first, five = top_k_hits(found.part(half, self.n_fit), weights)
+        n = max(self.n_fit - half, 1)
+        return Reached(first / n, five / n)
+
+    def fitted(
+        self, table: CountTable, start: GroupWeights, factors: tuple[float, ...] = FACTORS
+    ) -> Fitted:
+        """Fit the weights on candidates by `start` and by the hashed models.
+
+        Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
+        The loss is that of the first place; for the sake of the first five the hashed models get
+        the multiple of their fitted weight that does best on the half that each fit did not see.
+
+        Parameters
+        ----------
+        table : CountTable
+            The counts; its gains are written anew.
+        start : GroupWeights
+            Groups of features, and what was learnt.
+        factors : tuple of float
+            The multiples that are tried.
+        """
+        half, beside = self.n_fit // 2, self.hashed is not None
+        found = self.evidence(table, start)
+        halves = (found.part(0, half), found.part(half, self.n_fit))
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
+            fits = [fit_groups(part, start, hashed=beside, learnt=start.theta.size > 0)
+                    for part in (*halves, found)]  # fmt: skip
+            factor = _best_factor(fits, halves, factors) if beside else 1.0
+        del found, halves  # a large part of the memory
+        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
+        others = (self.rows.part(half, self.rows.n_rows), self.rows.part(0, half))
+        reached = _joined(
+            (rows.n_rows, self.judged(table, weights, rows))
+            for weights, rows in zip(fits[:2], others, strict=True)
+        )
+        return Fitted(fits[2], reached)
+
+    def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
+        """Return what weights reach on rows."""
+        scorer = CountScorer(weigh(table, weights), self.threads)
+        try:
+            return measure(rows, self._ranking(scorer))
+        finally:
+            scorer.close()
+
+    def evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
+        """Return what is known of the candidates of the rows to fit on."""
+        scorer = CountScorer(weigh(table, weights), self.threads)
+        rows, candidates, number = self.candidates(scorer, self.n_fit)
+        found = self.features(table, weights, scorer, rows, candidates)
+        scorer.close()
+        return replace(found, number=number)
+
+    def candidates(
+        self, scorer: CountScorer, n_rows: int
+    ) -> tuple[RowBlock, NDArray[np.int32], NDArray[np.int64]]:
+        """Return the first rows whose class is a candidate, their candidates, their numbers."""
+        rows = self.rows.part(0, min(n_rows, self.rows.n_rows))
+        if self.hashed is None:
+            candidates = scorer.topk(rows, FIT_CANDIDATES)[0].astype(np.int32)
+        else:
+            by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
+            ranking = by_hashes(self.hashed.backend, "logsum", self.hashed.transform)
+            by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
+            candidates = _distinct(np.concatenate([by_count, by_hash], axis=1).astype(np.int32))
+        kept = np.flatnonzero((candidates == rows.classes[:, None]).any(axis=1))
+        return rows.take(kept), candidates[kept], kept
+
+    def features(
+        self, table: CountTable, weights: GroupWeights, scorer: CountScorer, rows: RowBlock,
+        candidates: NDArray[np.int32],
+    ) -> CandidateFeatures:  # fmt: skip
+        """Return what counts and hashed models say of candidates."""
+        counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
+        groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
+        row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+        np.add.at(groups, (row_of, weights.group[rows.features]), 1)
+        log_rows, log_values = class_logarithms(table)
+        there = np.maximum(candidates, 0)
+        means = np.zeros(there.shape, np.float32)
+        if self.hashed is not None:
+            means = hashed_means(self.hashed.backend, rows, there, self.hashed.transform)
+        return CandidateFeatures(
+            counted=counted, groups=groups, log_rows=log_rows[there],
+            log_values=log_values[there], hashed=means, repeated=candidates < 0,
+            number=np.arange(rows.n_rows),
+            place=(candidates == rows.classes[:, None]).argmax(axis=1),
+        )  # fmt: skip
+
+    def _ranking(self, scorer: CountScorer) -> Ranking:
+        if self.hashed is None:
+            return scorer.topk
+        return by_counts(self.hashed.backend, scorer, self.hashed.transform)
+
+
+def reached_text(reached: Reached) -> str:
+    """Return accuracy and top-5 accuracy for people."""
+    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
+
+
+def _best_factor(
+    fits: list[GroupWeights],
+    halves: tuple[CandidateFeatures, CandidateFeatures],
+    factors: tuple[float, ...],
+) -> float:
+    """Return the multiple of the hashed models' weight with the best score."""
+
+    def selection_score(factor: float) -> float:
+        total = 0.0
+        for weights, unseen in zip(fits[:2], reversed(halves), strict=True):
+            first, five = top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            total += first + five / 2
+        return total
+
+    return max(factors, key=selection_score)
+
+
+def _joined(parts: Iterable[tuple[int, Reached]]) -> Reached:
+    """Return what was reached on several sets of rows together."""
+    sizes, found = zip(*parts, strict=True)
+    first = np.average([m.accuracy for m in found], weights=sizes)
+    return Reached(
+        float(first), float(np.average([m.top_5_accuracy for m in found], weights=sizes))
+    )
+
+
+def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return each row's different candidates, in their order, then -1: int32 (n, m)."""
+    order = np.argsort(candidates, axis=1, kind="stable")
+    same = np.diff(np.take_along_axis(candidates, order, axis=1), axis=1, prepend=-1) == 0
+    repeated = np.zeros(candidates.shape, bool)
+    np.put_along_axis(repeated, order, same, axis=1)
+    moved = np.argsort(repeated, axis=1, kind="stable")
+    found = np.where(repeated, np.int32(-1), candidates)
+    return np.take_along_axis(found, moved, axis=1)

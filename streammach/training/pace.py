@@ -1,0 +1,72 @@
+"""What the stages of a training may take of its time, and how many epochs fit."""
+
+from __future__ import annotations
+
+from streammach.clock import Clock
+from streammach.parts.base import Ahead
+from streammach.planning.cost import BYTE, cost
+from streammach.planning.schedule import EPOCHS
+from streammach.planning.speed import known_speed
+from streammach.training.search import SearchResult
+from streammach.training.session import Session
+
+CLOSING = 1.0  # seconds of a run's end, beside writing the model
+LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
+SEARCH_SHARE = 0.3  # of the time, for the search
+MARGIN = 1.1  # by which epochs may take longer than trials said
+
+
+class Pace:
+    """Divides the time of a training among its stages; without a limit, none is held to one.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its clock is that of all stages.
+    """
+
+    def __init__(self, session: Session) -> None:
+        plan, self._session, clock = session.plan, session, session.clock
+        expected = cost(plan.facts, plan.config, known_speed())
+        model = next(line.n_bytes for line in plan.ledger if line.name == "model")
+        self._expected, self._whole = expected, clock.without(CLOSING + model * BYTE)
+        self._beside = 0.0
+
+    def note(self, ahead: dict[str, Ahead]) -> None:
+        """Take note of what parts will take when the hashed models are trained."""
+        self._beside = sum(one.beside_seconds for one in ahead.values())
+
+    @property
+    def ahead(self) -> Clock:
+        """The time for what comes before hashed models."""
+        return self._whole.without(self._expected.hashed)
+
+    @property
+    def search(self) -> Clock:
+        """The time for the search."""
+        left = max(self._whole.left - self._finish, 0.0) if self._whole.limited else 0.0
+        return self._whole.without(self._finish + (1 - SEARCH_SHARE) * left)
+
+    @property
+    def epochs(self) -> Clock:
+        """The time for the epochs."""
+        return self._whole.without(self._finish)
+
+    def hashed_fits(self) -> bool:
+        """Return whether there is time to begin hashed models."""
+        return self._whole.left >= LEAST_SHARE * self._expected.hashed
+
+    def epochs_that_fit(self, found: SearchResult) -> int:
+        """Return how many epochs there is time for, at least one and at most those wanted."""
+        wanted, session = found.spec.epochs, self._session
+        if not self._whole.limited:
+            return wanted
+        planned = self._expected.epochs / EPOCHS[session.plan.config.dense]
+        speeds = [trial.rows_per_second for trial in found.trials if trial.rows_per_second]
+        each = session.dataset.n_rows / speeds[-1] if speeds else planned
+        return max(1, min(wanted, int(self.epochs.left / (MARGIN * each))))
+
+    @property
+    def _finish(self) -> float:
+        """Seconds from the last epoch to the end."""
+        return self._expected.finish + self._beside

@@ -99,8 +99,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "no held-out rows" if best is None else f"{figures_text(best)} on {run.settings.held_out}"
     )
     lines = [
-        ("run", f"{short_path(path)}: {len(result.history)} epochs, best {result.best_epoch + 1}; "
-                f"store {plan.facts.digest[:8]}"),
+        ("run", f"{short_path(path)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
         ("training", f"{placement.weights}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
@@ -140,6 +139,12 @@ def _time(plan: Plan, seconds: float) -> str:
         return text
     ratio = seconds / plan.expected.seconds
     return f"expected {time_text(plan.expected.seconds)}  {text} ({ratio:.2f})"
+
+
+def _epochs(result: Result) -> str:
+    if not result.history:
+        return "no epochs"
+    return f"{len(result.history)} epochs, best {result.best_epoch + 1}"
 
 
 def _of_model(path: Path) -> tuple[Document, Lines]:

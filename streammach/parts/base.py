@@ -324,6 +324,10 @@ class Part:
         """Return the bytes that it adds to a model on disk."""
         return 0
 
+    def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes of what it keeps on disk until hashed models are trained."""
+        return 0
+
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time that it takes."""
         return Work()

@@ -43,9 +43,10 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     }  # fmt: skip
     kept = backend["weights"] + backend.get("optimizer", 0)
     parts = sum(part.model_bytes(config) for part in planned(config))
+    ahead = sum(part.kept_bytes(facts, config) for part in planned(config))
     disk = {
         "model": backend["weights"] + facts.names_bytes + parts,
-        "checkpoints": CHECKPOINTS * kept,
+        "checkpoints": CHECKPOINTS * kept + ahead,
     }
     return (
         *(Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])),

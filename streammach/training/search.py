@@ -95,6 +95,9 @@ class Search:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
         for part in planned(self._session.plan.config):
+            if self._session.clock.left <= 0:
+                reasons.append(f"no time was left to try {part.name}")
+                continue
             spec, more = part.search(self._session, self, spec)
             reasons += more
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))

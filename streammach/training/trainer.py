@@ -159,8 +159,9 @@ class Trainer:
         session.clock = pace.ahead
         session.ahead = work.run()
         pace.note(session.ahead)
+        named = dict(named for ahead in session.ahead.values() for named in ahead.named.items())
         if self.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
-            return self._without_hashes(session, folder, request)
+            return self._without_hashes(session, folder, request, named)
         if session.ahead:
             self._save_alone(session, folder, work)
         session.clock = pace.search
@@ -173,8 +174,13 @@ class Trainer:
         epochs.return_to_best()
         session.ahead = work.kept()
         if session.ahead and not epochs.progress.history:
-            return self._without_hashes(session, folder, request)
+            return self._without_hashes(session, folder, request, named)
         model, reasons = finalize(session, settings.training, last_passes=self.options.last_passes)
+        spec = settings.training
+        reasons += self._again(
+            epochs.progress, buckets=model.spec.n_buckets, repetitions=model.spec.n_repetitions,
+            epochs=spec.epochs, transform=spec.transform, learning_rate=spec.learning_rate, **named,
+        )  # fmt: skip
         run = self._finished(session, folder, settings, model, reasons, epochs.progress)
         session.events.call("on_fit_end", state)
         return run
@@ -187,9 +193,21 @@ class Trainer:
         session.ahead.clear()
         session.model_saved = True
 
-    def _without_hashes(self, session: Session, folder: Path, request: str) -> Run:
+    def _again(self, progress: Progress, **options: str | float) -> tuple[str, ...]:
+        """Return what gives the same bytes without a limit of time, if there was one."""
+        if not self._clock.limited:
+            return ()
+        if progress.row:
+            return ("stopped within an epoch: what is trained in the same time differs a little",)
+        said = " ".join(f"--{name.replace('_', '-')} {n}" for name, n in options.items())
+        return (f"the same without a limit of time: {said}",)
+
+    def _without_hashes(
+        self, session: Session, folder: Path, request: str, named: dict[str, int]
+    ) -> Run:
         """Finish a run whose model has no hashed ones."""
         model, spec, reasons = finalize_alone(session)
+        reasons += self._again(Progress(), repetitions=0, **named)
         settings = Settings(
             training=spec, held_out=session.held.origin, trials=(), reasons=(), request=request
         )

@@ -168,6 +168,13 @@ class Counts(Part):
         """Return the bytes of the pairs on disk."""
         return bytes_of.MODEL_BYTES * config.size_of(self.name)
 
+    def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes of counts, and of their model, until hashed models are trained."""
+        if config.shape.unhashed:
+            return 0
+        kept = saved.disk_bytes(config.size_of(self.name), facts.n_features, facts.n_classes)
+        return kept + self.model_bytes(config) + facts.names_bytes
+
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of counting, fitting and learning, and of a row's scores."""
         postings, classes = facts.row_postings, config.shape.n_classes

@@ -1,0 +1,251 @@
+"""Models without hashed ones: counts alone, made first, and all there is where time is short."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.clock import Clock
+from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
+from streammach.parts.counts import saved
+from streammach.prediction.diagnose import diagnose
+from streammach.prediction.evaluate import evaluate
+from streammach.spec.training import TrainingOptions
+from streammach.training.signals import StopSignals
+from streammach.training.trainer import Trainer
+from tests.builders import fit
+
+FIXED = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
+
+
+@pytest.fixture
+def stores(tiny):
+    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
+    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
+    with sm.Dataset.open(train) as data:
+        yield data, test
+
+
+def narrow(data, **options):
+    return sm.plan(data, n_buckets=4, n_repetitions=6, **options)
+
+
+def model_bytes(run):
+    return (run.path / "model/model.safetensors").read_bytes()
+
+
+def in_time(data, out, plan, seconds, **options):
+    return Trainer(plan, TrainingOptions(**options), clock=Clock(seconds)).fit(data, out)
+
+
+class Stopped:
+    """Asks for the end at the first trial of the search."""
+
+    def __init__(self, monkeypatch):
+        self._signals = []
+
+        def entered(signals):
+            self._signals.append(signals)
+            return signals
+
+        monkeypatch.setattr(StopSignals, "__enter__", entered)
+
+    def on_fit_start(self, state):
+        self._signals[0].requested = True
+
+
+def test_counts_alone_are_a_model(stores, tiny):
+    data, test = stores
+    run = fit(data, tiny.folder / "run", sm.plan(data, n_repetitions=0))
+    model = sm.Model.load(run.path)
+    assert (model.spec.n_repetitions, model.weights.shape) == (0, (data.n_features, 0))
+    assert model.estimator == "blend"
+    assert run.result.history == ()
+    assert run.result.best.accuracy > 0.3
+    with sm.Predictor(model) as predictor:
+        found = evaluate(predictor, test)
+        assert found.accuracy == pytest.approx(run.result.best.accuracy, abs=0.15)
+        assert np.isfinite(found.log_loss)
+        rows = data.rows(0, 30)
+        ids, scores = predictor.topk_ids(rows, 7)
+        for i in range(30):
+            one = predictor.topk_ids(rows.part(i, i + 1), 7)
+            assert ids[i].tolist() == one[0][0].tolist()
+            assert scores[i].tolist() == one[1][0].tolist()
+    assert diagnose(model, test).depths == ()
+    with pytest.raises(UsageError, match="no hashed models: estimator logsum"):
+        sm.Predictor(model, estimator="logsum")
+
+
+def test_threads_do_not_change_a_byte(stores, tiny):
+    data, _ = stores
+    runs = [
+        fit(data, tiny.folder / f"run{n}", sm.plan(data, n_repetitions=0, threads=n))
+        for n in (1, 3)
+    ]
+    assert model_bytes(runs[0]) == model_bytes(runs[1])
+
+
+def test_few_held_out_rows_leave_the_usual_weights(tiny):
+    with tiny.dataset("small.zarr", n_rows=300, n_classes=10) as data:
+        run = fit(data, tiny.folder / "run", sm.plan(data, n_repetitions=0))
+        with sm.Predictor(run.model) as predictor:
+            assert evaluate(predictor, data.path).accuracy > 0.5
+    assert "counts weighed as usual: 15 held-out rows are too few" in run.result.reasons
+
+
+def test_without_time_counts_are_all_there_is(stores, tiny):
+    data, _ = stores
+    run = in_time(data, tiny.folder / "run", narrow(data), 0.0, **FIXED)
+    assert run.model.spec.unhashed
+    assert run.plan.n_repetitions == 6
+    last = run.result.reasons[-1]
+    assert last.startswith("the same without a limit of time: --repetitions 0 --fit-rows 150 ")
+    options = {"fit_rows": 150, "pair_rows": int(last.split()[-1])}
+    again = fit(data, tiny.folder / "again", sm.plan(data, n_repetitions=0), **options)
+    assert model_bytes(run) == model_bytes(again)
+
+
+def test_with_time_hashed_models_follow(stores, tiny):
+    data, _ = stores
+    run = in_time(data, tiny.folder / "run", narrow(data), 600.0, **FIXED)
+    assert run.model.spec.n_repetitions == 6
+    assert len(run.result.history) == 2
+    assert run.result.reasons[-1] == (
+        "the same without a limit of time: --buckets 4 --repetitions 6 --epochs 2 --transform "
+        "binary --learning-rate 0.2 --fit-rows 150 --pair-rows "
+        + run.result.reasons[-1].split()[-1]
+    )
+    whole = fit(data, tiny.folder / "whole", narrow(data), **FIXED)
+    assert model_bytes(run) == model_bytes(whole)
+    assert not any("without a limit" in reason for reason in whole.result.reasons)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_epochs_end_when_the_time_is_over(kept, stores, tiny, monkeypatch):
+    """The clock jumps to its end in an epoch: the best one before counts, or counts alone do."""
+    data, _ = stores
+    spent = [0.0]
+    monkeypatch.setattr(Clock, "spent", property(lambda self: spent[0]))
+
+    class Jump:
+        def on_progress(self, state):
+            if state.epoch == kept and state.row > 500:
+                spent[0] = 1e6
+
+    options = TrainingOptions(**FIXED)
+    trainer = Trainer(narrow(data), options, clock=Clock(1000.0), callbacks=[Jump()])
+    run = trainer.fit(data, tiny.folder / "run")
+    assert len(run.result.history) == kept
+    assert run.model.spec.unhashed == (kept == 0)
+    with sm.Predictor(run.model) as predictor:
+        assert evaluate(predictor, data.path).accuracy > 0.3
+
+
+def test_an_interrupted_run_leaves_a_model_and_goes_on_from_the_counts(stores, tiny, monkeypatch):
+    data, _ = stores
+    whole = fit(data, tiny.folder / "whole", narrow(data), **FIXED)
+    folder = tiny.folder / "run"
+    with pytest.raises(Interrupted):
+        fit(data, folder, narrow(data), callbacks=[Stopped(monkeypatch)], **FIXED)
+    monkeypatch.undo()
+    early = sm.Model.load(folder)
+    assert early.spec.unhashed
+    with sm.Predictor(early) as predictor:
+        assert evaluate(predictor, data.path).accuracy > 0.5
+    told = []
+
+    class Watch:
+        def on_message(self, text):
+            told.append(text)
+
+    run = fit(data, folder, narrow(data), resume=True, callbacks=[Watch()], **FIXED)
+    assert model_bytes(run) == model_bytes(whole)
+    assert [text for text in told if text.startswith("counted")] == []
+    assert not (folder / "checkpoints").exists()
+
+
+def interrupted(data, folder, monkeypatch):
+    with pytest.raises(Interrupted):
+        fit(data, folder, narrow(data), callbacks=[Stopped(monkeypatch)], **FIXED)
+    monkeypatch.undo()
+    return folder / "checkpoints" / "counts"
+
+
+@pytest.mark.parametrize("what", ["cut", "flipped", "document", "class", "group"])
+def test_damaged_counts_are_refused(what, stores, tiny, monkeypatch):
+    data, _ = stores
+    place = interrupted(data, tiny.folder / "run", monkeypatch)
+    tensors, document = place / saved.TENSORS, place / saved.DOCUMENT
+    found = saved.load(place, identity_of(document), data.n_features, data.n_classes)
+    if what == "cut":
+        tensors.write_bytes(tensors.read_bytes()[:-100])
+    elif what == "flipped":
+        content = bytearray(tensors.read_bytes())
+        content[-50] ^= 1
+        tensors.write_bytes(bytes(content))
+    elif what == "document":
+        document.write_text("{}")
+    else:
+        if what == "class":
+            found.table.classes[0] = data.n_classes
+        else:
+            found.grouped.group[0] = found.grouped.n_groups
+        identity = identity_of(document)
+        for path in (tensors, document):
+            path.unlink()
+        place.rmdir()
+        saved.save(found, place, identity)
+    with pytest.raises(ModelError, match="damaged"):
+        fit(data, tiny.folder / "run", narrow(data), resume=True, **FIXED)
+
+
+def identity_of(document):
+    return json.loads(document.read_text())["identity"]
+
+
+def test_counts_of_another_training_are_refused(stores, tiny, monkeypatch):
+    data, _ = stores
+    place = interrupted(data, tiny.folder / "run", monkeypatch)
+    with pytest.raises(MismatchError, match="belong to another store, plan or training"):
+        saved.load(place, "x", data.n_features, data.n_classes)
+    with pytest.raises(ModelError, match="not those of counts"):
+        saved.load(place, identity_of(place / saved.DOCUMENT), data.n_features + 1, data.n_classes)
+
+
+def test_counts_are_the_same_after_they_were_saved(stores, tiny, monkeypatch):
+    data, _ = stores
+    place = interrupted(data, tiny.folder / "run", monkeypatch)
+    identity = identity_of(place / saved.DOCUMENT)
+    found = saved.load(place, identity, data.n_features, data.n_classes)
+    saved.save(replace(found, learnt=found.grouped), tiny.folder / "two/counts", identity)
+    again = saved.load(tiny.folder / "two/counts", identity, data.n_features, data.n_classes)
+    assert again.learnt is again.grouped
+    for name in ("starts", "classes", "counts", "class_rows", "class_values"):
+        assert np.array_equal(getattr(found.table, name), getattr(again.table, name))
+    assert found.grouped.prior == again.grouped.prior
+    assert len(found.learnt.theta) == found.table.n_pairs
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_repetitions": 0, "counts": "off"}, "no model without hashed ones"),
+        ({"n_repetitions": 0, "n_buckets": 8}, "no hashed models have no buckets"),
+        ({"n_repetitions": 0, "exact": True}, "exact=True excludes"),
+        ({"n_repetitions": -1, "n_buckets": 8}, "too small: n_repetitions"),
+    ],
+)
+def test_what_cannot_be_is_said(options, message, stores):
+    data, _ = stores
+    with pytest.raises(UsageError, match=message):
+        sm.plan(data, **options)
+
+
+def test_dense_rows_need_hashed_models(tiny):
+    lines = [f"{i % 6} | " + " ".join(f"{j}:{i + j}" for j in range(6)) for i in range(60)]
+    sm.convert(tiny.text("d.vw", lines), tiny.folder / "d.zarr")
+    with pytest.raises(UsageError, match="rows are dense"):
+        sm.plan(tiny.folder / "d.zarr", n_repetitions=0)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streammach.clock import Clock
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Clock",
     "Constraints",
     "Dataset",
     "Model",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Clock": "streammach.clock",
     "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
     "Model": "streammach.model.model",

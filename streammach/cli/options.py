@@ -99,7 +99,12 @@ def shape_options(command: F) -> F:
     options = [
         click.option("--memory", metavar="SIZE", help="Budget of bytes, such as 12GB or 500MB."),
         click.option("--buckets", type=int, metavar="B", help="Buckets of each model."),
-        click.option("--repetitions", type=int, metavar="R", help="Number of models."),
+        click.option(
+            "--repetitions",
+            type=int,
+            metavar="R",
+            help="Number of models; 0 without --buckets: counts alone.",
+        ),
         click.option("--exact", is_flag=True, help="A bucket for every class."),
         click.option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
         click.option(

@@ -122,8 +122,8 @@ def _option_line(option: Option, plan: Plan) -> str:
 
     mark, shape = ">" if option.chosen else " ", option.shape
     text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
-    if shape.exact:
-        text = f"{'exact':>6}{'':>5}"
+    if shape.exact or shape.unhashed:
+        text = f"{'exact' if shape.exact else 'none':>6}{'':>5}"
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
     time = query = "not known"
     if BACKENDS[plan.config.placement.device].timed:
@@ -258,8 +258,9 @@ def plan(store: Path, arguments: PlanArguments, as_json: bool) -> None:
     if as_json:
         say_json(plan_document(chosen))
         return
-    given = (("memory", arguments.memory), ("pilot", arguments.pilot))
-    again = "".join(f" --{name} {said}" for name, said in given if said)
+    names = ("memory", "buckets", "repetitions", "time", "latency", "pilot")
+    given = ((name, getattr(arguments, name)) for name in names)
+    again = "".join(f" --{name} {said}" for name, said in given if said is not None)
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)

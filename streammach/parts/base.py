@@ -103,8 +103,10 @@ class Work:
         In the search and after the last epoch.
     fixed : float
         After the last epoch, whatever the threads.
-    elastic, elastic_points : float
-        Seconds of `finish` that are left out where time is short, and the points that this costs.
+    elastic, elastic_fixed : float
+        Seconds of `finish` and of `fixed` that are left out where time is short.
+    elastic_points : float
+        The points that this costs.
     scoring : float or None
         A row's classes when it is predicted, where they are scored in another way.
     """
@@ -116,6 +118,7 @@ class Work:
     finish: float = 0.0
     fixed: float = 0.0
     elastic: float = 0.0
+    elastic_fixed: float = 0.0
     elastic_points: float = 0.0
     scoring: float | None = None
 

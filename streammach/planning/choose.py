@@ -101,6 +101,7 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
     """Return what was weighed, for which device, and why for that."""
     unhashed = constraints.unhashed and constraints.device == "auto"
     device, why = choose_device(fallback() if unhashed else constraints.device)
+    why = "there are no hashed models" if unhashed else why
     kind = BACKENDS[device]
     weights = constraints.weight_type
     if weights not in kind.weight_types:

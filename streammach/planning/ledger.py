@@ -49,7 +49,7 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         "checkpoints": CHECKPOINTS * kept + ahead,
     }
     return (
-        *(Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1])),
+        *(Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1]) if n),
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )

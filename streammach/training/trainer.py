@@ -52,7 +52,7 @@ from streammach.training.session import Session, opened
 from streammach.training.signals import StopSignals
 
 CHECKPOINT_MINUTES = 10.0
-FEW_ROWS = 1000  # held-out rows that a model is calibrated on which hashed ones will replace
+FEW_ROWS = 1000  # held-out rows that a model is calibrated on where time is short
 
 
 class Trainer:
@@ -206,7 +206,8 @@ class Trainer:
         self, session: Session, folder: Path, request: str, named: dict[str, int]
     ) -> Run:
         """Finish a run whose model has no hashed ones."""
-        model, spec, reasons = finalize_alone(session)
+        short = self._clock.limited or self.options.fit_rows is not None
+        model, spec, reasons = finalize_alone(session, calibrate_on=FEW_ROWS if short else None)
         reasons += self._again(Progress(), repetitions=0, **named)
         settings = Settings(
             training=spec, held_out=session.held.origin, trials=(), reasons=(), request=request

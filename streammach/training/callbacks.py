@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -82,29 +81,6 @@ class EarlyStopping:
         """Ask for the end once the patience is used up."""
         if state.best_epoch >= 0 and state.epoch - state.best_epoch >= self.patience:
             state.stop(f"no better epoch in {self.patience}")
-
-
-class TimeLimit:
-    """Ends a run at the end of the epoch in which a time is used up.
-
-    Parameters
-    ----------
-    seconds : float
-        The time, from the start of the run.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._began = time.monotonic()
-
-    def on_fit_start(self, state: State) -> None:
-        """Start the clock."""
-        self._began = time.monotonic()
-
-    def on_epoch_end(self, state: State) -> None:
-        """Ask for the end once the time is used up."""
-        if time.monotonic() - self._began > self.seconds:
-            state.stop(f"the time of {self.seconds:.0f} s is used up")
 
 
 def call(callbacks: Sequence[object], method: str, *args: object) -> None:

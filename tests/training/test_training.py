@@ -21,7 +21,7 @@ from streammach.files.locks import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import EarlyStopping, TimeLimit
+from streammach.training.callbacks import EarlyStopping
 from streammach.training.signals import StopSignals
 from tests.builders import fit as train
 from tests.builders import held_out
@@ -216,8 +216,6 @@ def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3
     assert run.result.stopped == "no better epoch in 2"
-    run = fit(data, tiny.folder / "run2", callbacks=[TimeLimit(0)], **options)
-    assert len(run.result.history) == 1
 
 
 def test_a_stop_asked_for_within_an_epoch_ends_the_run_after_it(data, tiny):

@@ -171,6 +171,10 @@ def run_options(command: F) -> F:
         training_options,
         click.option("--label-smoothing", type=float, metavar="X",
                      help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
+        click.option("--model-size", default="auto", show_default=True, metavar="auto|full|SIZE",
+                     help="auto: the smallest form of the model that held-out rows say is free; "
+                          "full: float32 weights and all that was learnt; or most bytes, such as "
+                          "100MB."),
         click.option("--checkpoint-minutes", type=click.FloatRange(min=0), default=10.0,
                      show_default=True, metavar="X", help="Time between checkpoints."),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),

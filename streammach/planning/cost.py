@@ -22,6 +22,7 @@ QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 3.0, 0.3  # opening; a trial
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
+FORMS, JUDGES = 8.0, 10_000  # of the model that are judged at the end, on so many rows at most
 TRANSFORMS = 3.0  # tried in a search, on average
 
 
@@ -63,6 +64,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     search = sum(times * (rows * passes * of + measure) for times, of, (rows, passes) in tried)
     search += sum(work.search for work in works)
     finish = held * (step + RANK * decoded) + sum(work.finish for work in works)
+    finish += FORMS * min(held, JUDGES) * query(facts, config)
     scale = 1 / (config.placement.threads * speed)
     written = 4.0 * facts.n_features * config.shape.n_columns * BYTE
     return Cost(

@@ -13,8 +13,9 @@ from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.spec.estimators import USUAL
-from streammach.spec.training import TrainSpec
+from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Ranker
+from streammach.training.compact import LEAST_ROWS, Compact, Found, Judge, choose, compacted
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
 
@@ -45,12 +46,12 @@ class Decided:
 
 
 def finalize(
-    session: Session, spec: TrainSpec, *, last_passes: int
-) -> tuple[Model, tuple[str, ...]]:
+    session: Session, spec: TrainSpec, options: TrainingOptions
+) -> tuple[Compact, tuple[str, ...]]:
     """Return the finished model, and why it ranks classes as it does.
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
-    model is built last.
+    model is built last, and made as small as was chosen before.
 
     Parameters
     ----------
@@ -58,19 +59,36 @@ def finalize(
         The training, its backend with the weights of the best epoch.
     spec : TrainSpec
         How they were trained.
-    last_passes : int
-        Passes over the held-out rows.
+    options : TrainingOptions
+        Passes over the held-out rows, and the size of the model.
     """
+    model, reasons, found = _decided(session, spec, options)
+    return compacted(session, model, options.model_size, found), reasons
+
+
+def _decided(
+    session: Session, spec: TrainSpec, options: TrainingOptions
+) -> tuple[Model, tuple[str, ...], Found | None]:
+    """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     if not session.held.rows.n_rows:
         reason = "estimator logsum: no held-out rows to choose on"
-        decided = Decided(ranker=USUAL, reasons=(reason,))
-        return build(session, spec, decided), decided.reasons
+        return build(session, spec, Decided(ranker=USUAL, reasons=(reason,))), (reason,), None
     with ExitStack() as closing:
         decided = decide(session, spec, closing)
-        learn_held_out(session, replace(spec, epochs=last_passes))
+        found = smallest(session, spec, decided) if options.model_size == "auto" else None
+        if found is not None and found.calibration is not None:
+            decided = replace(decided, calibration=found.calibration)
+        learn_held_out(session, replace(spec, epochs=options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        return build(session, spec, decided), decided.reasons
+        return build(session, spec, decided), decided.reasons, found
+
+
+def smallest(session: Session, spec: TrainSpec, decided: Decided) -> Found | None:
+    """Return the smallest form of the model that is free, if there are rows to judge by."""
+    counts = next((part.counts for part in decided.parts if part.counts is not None), None)
+    judge = Judge(session=session, spec=spec, ranker=decided.ranker, counts=counts)
+    return choose(judge) if judge.n_rows >= LEAST_ROWS else None
 
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -152,8 +151,8 @@ class Trainer:
         )
         state = epochs.run()
         epochs.return_to_best()
-        model, reasons = finalize(session, settings.training, last_passes=self.options.last_passes)
-        model.save(folder / "model", force=True)
+        compact, reasons = finalize(session, settings.training, self.options)
+        reasons, model = (*reasons, *compact.save(folder / "model")), compact.model
         progress, backend = epochs.progress, session.backend
         result = Result(
             history=progress.history,
@@ -191,12 +190,12 @@ class Trainer:
 
     def _request(self, folder: Path) -> str:
         """Return the digest of all that decides the result: the store, the plan, the options."""
-        older = older_request(self.plan, self.options)
-        if known_request(folder) == older:
-            return older
-        options = self.options
-        if options.validation is not None:
-            options = replace(options, validation=name_of(options.validation))
-        plan = self.plan
-        decided = (plan.facts.digest, plan.model, plan.config.decisive, options)
-        return sha256([msgspec.json.encode(decided)])
+        plan, options = self.plan, msgspec.to_builtins(self.options)
+        if options["validation"] is not None:
+            options["validation"] = name_of(options["validation"])
+        decided = (plan.facts.digest, plan.model, plan.config.decisive)
+        request = sha256([msgspec.json.encode((*decided, options))])
+        del options["model_size"]  # which was not asked for once
+        unsized = sha256([msgspec.json.encode((*decided, options))])
+        known = known_request(folder)
+        return known if known in (unsized, older_request(plan, self.options)) else request

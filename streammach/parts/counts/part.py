@@ -58,6 +58,7 @@ class CountsDecision(Decision):
         super().__init__(reasons=found.reasons, figures=dict(found.validation))
         self._found, self._scorer, self._final = found, None, found.weights
         if found.weights is not None:
+            self.counts = found.weights
             threads = session.plan.config.placement.threads
             self._scorer = CountScorer(found.weights, threads)
             self.ranking = by_counts(session.backend, self._scorer, spec.transform)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -128,9 +129,9 @@ class Judge:
     def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:
         """Give the ranking by a form: as the model ranks, or as it is said."""
         session = self.session
-        config, arrays = session.plan.config, session.backend.arrays()
+        config = session.plan.config
         hashed = Narrowed(
-            _first(session.plan.model, form.n_repetitions), arrays, form.weights,
+            _first(session.plan.model, form.n_repetitions), self._trained, form.weights,
             dense=config.dense, threads=session.threads,
         )  # fmt: skip
         with ExitStack() as closing:
@@ -157,11 +158,14 @@ class Judge:
         assert self.counts is not None
         counts, kept = self._counts_of(form), self.kept(form.least_rows)
         listed = kept & (counts.wide_of < 0)
-        gains = [counts.gains[np.repeat(listed, np.diff(counts.starts))]]
-        for place in counts.wide_of[kept & ~listed].tolist():
-            row = counts.wide[place]
-            gains.append(row[row != 0])
-        return gains
+        lists = counts.gains[np.repeat(listed, np.diff(counts.starts))]
+        rows = [counts.wide[place] for place in counts.wide_of[kept & ~listed].tolist()]
+        return [gains[gains != 0] for gains in (lists, *rows)]
+
+    @cached_property
+    def _trained(self) -> dict[str, NDArray[np.float32]]:
+        """The weights in host memory, where a device may have to bring them."""
+        return self.session.backend.arrays()
 
     def _counts_of(self, form: Form) -> CountWeights:
         """Return the counts that a form keeps: the gains of other pairs are zero."""

@@ -148,7 +148,10 @@ def _frequent(whole: Model, run: Path, trained_on: Path | None, least: int) -> M
                 "it is not the store that the model was trained on", path=clean(trained_on, 300),
                 hint="Name that one with --store.",
             )  # fmt: skip
-        return frequent(whole, data.feature_counts, least)
+        rows = data.feature_counts
+        if len(rows) != whole.spec.n_features:  # some are left out already
+            rows = rows[data.features.ids_of(whole.features)]
+        return frequent(whole, rows, least)
 
 
 def _store_of(run: Path) -> Path:

@@ -61,6 +61,7 @@ def run_one(given, ideas, seed, rows):
         seed=seed, transform=given.transform, learning_rate=given.learning_rate,
         label_smoothing=0.1 if "smoothing" in ideas else 0.0, hold_out_by=given.hold_out_by,
         epsilon=None if "prior" in ideas else 1e-8, last_passes=2 if "last" in ideas else 0,
+        model_size="full",
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(PARTS, counts=counts(ideas)):
         plan = sm.plan(

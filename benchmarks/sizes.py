@@ -2,9 +2,10 @@
 
     python -m benchmarks.sizes RUN TEST.zarr --sizes 50MB,100MB [--name DATA] [--json FILE]
 
-Each size is what `streammach shrink --size` makes of the run, saved to a folder and loaded again;
-its bytes are those of the folder's files. Accuracy is that of the first rows of the test, where a
-label that training never saw counts as wrong. Figures of other data in the JSON file stay.
+RUN was trained with `--model-size full`. Each size is what `streammach shrink --size` makes of it,
+saved to a folder and loaded again; its bytes are those of the folder's files. Accuracy is that of
+the first rows of the test, where a label that training never saw counts as wrong. Figures of other
+data in the JSON file stay.
 """
 
 import json

@@ -48,7 +48,8 @@ def commands():
     yield ("convert", "text.vw", "text.zarr"), ["text.zarr"]
     yield ("convert", "dense.npy", "dense.zarr", "--labels", "labels.npy"), ["dense.zarr"]
     runs = {
-        "counts": ("text.zarr", *HASHED, "--counts", "on"),
+        "counts": ("text.zarr", *HASHED, "--counts", "on", "--model-size", "full"),
+        "small": ("text.zarr", *HASHED, "--counts", "on"),
         "planned": ("text.zarr",),
         "namespaces": ("text.zarr", *HASHED, "--hold-out-by", "noise", "--counts", "off"),
         "sgd": ("text.zarr", *HASHED, "--optimizer", "sgd", "--counts", "off"),
@@ -61,8 +62,8 @@ def commands():
         budget = () if "--exact" in options else ("--memory", "1GB")
         yield ("train", store, "--out", name, *TRAIN, *budget, *options), [f"{name}/model"]
         yield ("predict", name, store, "--out", f"{name}.tsv", "--threads", "2"), [f"{name}.tsv"]
-    yield ("shrink", "counts", "--out", "small", "--weights", "int8"), ["small"]
-    yield ("predict", "small", "text.zarr", "--out", "small.tsv"), ["small.tsv"]
+    yield ("shrink", "counts", "--out", "int8", "--weights", "int8"), ["int8"]
+    yield ("predict", "int8", "text.zarr", "--out", "int8.tsv"), ["int8.tsv"]
     yield ("demo", "--folder", "demo"), ["demo/run/model"]
 
 

@@ -38,6 +38,7 @@ USUAL = ("--memory", MEMORY, "--threads", "1", "--progress", "none")
 FAST = ("--epochs", "1", "--learning-rate", "0.5")
 HASHED = (*FAST, "--buckets", "4", "--repetitions", "3", "--transform", "binary")
 PLANNED = (*FAST, "--transform", "raw", "--loss", "independent")
+FULL = ("--model-size", "full")
 STORES = ("sparse", "text", "dense", "named")
 KEPT = "../../kept"
 ERROR = "streammach: error: "
@@ -88,10 +89,10 @@ class Contents:
             ("convert", "sparse.vw", "sparse.zarr"), ("convert", "text.vw", "text.zarr"),
             ("convert", "dense.npy", "dense.zarr", *labels),
             ("convert", "named.h5ad", "named.zarr"),
-            _train("sparse.zarr", "run-sparse", *HASHED, "--counts", "on").arguments,
-            _train("text.zarr", "run-text", *HASHED, "--epochs", "2").arguments,
-            _train("dense.zarr", "run-dense", "--epochs", "2").arguments,
-            _train("named.zarr", "run-named", *PLANNED).arguments,
+            _train("sparse.zarr", "run-sparse", *HASHED, "--counts", "on", *FULL).arguments,
+            _train("text.zarr", "run-text", *HASHED, "--epochs", "2", *FULL).arguments,
+            _train("dense.zarr", "run-dense", "--epochs", "2", *FULL).arguments,
+            _train("named.zarr", "run-named", *PLANNED, *FULL).arguments,
             ("sweep", "sparse.zarr", "--out", "sweep", *_SWEEP),
         ]  # fmt: skip
         made += [("shrink", f"run-{run}", "--out", f"{run}-{kind}", "--weights", kind, *USUAL)

@@ -302,7 +302,12 @@ def whole_run(options):
             plan = replace(plan, config=replace(plan.config, placement=placement))
         trainer = sm.Trainer(
             plan,
-            TrainingOptions(epochs=options.epochs, learning_rate=options.rate, transform="binary"),
+            TrainingOptions(
+                epochs=options.epochs,
+                learning_rate=options.rate,
+                transform="binary",
+                model_size="full",
+            ),
         )
         with tempfile.TemporaryDirectory() as folder:
             run = trainer.fit(options.store, Path(folder) / "run")

@@ -77,7 +77,8 @@ def train(store, folder, options, **shape):
             path="--memory",
             hint=f"Ask for fewer repetitions, or allow more than {options.memory}.",
         )
-    trainer = sm.Trainer(plan, TrainingOptions(epochs=options.epochs), checkpoint_minutes=5)
+    training = TrainingOptions(epochs=options.epochs, model_size="full")  # of all repetitions
+    trainer = sm.Trainer(plan, training, checkpoint_minutes=5)
     return trainer.fit(store, folder, resume=True)
 
 

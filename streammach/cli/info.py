@@ -114,7 +114,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "repetitions": plan.n_repetitions,
         "exact": plan.model.exact, "n_classes": model.spec.n_classes,
         "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
-        "counts_bytes": model.counts_bytes,
+        "counts_bytes": model.counts_bytes, "disk_bytes": model_bytes(path / "model"),
         "estimator": model.estimator, "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,

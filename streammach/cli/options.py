@@ -182,6 +182,10 @@ def run_options(command: F) -> F:
         click.option("--pair-rows", type=click.IntRange(0), metavar="N",
                      help="Rows that weights of pairs are learnt from.  [default: while it pays "
                           "and there is time]"),
+        click.option("--model-size", default="auto", show_default=True, metavar="auto|full|SIZE",
+                     help="auto: the smallest form of the model that held-out rows say is free; "
+                          "full: float32 weights and all that was learnt; or most bytes, such as "
+                          "100MB."),
         click.option("--checkpoint-minutes", type=click.FloatRange(min=0), default=10.0,
                      show_default=True, metavar="X", help="Time between checkpoints."),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),

@@ -160,7 +160,13 @@ def _ledger_lines(plan: Plan) -> list[str]:
     if plan.limits.device:
         rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
-    return [*rows, f"disk     {size_text(plan.disk_bytes)} at most ({disk})"]
+    small = "float16" if plan.config.dense else "int4"
+    return [
+        *rows,
+        f"disk     {size_text(plan.disk_bytes)} at most ({disk})",
+        f"model    {size_text(plan.small_model_bytes)} or less where held-out rows allow {small} "
+        "weights (--model-size)",
+    ]
 
 
 def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
@@ -193,6 +199,7 @@ def plan_document(plan: Plan) -> Document:
         "allowed_bytes": plan.limits.host,
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
+        "small_model_bytes": plan.small_model_bytes,
         "objective": plan.objective,
         "chosen": {
             "buckets": shape.n_buckets,

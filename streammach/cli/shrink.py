@@ -34,7 +34,8 @@ if TYPE_CHECKING:
               help="Folder of the smaller model.")  # fmt: skip
 @click.option("--size", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
 @click.option("--weights", type=click.Choice(["float32", "float16", "int8", "int4"]),
-              help="Type of the weights.  [default: int8, dense rows float32]")  # fmt: skip
+              help="Type of the weights, no wider than they are.  "
+                   "[default: int8; dense rows as they are]")  # fmt: skip
 @click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
 @click.option("--pairs", type=click.IntRange(0), metavar="N",
               help="Counted pairs to keep.  [default: all]")  # fmt: skip
@@ -67,7 +68,7 @@ def shrink(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Make a smaller model from a trained one.
+    """Make a smaller model from that of a run, or from a smaller one.
 
     Weights become int8 with a scale for each feature, and everything is compressed. With --size
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
@@ -114,13 +115,13 @@ def _smaller(
 ) -> Model:
     """Return the model that the options ask for."""
     from streammach.model.fit import ShrinkTarget, shrink_to  # loads on demand
-    from streammach.model.shrink import Size, shrink
+    from streammach.model.shrink import LEVELS, Size, shrink, types_of
 
     if size is not None:
         return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
-    usual: Stored = "float32" if model.dense else "int8"
+    known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
     most = model.spec.n_repetitions if repetitions is None else repetitions
-    return shrink(model, Size(weights or usual, most, model.n_pairs if pairs is None else pairs))
+    return shrink(model, Size(weights or known[0], most, model.n_pairs if pairs is None else pairs))
 
 
 def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int]) -> str:
@@ -147,7 +148,10 @@ def _frequent(whole: Model, run: Path, trained_on: Path | None, least: int) -> M
                 "it is not the store that the model was trained on", path=clean(trained_on, 300),
                 hint="Name that one with --store.",
             )  # fmt: skip
-        return frequent(whole, data.feature_counts, least)
+        rows = data.feature_counts
+        if len(rows) != whole.spec.n_features:  # some are left out already
+            rows = rows[data.features.ids_of(whole.features)]
+        return frequent(whole, rows, least)
 
 
 def _store_of(run: Path) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 import msgspec
@@ -60,7 +61,11 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def encode(
-    name: str, array: NDArray[Any], arrays: dict[str, NDArray[Any]], how: How | None = None
+    name: str,
+    array: NDArray[Any],
+    arrays: dict[str, NDArray[Any]],
+    how: How | None = None,
+    room: Room | None = None,
 ) -> tuple[NDArray[np.uint8], Coded]:
     """Return the compressed bytes of an array, and what is needed to read them.
 
@@ -74,18 +79,79 @@ def encode(
         Arrays by name, among them :data:`STARTS` for ``count_classes``.
     how : str, optional
         What the words are, where the name does not say it.
+    room : Room, optional
+        Where the bytes may lie; memory of their own otherwise.
     """
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
-    words = _words(array.reshape(-1), how, unit, arrays)
-    codec = Zstd(LEVELS.get(name, LEVEL))
-    pieces = [bytes(codec.encode(_planes(words[a : a + PIECE_WORDS])))
-              for a in range(0, len(words), PIECE_WORDS)]  # fmt: skip
+    codec, room = Zstd(LEVELS.get(name, LEVEL)), room or Room()
+    sizes = []
+    for words in _pieces(array, how, unit, arrays):
+        sizes.append(room.add(codec.encode(_planes(words))))
     coded = Coded(
-        dtype=cast("DType", str(array.dtype)), shape=array.shape, how=how,
-        sizes=tuple(map(len, pieces)), unit=unit,
-    )  # fmt: skip
-    return np.frombuffer(b"".join(pieces), np.uint8), coded
+        dtype=cast("DType", str(array.dtype)),
+        shape=array.shape,
+        how=how,
+        sizes=tuple(sizes),
+        unit=unit,
+    )
+    return room.taken(), coded
+
+
+class Room:
+    """Where compressed bytes go.
+
+    Parameters
+    ----------
+    spare : uint8 (n,), optional
+        Memory that nobody needs any more; what does not fit gets memory of its own.
+    """
+
+    def __init__(self, spare: NDArray[np.uint8] | None = None) -> None:
+        self._spare = np.zeros(0, np.uint8) if spare is None else spare
+        self._n, self._own = 0, bytearray()
+
+    def add(self, piece: bytes) -> int:
+        """Take the next bytes of an array; return how many there are."""
+        end = self._n + len(piece)
+        if self._own or end > len(self._spare):
+            self._own += piece
+        else:
+            self._spare[self._n : end] = np.frombuffer(piece, np.uint8)
+            self._n = end
+        return len(piece)
+
+    def taken(self) -> NDArray[np.uint8]:
+        """Return the bytes of an array, after which those of another one may come."""
+        here, self._spare = self._spare[: self._n], self._spare[self._n :]
+        own, self._n, self._own = np.frombuffer(self._own, np.uint8), 0, bytearray()
+        if not len(own):
+            return here
+        return np.concatenate([here, own]) if len(here) else own
+
+
+def _pieces(
+    array: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
+) -> Iterator[NDArray[Any]]:
+    """Yield the words of an array, some at a time."""
+    if how in ("steps", "lists"):  # a word depends on the value before it
+        words = _words(array.reshape(-1), how, unit, arrays)
+        for start in range(0, len(words), PIECE_WORDS):
+            yield words[start : start + PIECE_WORDS]
+        return
+    step = PIECE_WORDS * (2 if how == "nibbles" else 1)
+    for start in range(0, array.size, step):
+        yield _words(_flat(array, start, min(start + step, array.size)), how, unit, arrays)
+
+
+def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
+    """Return some values of an array, which need not lie together, in their order."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)[start:stop]
+    width = array.shape[1]
+    first = start // width
+    rows: NDArray[Any] = array[first : -(-stop // width)].reshape(-1)
+    return rows[start - first * width : stop - first * width]
 
 
 def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -5,20 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.model.coding import COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored
 from streammach.model.model import Model
-from streammach.model.shrink import DENSE, Pairs, Size, check, narrowed_as, pairs_of, shrink
+from streammach.model.shrink import (
+    LEVELS,
+    Pairs,
+    Size,
+    check,
+    narrowed_as,
+    pairs_of,
+    plain,
+    shrink,
+    spare_after,
+    types_of,
+)
 from streammach.rows.pairs import CountWeights
 
 SAMPLE_ROWS = 256  # that lie together in the sample of the weights
 SAMPLE_PIECES = 64
 PAIR_STEPS = 64  # the number of pairs is chosen among so many
 PAIRS_SHARE = 0.4  # of the room goes to pairs at most, while repetitions are left out
-SPARSE: tuple[Stored, ...] = ("int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,9 @@ class ShrinkTarget:
     n_pairs: int | None = None
 
 
-def shrink_to(model: Model, n_bytes: int, target: ShrinkTarget | None = None) -> Model:
+def shrink_to(
+    model: Model, n_bytes: int, target: ShrinkTarget | None = None, *, in_place: bool = False
+) -> Model:
     """Return a model whose files have at most so many bytes.
 
     int8 weights if everything fits with them, else int4 ones; if not everything fits with those
@@ -50,11 +63,14 @@ def shrink_to(model: Model, n_bytes: int, target: ShrinkTarget | None = None) ->
     Parameters
     ----------
     model : Model
-        A model as it was trained.
+        A model as it was trained, or a smaller one.
     n_bytes : int
         Most bytes of its files.
     target : ShrinkTarget, optional
         What is to be kept in any case.
+    in_place : bool
+        Whether the new weights are written over the model's, which are lost; a model that cannot
+        be so small becomes as small as it can then.
 
     Raises
     ------
@@ -67,28 +83,37 @@ def shrink_to(model: Model, n_bytes: int, target: ShrinkTarget | None = None) ->
     check(model, target.weights, target.n_repetitions)
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
-    wider, narrower = (DENSE if model.dense else SPARSE) if target.weights is None else (
-        target.weights, target.weights
-    )  # fmt: skip
+    known = [t for t in types_of(model) if model.dense or t in LEVELS]
+    wider, narrower = (target.weights,) * 2 if target.weights else (known[0], known[-1])
     pairs = pairs_of(model, narrower)
     sizes = {stored: _Sizes(model, stored, pairs, target) for stored in (wider, narrower)}
     whole = target.n_repetitions or model.spec.n_repetitions
     stored = wider if sizes[wider].of(whole) <= n_bytes else narrower
-    return _fitted(model, sizes[stored], n_bytes, target, pairs)
+    if not in_place:
+        return _fitted(model, sizes[stored], n_bytes, target, pairs)
+    over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
+    over = replace(over, counts=None if pairs is None else pairs.counts)
+    return _fitted(
+        over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
+    )  # fmt: skip
 
 
 def _fitted(
-    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None
-) -> Model:
-    """Return the model with as many repetitions and pairs as fit."""
+    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None,
+    *, spare: NDArray[np.uint8] | None = None,
+) -> Model:  # fmt: skip
+    """Return the model with as many repetitions and pairs as fit; with `spare` as views of it."""
     most = target.n_repetitions or model.spec.n_repetitions
-    least = target.n_repetitions or 1
+    least = target.n_repetitions or min(1, most)
     r = most if sizes.of(most) <= n_bytes else max(least, sizes.repetitions(n_bytes, most))
     while True:
-        small = shrink(model, Size(sizes.stored, r, target.n_pairs or 0), pairs)
-        size = small.file_bytes()
+        kept = Size(sizes.stored, r, target.n_pairs or 0)
+        small = shrink(model, kept, pairs, in_place=spare is not None)
+        size = small.file_bytes(spare)
         if size <= n_bytes:
             break
+        if r == least and spare is not None:
+            return small
         if r == least:
             raise BudgetError(
                 f"the smallest model that can be made has {size_text(size)}", path="--size"
@@ -96,8 +121,8 @@ def _fitted(
         r = max(least, r - 1)
     if pairs is None or target.n_pairs is not None:
         return small
-    kept = _most_pairs(pairs, n_bytes - size)
-    return replace(small, counts=replace(kept, hashed=small.hashed_weight))
+    counts = _most_pairs(pairs, n_bytes - size)
+    return replace(small, counts=replace(counts, hashed=small.hashed_weight))
 
 
 def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
@@ -137,7 +162,7 @@ class _Sizes:
             bare = pairs.largest(0)
             kept = pairs.largest(len(pairs) if target.n_pairs is None else target.n_pairs)
             self._pairs = counts_bytes(kept) - counts_bytes(bare)
-        self._repetition = _sampled(model, stored) / model.spec.n_repetitions
+        self._repetition = _sampled(model, stored) / max(model.spec.n_repetitions, 1)
         nothing = np.zeros((0, 0), np.int8)
         self._fixed = replace(model, weights=nothing, counts=bare, stored=stored).file_bytes()
         self._free = target.n_pairs is None
@@ -152,7 +177,7 @@ class _Sizes:
         for_pairs = float(self._pairs)
         if self._free:
             for_pairs = min(for_pairs, max(PAIRS_SHARE * room, room - most * self._repetition))
-        return min(most, int((room - for_pairs) / self._repetition))
+        return min(most, int((room - for_pairs) / max(self._repetition, 1)))
 
 
 def _sampled(model: Model, stored: Stored) -> float:
@@ -160,7 +185,7 @@ def _sampled(model: Model, stored: Stored) -> float:
     d = len(model.weights)
     starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))
     rows = np.unique(np.concatenate([np.arange(a, min(d, a + SAMPLE_ROWS)) for a in starts]))
-    weights, scale = narrowed_as(stored, np.asarray(model.weights[rows], np.float32))
+    weights, scale = narrowed_as(stored, plain(model, rows))
     data = [weights] if stored == "float32" else [
         encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0]
     ]  # fmt: skip

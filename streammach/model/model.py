@@ -15,7 +15,7 @@ from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
-from streammach.model.coding import COUNTS, Coded, encode
+from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
     CODED_FORMAT,
     COLUMNS,
@@ -128,7 +128,13 @@ class Model:
         """The ranking whose scores the calibration turns into probabilities."""
         return "logsum" if self.counts is None else "blend"
 
-    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        spare: NDArray[np.uint8] | None = None,
+    ) -> None:
         """Write the model into a folder, which appears whole.
 
         Parameters
@@ -137,6 +143,8 @@ class Model:
             The folder.
         force : bool
             Whether a model that is there may be replaced.
+        spare : uint8 (n,), optional
+            Memory that nobody needs any more, for what is compressed.
 
         Raises
         ------
@@ -151,7 +159,7 @@ class Model:
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
-            arrays, coded = self._coded()
+            arrays, coded = self._coded(spare)
             tensors = write_tensors(partial / TENSORS, arrays)
             write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
             destination.take(partial)
@@ -165,20 +173,23 @@ class Model:
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
         }  # fmt: skip
 
-    def file_bytes(self) -> int:
-        """Return the bytes of the files that :meth:`save` writes."""
-        arrays, coded = self._coded()
+    def file_bytes(self, spare: NDArray[np.uint8] | None = None) -> int:
+        """Return the bytes of the files that :meth:`save` writes; `spare` as there."""
+        arrays, coded = self._coded(spare)
         size = len(header_bytes(arrays)) + sum(array.nbytes for array in arrays.values())
         return size + len(to_json(self._document(TensorFile(size, 2**32 - 1), coded)))
 
-    def _coded(self) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
+    def _coded(
+        self, spare: NDArray[np.uint8] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
         """Return the arrays as they lie in the file, and how those that are coded are."""
         arrays = self.arrays()
         if self.stored is None:
             return arrays, {}
         plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
         ways = {"weights": WEIGHTS_ARE.get(self.stored)}
-        found = {name: encode(name, array, arrays, ways.get(name))
+        room = Room(spare)
+        found = {name: encode(name, array, arrays, ways.get(name), room)
                  for name, array in arrays.items() if name not in plain}  # fmt: skip
         coded = {name: facts for name, (_, facts) in found.items()}
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded

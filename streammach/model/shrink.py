@@ -1,7 +1,8 @@
-"""Makes a smaller model from a trained one: narrower weights, fewer repetitions, fewer pairs."""
+"""Makes a smaller model from another one: narrower weights, fewer repetitions, fewer pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +15,16 @@ from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.rows.pairs import CountWeights
 
-PIECE_BYTES = 16 << 20  # of float32 weights that are narrowed at once
+PIECE_BYTES = 4 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
 LEVELS: dict[Stored, int] = {"int8": 127, "int4": 7}  # the largest value of narrow weights
 DENSE: tuple[Stored, ...] = ("float32", "float16")
+WIDTHS: tuple[Stored, ...] = ("float32", "float16", "int8", "int4")  # none is made of one after it
 MOST_FLOAT16 = 65504
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
+LOWEST = -(1 << 15)  # of int16
+PIECE_GAINS = 1 << 20  # that are looked at at once
 
 
 @dataclass(frozen=True)
@@ -51,51 +55,84 @@ class Pairs:
     ----------
     counts : CountWeights
         The counts, with the pairs that add something, all in lists.
-    order : int64 (n,)
-        The pairs by falling gain; of equals, the first ones first.
     """
 
     counts: CountWeights
-    order: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.counts.gains)
 
     @classmethod
     def of(cls, counts: CountWeights, *, rounded: bool) -> Pairs:
         """Return the pairs of counts, gains rounded to :data:`UNIT` where that is asked for."""
         counts = counts.listed()
         if rounded:
-            gains = (np.rint(counts.gains / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST)
-            counts = replace(counts, gains=gains.astype(np.int16))
-        counts = counts.of_pairs(np.flatnonzero(counts.gains))
-        return cls(counts, np.argsort(-counts.gains.astype(np.int32), kind="stable"))
+            counts = replace(counts, gains=rounded_gains(counts.gains))
+        zeros = counts.gains == 0
+        return cls(counts.of_pairs(~zeros) if zeros.any() else counts)
+
+    def above(self, gain: int) -> int:
+        """Return how many pairs have at least this gain."""
+        return int(np.count_nonzero(self.counts.gains >= gain))
 
     def largest(self, n_pairs: int) -> CountWeights:
-        """Return the counts with so many pairs, those of the largest gains."""
+        """Return the counts with so many pairs, those of the largest gains; of equals the first."""
         kept = self.counts
         if n_pairs < len(self):
-            kept = kept.of_pairs(np.sort(self.order[:n_pairs]))
+            gains = kept.gains
+            least = nth_largest([gains], n_pairs)
+            chosen = gains > least
+            equal = np.flatnonzero(gains == least)
+            chosen[equal[: n_pairs - int(np.count_nonzero(chosen))]] = True
+            kept = kept.of_pairs(chosen)
         return kept.widened()
 
 
-def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
-    """Return a smaller model; the arrays are copies.
+def nth_largest(arrays: Iterable[NDArray[np.int16]], n: int) -> int:
+    """Return the gain that so many pairs have at least, the largest one if that is none."""
+    found = np.zeros(1 << 16, np.int64)
+    for gains in arrays:
+        for start in range(0, len(gains), PIECE_GAINS):
+            piece = gains[start : start + PIECE_GAINS].astype(np.int32) - LOWEST
+            found += np.bincount(piece, minlength=len(found))
+    place: int = min(int(np.searchsorted(np.cumsum(found[::-1]), n)), len(found) - 1)
+    return len(found) - 1 - place + LOWEST
+
+
+def rounded_gains(gains: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Return gains rounded to :data:`UNIT`."""
+    every = np.arange(LOWEST, LOWEST + (1 << 16), dtype=np.float32)
+    table = (np.rint(every / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST).astype(np.int16)
+    out = np.empty_like(gains)
+    flat, new = gains.reshape(-1), out.reshape(-1)
+    for start in range(0, len(flat), PIECE_GAINS):
+        piece = slice(start, start + PIECE_GAINS)
+        new[piece] = table[flat[piece].astype(np.int32) - LOWEST]
+    return out
+
+
+def shrink(
+    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False
+) -> Model:
+    """Return a smaller model.
 
     Parameters
     ----------
     model : Model
-        A model as it was trained.
+        A model as it was trained, or a smaller one.
     size : Size
         What it keeps.
     pairs : Pairs, optional
         The model's pairs, if they are known already.
+    in_place : bool
+        Whether the new weights are written over the model's, which are lost; its arrays are
+        copied otherwise.
 
     Raises
     ------
     UsageError
-        If the model is a smaller one already, its rows are dense and the weights narrow, or it has
-        fewer repetitions.
+        If the weights would be wider than they are, the rows are dense and the weights narrow, or
+        the model has fewer repetitions.
     """
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
@@ -103,10 +140,10 @@ def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
         spec, n_repetitions=size.n_repetitions, hash_a=spec.hash_a[: size.n_repetitions],
         hash_b=spec.hash_b[: size.n_repetitions],
     )  # fmt: skip
-    weights, scale = _weights(model.weights, kept.n_columns, size.weights)
+    weights, scale = _weights(model, kept.n_columns, size.weights, in_place=in_place)
     if pairs is None:
         pairs = pairs_of(model, size.weights)
-    share = size.n_repetitions / spec.n_repetitions
+    share = size.n_repetitions / max(spec.n_repetitions, 1)
     counts = None if pairs is None else replace(
         pairs.largest(size.n_pairs), hashed=pairs.counts.hashed * share**TRUST
     )  # fmt: skip
@@ -119,14 +156,23 @@ def shrink(model: Model, size: Size, pairs: Pairs | None = None) -> Model:
 def check(model: Model, weights: Stored | None, n_repetitions: int | None) -> None:
     """Raise UsageError for what :func:`shrink` cannot make."""
     most = model.spec.n_repetitions
-    if model.stored is not None or model.scale is not None:
-        raise UsageError("the model is a shrunk one; shrink the one that was trained")
     if model.dense and weights not in (None, *DENSE):
         raise UsageError(
             f"a model of dense rows has float32 or float16 weights: --weights {weights}"
         )
-    if n_repetitions is not None and not 1 <= n_repetitions <= most:
+    if weights is not None and weights not in types_of(model):
+        raise UsageError(
+            f"the model has {model.stored} weights, which do not become wider: --weights {weights}",
+            hint="Train with --model-size full, and shrink that model.",
+        )
+    if n_repetitions is not None and not min(1, most) <= n_repetitions <= most:
         raise UsageError(f"the model has {most} repetitions: --repetitions {n_repetitions}")
+
+
+def types_of(model: Model) -> tuple[Stored, ...]:
+    """Return the types that the weights of a model may get, the widest first."""
+    known = DENSE if model.dense else WIDTHS
+    return known[known.index(model.stored or "float32") :]
 
 
 def pairs_of(model: Model, weights: Stored) -> Pairs | None:
@@ -140,7 +186,7 @@ def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
     Parameters
     ----------
     model : Model
-        A model as it was trained.
+        A model.
     rows : int64 (d,)
         How many rows of the training store hold each feature.
     least : int
@@ -151,32 +197,84 @@ def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
     UsageError
         If no feature would be left.
     """
-    chosen = np.flatnonzero(rows >= least)
-    if not len(chosen):
+    if not (rows >= least).any():
         raise UsageError(f"no feature occurs in {least:,} rows: --min-count {least}")
-    counts = None if model.counts is None else model.counts.of_features(rows >= least)
+    return of_features(model, rows >= least)
+
+
+def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False) -> Model:
+    """Return the model with some of its features.
+
+    Parameters
+    ----------
+    model : Model
+        A model.
+    kept : bool (d,)
+        Which; one at least.
+    in_place : bool
+        Whether their weights are written over the model's.
+    """
+    chosen = np.flatnonzero(kept)
+    counts = None if model.counts is None else model.counts.of_features(kept)
     names = Names.of(model.features.raw(i) for i in chosen.tolist())
+    weights = model.weights
+    if in_place:
+        step = _step(weights)
+        for start in range(0, len(chosen), step):
+            some = chosen[start : start + step]  # they move towards the front
+            weights[start : start + len(some)] = weights[some]
+        weights = weights[: len(chosen)]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
-        features=replace(names, kind=model.features.kind), weights=model.weights[chosen],
+        features=replace(names, kind=model.features.kind),
+        weights=weights if in_place else weights[chosen],
+        scale=None if model.scale is None else model.scale[chosen],
         columns=model.columns.of(chosen),
     )  # fmt: skip
 
 
 def _weights(
-    weights: NDArray[Any], n_columns: int, stored: Stored
+    model: Model, n_columns: int, stored: Stored, *, in_place: bool
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return the first columns as they are in memory, and the scale of narrow ones."""
-    narrow = stored in LEVELS
-    out = np.empty((len(weights), n_columns), np.int8 if narrow else np.float32)
+    weights, narrow = model.weights, stored in LEVELS
+    if model.stored == stored:
+        same = weights[:, :n_columns]
+        return same if in_place else same.copy(), model.scale
+    dtype = np.dtype(np.int8 if narrow else np.float32)
+    if in_place:  # a row ends in no place where a later one still lies
+        flat = weights.reshape(-1).view(dtype)
+        out = flat[: len(weights) * n_columns].reshape(len(weights), n_columns)
+    else:
+        out = np.empty((len(weights), n_columns), dtype)
     scale = np.empty(len(weights), np.float32) if narrow else None
-    step = max(1, PIECE_BYTES // (4 * n_columns))
+    step = _step(weights)
     for start in range(0, len(weights), step):
         rows = slice(start, start + step)
-        out[rows], found = narrowed_as(stored, weights[rows, :n_columns])
+        out[rows], found = narrowed_as(stored, plain(model, rows)[:, :n_columns])
         if scale is not None and found is not None:
             scale[rows] = found
     return out, scale
+
+
+def spare_after(model: Model, small: Model) -> NDArray[np.uint8]:
+    """Return the bytes of a model's weights that those written over them in place leave."""
+    whole = model.weights.reshape(-1).view(np.uint8)
+    used = small.spec.n_features * model.spec.n_columns * small.weights.itemsize
+    found: NDArray[np.uint8] = whole[used:]
+    return found
+
+
+def _step(weights: NDArray[Any]) -> int:
+    """Return how many rows of weights are worked on at once."""
+    n_columns: int = weights.shape[1]
+    return max(1, PIECE_BYTES // max(4 * n_columns, 1))
+
+
+def plain(model: Model, rows: Any) -> NDArray[np.float32]:
+    """Return some rows of a model's weights as float32."""
+    found = np.asarray(model.weights[rows], np.float32)
+    return found if model.scale is None else found * model.scale[rows, None]
 
 
 def narrowed_as(
@@ -203,7 +301,7 @@ def narrowed(
         The largest whole number, at most 127.
     """
     # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
-    largest = np.abs(weights).max(axis=1)
+    largest = np.abs(weights).max(axis=1, initial=0)
     unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
     unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
     unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)

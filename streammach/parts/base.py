@@ -205,11 +205,14 @@ class Decision:
         What was measured on held-out rows, by way of ranking.
     ranking : callable or None
         How classes are ranked with the part, where it changes that.
+    counts : CountWeights or None
+        Counts beside the hashed models, before held-out rows are learnt from.
     """
 
     reasons: tuple[str, ...] = ()
     figures: dict[Ranker, Reached] = field(default_factory=dict)
     ranking: Ranking | None = None
+    counts: CountWeights | None = None
 
     def learn_held_out(self) -> None:
         """Learn from the rows that were held out, when all choices are made."""

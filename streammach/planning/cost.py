@@ -23,6 +23,8 @@ QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.3  # opening; a trial
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
+# Forms of the model that are judged at the end, rows that judge, a byte that is compressed.
+FORMS, JUDGES, CODED = 8.0, 10_000, 20e-9
 TRANSFORMS = 3.0  # tried in a search, on average
 
 
@@ -34,10 +36,10 @@ class Cost:
     ----------
     search, epochs, finish : float
         Of the hashed models: before, in and after the epochs.
-    parts : float
-        Of parts beside them.
+    parts, smaller : float
+        Of parts beside them, and of making the model small.
     elastic : float
-        Seconds of `parts` that may be left out where time is short.
+        Seconds of `parts` and `smaller` that may be left out where time is short.
     elastic_points : float
         What is lost where all of them are.
     """
@@ -46,13 +48,14 @@ class Cost:
     epochs: float
     finish: float
     parts: float
+    smaller: float
     elastic: float
     elastic_points: float
 
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + self.hashed + self.parts
+        return START + self.hashed + self.parts + self.smaller
 
     @property
     def hashed(self) -> float:
@@ -94,13 +97,18 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     works = [part.work(facts, config) for part in planned(config)]
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
+    smaller = FORMS * min(config.batching.held_out_rows, JUDGES) * query(facts, config) * scale
+    weights = 4.0 * facts.n_features * config.shape.n_columns
+    smaller += CODED * (weights + sum(part.model_bytes(config) for part in planned(config)))
+    elastic += smaller
     points = sum(work.elastic_points for work in works)
     beside = sum(work.finish for work in works) * scale + sum(work.fixed for work in works)
-    written = 4.0 * facts.n_features * config.shape.n_columns * BYTE
+    written = weights * BYTE
     if config.shape.unhashed:
         return Cost(
-            search=0.0, epochs=0.0, finish=0.0, parts=beside, elastic=elastic, elastic_points=points
-        )
+            search=0.0, epochs=0.0, finish=0.0, parts=beside, smaller=smaller, elastic=elastic,
+            elastic_points=points,
+        )  # fmt: skip
     step = alone = _step(facts, config) + sum(work.step for work in works)
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
@@ -115,7 +123,8 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     return Cost(
         search=search * scale + sum(times for times, _, _ in tried) * TRIAL,
         epochs=epochs * ((n * step + measure) * scale + written),
-        finish=finish * scale + 2 * written, parts=beside, elastic=elastic, elastic_points=points,
+        finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
+        elastic_points=points,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
 from streammach.jit import CACHE_DIR, CODE_BYTES, COMPILER_BYTES
 from streammach.parts.registry import planned
+from streammach.prediction.narrowed import Narrowed
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Line
@@ -33,19 +34,23 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     kind = BACKENDS[config.placement.device]
     backend, device = kind.footprint(config, facts)
     batching = config.batching
+    reader, parts = _reader(facts, config), _parts(facts, config)
+    # Judged is when rows are read no more, and saved when parts are gone, too.
+    smaller = Narrowed.footprint(config) - sum(reader.values()) - sum(parts.values())
     host = {
         "code": CODE_BYTES + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
         **backend,
-        **_reader(facts, config),
-        **_parts(facts, config),
+        **reader,
+        **parts,
+        **({"smaller model": smaller} if smaller > 0 else {}),
         "held-out rows": facts.n_rows + batching.held_out_rows * 24 + batching.held_out_nnz * 8,
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
     }  # fmt: skip
     kept = backend["weights"] + backend.get("optimizer", 0)
-    parts = sum(part.model_bytes(config) for part in planned(config))
+    saved = sum(part.model_bytes(config) for part in planned(config))
     ahead = sum(part.kept_bytes(facts, config) for part in planned(config))
     disk = {
-        "model": backend["weights"] + facts.names_bytes + parts,
+        "model": backend["weights"] + facts.names_bytes + saved,
         "checkpoints": CHECKPOINTS * kept + ahead,
     }
     return (

@@ -308,7 +308,7 @@ def _first(model: Model, n_repetitions: int) -> Model:
     if n_repetitions == total:
         return model
     hashed = replace(model, counts=None)
-    small = shrink(hashed, Size("float32", n_repetitions, 0))
+    small = shrink(hashed, Size(model.stored or "float32", n_repetitions, 0))
     if model.counts is None:
         return small
     weight = model.counts.hashed * (n_repetitions / total) ** TRUST

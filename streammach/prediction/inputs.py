@@ -115,7 +115,7 @@ def rows_of(
 def _store_rows(path: Path, model: Model, seen: Seen, room: Room) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
         features = labels = None
-        if dataset.digest != model.store:
+        if dataset.digest != model.store or len(dataset.features) != len(model.features):
             features = ids_of_features(
                 model.features, model.columns, dataset.features, dataset.columns
             )

@@ -152,7 +152,8 @@ class Input:
             # A table that grows is copied; one piece is read while another one is used.
             return cls(is_store=False, names=2 * tables, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:
-            facts, same = dataset.facts, dataset.digest == held.store
+            facts = dataset.facts
+            same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
         ids = 4 * (facts.n_classes + facts.n_features)
         names = max(table_bytes(*one) for one in known) + 2 * facts.names_bytes + ids
         return cls(is_store=True, longest=facts.max_row_nnz, names=0 if same else names)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend
+from streammach.backends.ranked import Ranked
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
@@ -19,12 +19,12 @@ LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
 Ranking = Callable[[RowBlock, int], tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
-def by_hashes(backend: Backend, estimator: Estimator, transform: Transform) -> Ranking:
+def by_hashes(backend: Ranked, estimator: Estimator, transform: Transform) -> Ranking:
     """Return the ranking of an estimator."""
     return lambda rows, k: backend.topk(transformed(rows, transform), k, estimator)
 
 
-def by_counts(backend: Backend, scorer: CountScorer, transform: Transform) -> Ranking:
+def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ranking:
     """Return the ranking by counts and hashed models together, exact over all classes."""
 
     def rank(rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -40,13 +40,13 @@ def by_counts(backend: Backend, scorer: CountScorer, transform: Transform) -> Ra
 
 
 def hashed_means(
-    backend: Backend, rows: RowBlock, candidates: NDArray[np.int32], transform: Transform
+    backend: Ranked, rows: RowBlock, candidates: NDArray[np.int32], transform: Transform
 ) -> NDArray[np.float32]:
     """Return ``(1/R) sum_r ln P_r[h_r(i)]`` of candidates: float32 (n, m).
 
     Parameters
     ----------
-    backend : Backend
+    backend : Ranked
         Holds the hashed models.
     rows : RowBlock
         n rows before their transform.
@@ -63,7 +63,7 @@ def hashed_means(
 
 
 def _parts(
-    backend: Backend, rows: RowBlock, transform: Transform
+    backend: Ranked, rows: RowBlock, transform: Transform
 ) -> Iterator[tuple[int, RowBlock, Hashed]]:
     """Yield rows in parts with what the hashed models say of them, in bounded memory."""
     spec = backend.spec

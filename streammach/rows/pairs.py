@@ -148,10 +148,11 @@ class CountWeights(PairTable):
         """Return the feature of each pair of a list: int32 (Z,)."""
         return np.repeat(np.arange(self.n_features, dtype=np.int32), np.diff(self.starts))
 
-    def of_pairs(self, chosen: NDArray[np.int64]) -> CountWeights:
-        """Return the weights with some pairs of the lists, by places that rise."""
-        lengths = np.bincount(self.features()[chosen], minlength=self.n_features)
-        return self._with_lists(lengths, chosen)
+    def of_pairs(self, chosen: NDArray[np.bool_]) -> CountWeights:
+        """Return the weights with some pairs of the lists: bool (Z,)."""
+        before = np.zeros(len(chosen) + 1, np.int32 if len(chosen) < 1 << 31 else np.int64)
+        np.cumsum(chosen, out=before[1:])
+        return self._with_lists(np.diff(before[self.starts]).astype(np.int64), chosen)
 
     def of_features(self, chosen: NDArray[np.bool_]) -> CountWeights:
         """Return the weights of some features: bool (d,). Their places are then their ids."""
@@ -171,18 +172,34 @@ class CountWeights(PairTable):
 
     def listed(self) -> CountWeights:
         """Return the weights, none of whose pairs stands twice, with all of them in lists."""
-        rows, columns = np.nonzero(self.wide)
+        lengths = np.diff(self.starts)
         owners = np.flatnonzero(self.wide_of >= 0)
-        owners = owners[np.argsort(self.wide_of[owners])]
-        gains = np.concatenate([self.gains, self.wide[rows, columns]])
-        features = np.concatenate([self.features(), owners[rows].astype(np.int32)])
-        classes = np.concatenate([self.classes, columns.astype(np.int32)])
-        order = np.argsort(features.astype(np.int64) * self.n_classes + classes, kind="stable")
+        lengths[owners] += np.count_nonzero(self.wide, axis=1)[self.wide_of[owners]]
+        starts = ends(lengths)
+        classes = np.empty(int(starts[-1]), np.int32)
+        gains = np.empty(len(classes), np.int16)
+        done = 0  # features whose lists are there
+        for f in (*owners.tolist(), self.n_features):
+            old = slice(int(self.starts[done]), int(self.starts[f]))
+            first = int(starts[done])
+            new = slice(first, first + old.stop - old.start)
+            classes[new], gains[new] = self.classes[old], self.gains[old]
+            if f < self.n_features:
+                both = slice(int(starts[f]), int(starts[f + 1]))
+                classes[both], gains[both] = self._list_of(f)
+            done = f + 1
         return replace(
-            self, starts=ends(np.bincount(features, minlength=self.n_features)),
-            classes=classes[order], gains=gains[order], wide=self.wide[:0],
+            self, starts=starts, classes=classes, gains=gains, wide=self.wide[:0],
             wide_of=np.full(self.n_features, -1, np.int32),
         )  # fmt: skip
+
+    def _list_of(self, f: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+        """Return the classes and gains of a feature that stands in `wide`, by rising classes."""
+        row, own = self.wide[self.wide_of[f]], slice(int(self.starts[f]), int(self.starts[f + 1]))
+        columns = np.flatnonzero(row)
+        classes = np.concatenate([self.classes[own], columns.astype(np.int32)])
+        order = np.argsort(classes, kind="stable")
+        return classes[order], np.concatenate([self.gains[own], row[columns]])[order]
 
     def widened(self) -> CountWeights:
         """Return the weights, all in lists, with those in `wide` that take fewer bytes there."""

@@ -162,3 +162,10 @@ class Plan:
     def disk_bytes(self) -> int:
         """Bytes of disk that the run will take at most."""
         return bytes_in(self.ledger, "disk")
+
+    @property
+    def small_model_bytes(self) -> int:
+        """Bytes of the model at most where held-out rows allow int4 weights, float16 dense ones."""
+        model = next(line.n_bytes for line in self.ledger if line.name == "model")
+        weights = 4 * self.model.n_features * self.model.n_columns
+        return model - weights + weights // (2 if self.config.dense else 8)

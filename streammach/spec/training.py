@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from streammach.errors import UsageError, clean
+from streammach.machine import parse_size
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import (
     MOST,
@@ -18,6 +19,7 @@ from streammach.spec.types import (
     Transform,
 )
 
+SIZES = ("auto", "full")  # of a model, or bytes
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
 
 
@@ -49,6 +51,9 @@ class TrainingOptions:
     fit_rows, pair_rows : int, optional
         Held-out rows that weights of counts are fitted on, and rows that weights of pairs are
         learnt from; as many as pay, and as there is time for, otherwise.
+    model_size : str
+        ``auto``: the smallest form of the model that held-out rows say is free; ``full``: float32
+        weights and everything that was learnt; or most bytes of its files, such as ``100MB``.
 
     Raises
     ------
@@ -67,6 +72,7 @@ class TrainingOptions:
     hold_out_by: str | None = None
     fit_rows: int | None = None
     pair_rows: int | None = None
+    model_size: str = "auto"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be."""
@@ -92,6 +98,14 @@ class TrainingOptions:
             if self.hold_out_by is not None:
                 raise UsageError("--validation and --hold-out-by exclude one another")
             object.__setattr__(self, "validation", os.fspath(self.validation))
+        if self.model_size not in SIZES:
+            try:
+                parse_size(self.model_size)
+            except UsageError:
+                raise UsageError(
+                    f"'{clean(self.model_size)}' is not auto, full or a size such as 100MB: "
+                    "--model-size"
+                ) from None
 
     @property
     def fixed_transform(self) -> Transform | None:

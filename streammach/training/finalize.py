@@ -20,6 +20,7 @@ from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
+from streammach.training.compact import LEAST_ROWS, Compact, Found, Judge, choose, compacted
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
 
@@ -49,13 +50,11 @@ class Decided:
     reasons: tuple[str, ...]
 
 
-def finalize(
-    session: Session, spec: TrainSpec, *, last_passes: int
-) -> tuple[Model, tuple[str, ...]]:
+def finalize(session: Session, spec: TrainSpec, size: str) -> tuple[Compact, tuple[str, ...]]:
     """Return the finished model, and why it ranks classes as it does.
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
-    model is built last.
+    model is built last, and made as small as was chosen before.
 
     Parameters
     ----------
@@ -63,24 +62,46 @@ def finalize(
         The training, its backend with the weights of the best epoch.
     spec : TrainSpec
         How they were trained.
-    last_passes : int
-        Passes over the held-out rows.
+    size : str
+        The size of the model: ``auto``, ``full`` or bytes.
     """
+    model, reasons, found = _decided(session, spec, size)
+    return compacted(session, model, size, found), reasons
+
+
+def _decided(
+    session: Session, spec: TrainSpec, size: str
+) -> tuple[Model, tuple[str, ...], Found | None]:
+    """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     if not session.held.rows.n_rows:
         reason = "estimator logsum: no held-out rows to choose on"
-        decided = Decided(ranker=USUAL, reasons=(reason,))
-        return build(session, spec, decided), decided.reasons
+        return build(session, spec, Decided(ranker=USUAL, reasons=(reason,))), (reason,), None
     with ExitStack() as closing:
         decided = decide(session, spec, closing)
-        learn_held_out(session, replace(spec, epochs=last_passes))
+        decided, found = _smallest(session, spec, decided, session.plan.model, size)
+        learn_held_out(session, replace(spec, epochs=session.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        return build(session, spec, decided), decided.reasons
+        return build(session, spec, decided), decided.reasons, found
+
+
+def _smallest(
+    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec, size: str
+) -> tuple[Decided, Found | None]:
+    """Return the smallest form of a model that is free, if it is asked for and can be judged."""
+    counts = next((part.counts for part in decided.parts if part.counts is not None), None)
+    judge = Judge(session=session, spec=spec, model=model, ranker=decided.ranker, counts=counts)
+    if size != "auto" or judge.n_rows < LEAST_ROWS:
+        return decided, None
+    found = choose(judge)
+    if found.calibration is not None:
+        decided = replace(decided, calibration=found.calibration)
+    return decided, found
 
 
 def finalize_alone(
-    session: Session, *, calibrate_on: int | None = None
-) -> tuple[Model, TrainSpec, tuple[str, ...]]:
+    session: Session, size: str, *, calibrate_on: int | None = None
+) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
     """Return the model of what parts did ahead, without hashed models, its training, and why.
 
     Held-out rows are learnt from, too, when everything is chosen and calibrated on them.
@@ -89,6 +110,8 @@ def finalize_alone(
     ----------
     session : Session
         The training, with what parts did ahead.
+    size : str
+        The size of the model: ``auto``, ``full`` or bytes.
     calibrate_on : int, optional
         Held-out rows that probabilities are calibrated on; all of them otherwise.
     """
@@ -98,9 +121,11 @@ def finalize_alone(
         label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
         seed=session.options.seed,
     )  # fmt: skip
+    shape = ModelSpec.unhashed_of(config.shape)
     ahead = next(iter(session.ahead.values()))
-    part = ahead.decision(session)
-    try:
+    with ExitStack() as closing:
+        part = ahead.decision(session)
+        closing.callback(part.close)
         assert part.ranking is not None, "it ranks alone"
         calibration = Calibration()
         if rows.n_rows:
@@ -110,13 +135,12 @@ def finalize_alone(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
             reasons=part.reasons,
         )  # fmt: skip
+        decided, found = _smallest(session, spec, decided, shape, size)
         part.learn_held_out()
-        model = ModelSpec.unhashed_of(config.shape)
-        nothing = {"weights": np.zeros((model.n_features, 0), np.float32),
+        nothing = {"weights": np.zeros((shape.n_features, 0), np.float32),
                    "bias": np.zeros(0, np.float32)}  # fmt: skip
-        return _built(session, spec, decided, model, nothing), spec, decided.reasons
-    finally:
-        part.close()
+        model = _built(session, spec, decided, shape, nothing)
+    return compacted(session, model, size, found), spec, decided.reasons
 
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:

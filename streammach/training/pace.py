@@ -13,6 +13,7 @@ from streammach.training.session import Session
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
 SEARCH_SHARE = 0.3  # of the time, for the search
+SMALLER_SHARE = 0.15  # of the time, for making the model small
 MARGIN = 1.1  # by which epochs may take longer than trials said
 
 
@@ -23,18 +24,34 @@ class Pace:
     ----------
     session : Session
         The training; its clock is that of all stages.
+
+    Attributes
+    ----------
+    model_size : str
+        The size of the model; without the time to make it small, it stays whole.
     """
 
     def __init__(self, session: Session) -> None:
         plan, self._session, clock = session.plan, session, session.clock
         expected = cost(plan.facts, plan.config, known_speed())
-        model = next(line.n_bytes for line in plan.ledger if line.name == "model")
-        self._expected, self._whole = expected, clock.without(CLOSING + model * BYTE)
-        self._beside = 0.0
+        closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
+        self.model_size = session.options.model_size
+        if clock.seconds is not None and self.model_size == "auto":
+            if expected.smaller > SMALLER_SHARE * clock.seconds:
+                self.model_size = "full"
+            else:
+                closing += expected.smaller
+        self._expected, self._whole, self._beside = expected, clock.without(closing), 0.0
 
-    def note(self, ahead: dict[str, Ahead]) -> None:
-        """Take note of what parts will take when the hashed models are trained."""
+    def named(self, ahead: dict[str, Ahead]) -> dict[str, str | int]:
+        """Take note of what was done ahead; return the options that do it without a limit."""
         self._beside = sum(one.beside_seconds for one in ahead.values())
+        found: dict[str, str | int] = {}
+        for one in ahead.values():
+            found |= one.named
+        if self.model_size != self._session.options.model_size:
+            found["model_size"] = self.model_size
+        return found
 
     @property
     def ahead(self) -> Clock:

@@ -244,7 +244,7 @@ class _Pilots:
         )  # fmt: skip
         made = replace(made, config=replace(made.config, batching=batching, parts=parts))
         gc.collect()  # weights of the one before
-        options = replace(self._training, seed=self._constraints.seed)
+        options = replace(self._training, seed=self._constraints.seed, model_size="full")
         with scratch(self._folder / "run") as out:
             try:
                 run = Trainer(made, options).fit(sample, out, resume=True)

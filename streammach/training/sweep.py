@@ -209,7 +209,8 @@ def sweep(
                 point = _known(found, chosen)
                 if point is None:
                     given = None if callbacks is None else callbacks(chosen)
-                    trainer = Trainer(chosen, training, callbacks=given)
+                    whole = replace(training, model_size="full")  # shapes are compared
+                    trainer = Trainer(chosen, whole, callbacks=given)
                     point = _train(trainer, data, folder)
                 if test is not None and point.test is None:
                     point = _measured(point, folder, test, constraints.threads)

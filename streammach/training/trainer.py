@@ -22,12 +22,12 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
-from streammach.model.model import Model
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
+from streammach.training.compact import Compact
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Events, Held, Started, held_bytes
 from streammach.training.finalize import finalize, finalize_alone
@@ -158,10 +158,9 @@ class Trainer:
         work, pace = WorkAhead(session, checkpoints.folder, request), Pace(session)
         session.clock = pace.ahead
         session.ahead = work.run()
-        pace.note(session.ahead)
-        named = dict(named for ahead in session.ahead.values() for named in ahead.named.items())
+        named = pace.named(session.ahead)
         if self.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
-            return self._without_hashes(session, folder, request, named)
+            return self._without_hashes(session, folder, request, pace, named)
         if session.ahead:
             self._save_alone(session, folder, work)
         session.clock = pace.search
@@ -174,14 +173,14 @@ class Trainer:
         epochs.return_to_best()
         session.ahead = work.kept()
         if session.ahead and not epochs.progress.history:
-            return self._without_hashes(session, folder, request, named)
-        model, reasons = finalize(session, settings.training, last_passes=self.options.last_passes)
-        spec = settings.training
-        reasons += self._again(
-            epochs.progress, buckets=model.spec.n_buckets, repetitions=model.spec.n_repetitions,
+            return self._without_hashes(session, folder, request, pace, named)
+        spec, shape = settings.training, self.plan.model
+        compact, reasons = finalize(session, spec, pace.model_size)
+        again = self._again(
+            epochs.progress, buckets=shape.n_buckets, repetitions=shape.n_repetitions,
             epochs=spec.epochs, transform=spec.transform, learning_rate=spec.learning_rate, **named,
         )  # fmt: skip
-        run = self._finished(session, folder, settings, model, reasons, epochs.progress)
+        run = self._finished(session, folder, settings, compact, (reasons, again), epochs.progress)
         session.events.call("on_fit_end", state)
         return run
 
@@ -189,7 +188,7 @@ class Trainer:
         """Write what parts did ahead, and a model of it; give back its memory."""
         work.keep(session.ahead)
         if not (folder / "model").exists():
-            finalize_alone(session, calibrate_on=FEW_ROWS)[0].save(folder / "model", force=True)
+            finalize_alone(session, "full", calibrate_on=FEW_ROWS)[0].save(folder / "model")
         session.ahead.clear()
         session.model_saved = True
 
@@ -203,24 +202,28 @@ class Trainer:
         return (f"the same without a limit of time: {said}",)
 
     def _without_hashes(
-        self, session: Session, folder: Path, request: str, named: dict[str, int]
-    ) -> Run:
+        self, session: Session, folder: Path, request: str, pace: Pace,
+        named: dict[str, str | int],
+    ) -> Run:  # fmt: skip
         """Finish a run whose model has no hashed ones."""
         short = self._clock.limited or self.options.fit_rows is not None
-        model, spec, reasons = finalize_alone(session, calibrate_on=FEW_ROWS if short else None)
-        reasons += self._again(Progress(), repetitions=0, **named)
+        compact, spec, reasons = finalize_alone(
+            session, pace.model_size, calibrate_on=FEW_ROWS if short else None
+        )
+        again = self._again(Progress(), repetitions=0, **named)
         settings = Settings(
             training=spec, held_out=session.held.origin, trials=(), reasons=(), request=request
         )
         write_atomic(folder / SETTINGS, to_json(settings))
-        return self._finished(session, folder, settings, model, reasons, Progress())
+        return self._finished(session, folder, settings, compact, (reasons, again), Progress())
 
     def _finished(
-        self, session: Session, folder: Path, settings: Settings, model: Model,
-        reasons: tuple[str, ...], progress: Progress,
+        self, session: Session, folder: Path, settings: Settings, compact: Compact,
+        why: tuple[tuple[str, ...], tuple[str, ...]], progress: Progress,
     ) -> Run:  # fmt: skip
         """Write the model and what was measured; remove the checkpoints."""
-        model.save(folder / "model", force=True)
+        (reasons, again), model = why, compact.model
+        reasons = (*reasons, *compact.save(folder / "model"), *again)
         backend = session.backend
         result = Result(
             history=progress.history,
@@ -258,12 +261,12 @@ class Trainer:
 
     def _request(self, folder: Path) -> str:
         """Return the digest of all that decides the result: the store, the plan, the options."""
-        older = older_request(self.plan, self.options)
-        if known_request(folder) == older:
-            return older
-        options = self.options
-        if options.validation is not None:
-            options = replace(options, validation=name_of(options.validation))
-        plan = self.plan
-        decided = (plan.facts.digest, plan.model, plan.config.decisive, options)
-        return sha256([msgspec.json.encode(decided)])
+        plan, options = self.plan, msgspec.to_builtins(self.options)
+        if options["validation"] is not None:
+            options["validation"] = name_of(options["validation"])
+        decided = (plan.facts.digest, plan.model, plan.config.decisive)
+        request = sha256([msgspec.json.encode((*decided, options))])
+        del options["model_size"]  # which was not asked for once
+        unsized = sha256([msgspec.json.encode((*decided, options))])
+        known = known_request(folder)
+        return known if known in (unsized, older_request(plan, self.options)) else request

@@ -9,7 +9,7 @@ import pytest
 
 from streammach.errors import ModelError
 from streammach.model import coding
-from streammach.model.coding import Coded, decode, encode
+from streammach.model.coding import Coded, Room, decode, encode
 from streammach.model.model import Model
 from tests.model.models import counts_of, model_of
 
@@ -171,3 +171,27 @@ def test_a_document_that_codes_otherwise_is_refused(model, tmp_path):
 def test_what_is_coded_has_one_form():
     coded = Coded(dtype="int8", shape=(2,), how="planes", sizes=(9,))
     assert msgspec.convert(msgspec.to_builtins(coded), Coded) == coded
+
+
+def test_bytes_are_the_same_wherever_they_lie(rng, monkeypatch):
+    monkeypatch.setattr(coding, "PIECE_WORDS", 64)
+    table = rng.integers(-7, 8, (50, 24)).astype(np.int8)
+    for how in ("planes", "nibbles"):
+        for array in (table, table[:, :17], table[:, :0]):
+            expected, facts = encode("weights", np.ascontiguousarray(array), {}, how)
+            for n in (0, 100, 10_000):
+                spare = np.zeros(n, np.uint8)
+                room = Room(spare)
+                for _ in range(2):  # one array after another
+                    data, coded = encode("weights", array, {}, how, room)
+                    assert same(data, expected)
+                    assert coded == facts
+                    assert np.array_equal(decode(data, coded, {}), array)
+            assert np.shares_memory(data, spare) or not array.size
+
+
+def test_a_model_is_saved_into_spare_memory(model, tmp_path):
+    model.save(tmp_path / "a")
+    model.save(tmp_path / "b", spare=np.zeros(1000, np.uint8))
+    for name in ("model.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

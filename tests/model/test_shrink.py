@@ -9,7 +9,17 @@ import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.model.fit import ShrinkTarget, shrink_to
 from streammach.model.model import Model
-from streammach.model.shrink import UNIT, Pairs, Size, frequent, narrowed, shrink
+from streammach.model.shrink import (
+    UNIT,
+    Pairs,
+    Size,
+    frequent,
+    narrowed,
+    nth_largest,
+    of_features,
+    shrink,
+    spare_after,
+)
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, ends
 from tests.builders import block_of
@@ -174,8 +184,72 @@ def test_a_small_model_comes_back_as_it_was_saved(model, tmp_path, rng):
         assert np.array_equal(a, b)
     assert again.n_bytes == small.n_bytes
     assert again.stored == "int8"
-    with pytest.raises(UsageError, match="shrunk one"):
-        shrink(again, Size("int8", 1, 1))
+
+
+def test_a_small_model_becomes_smaller_and_never_wider(model, rng):
+    whole, _ = model
+    small = shrink(whole, Size("int8", 3, 100))
+    least = shrink(small, Size("int4", 2, 50))
+    assert (least.stored, least.spec.n_repetitions, least.n_pairs) == ("int4", 2, 50)
+    assert np.abs(least.weights).max() == 7
+    back = least.weights * least.scale[:, None]
+    before = (small.weights * small.scale[:, None])[:, : 2 * B]
+    assert (np.abs(back - before) <= 0.5001 * least.scale[:, None]).all()
+    same = shrink(small, Size("int8", 2, ALL))
+    assert np.array_equal(same.weights, small.weights[:, : 2 * B])
+    assert not np.shares_memory(same.weights, small.weights)
+    assert same.hashed_weight == pytest.approx(whole.hashed_weight * (2 / R) ** 0.25)
+    assert topk(least, block_of(rng, 5, D, K))[0].shape == (5, K)
+    for wider in ("float32", "float16"):
+        with pytest.raises(
+            UsageError, match="has int8 weights, which do not become wider"
+        ) as error:
+            shrink(small, Size(wider, 3, ALL))
+        assert "full" in error.value.hint
+    with pytest.raises(UsageError, match="do not become wider"):
+        shrink_to(least, 10**9, ShrinkTarget("int8"))
+    half = shrink_to(small, int(0.8 * small.file_bytes()))
+    assert half.file_bytes() <= 0.8 * small.file_bytes()
+    kept = frequent(small, np.arange(D), 10)
+    assert np.array_equal(kept.scale, small.scale[10:])
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "int8", "int4"])
+def test_weights_written_over_the_others_are_those_of_a_copy(model, stored):
+    whole, _ = model
+    expected = shrink(of_features(whole, np.arange(D) % 3 > 0), Size(stored, 3, 100))
+    weights = whole.weights.copy()
+    over = dataclasses.replace(whole, weights=weights)
+    kept = of_features(over, np.arange(D) % 3 > 0, in_place=True)
+    found = shrink(kept, Size(stored, 3, 100), in_place=True)
+    for name, array in expected.arrays().items():
+        assert np.array_equal(array, found.arrays()[name]), name
+    assert np.shares_memory(found.weights, weights)
+    spare = spare_after(over, found)
+    assert not np.shares_memory(spare, found.weights)
+    assert len(spare) > 0
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.3])
+def test_a_model_that_is_fitted_over_itself_is_that_of_a_copy(large, share):
+    room = int(large.file_bytes() * share)
+    expected = shrink_to(large, room)
+    found = shrink_to(dataclasses.replace(large, weights=large.weights.copy()), room, in_place=True)
+    assert found.file_bytes() == expected.file_bytes() <= room
+    for name, array in expected.arrays().items():
+        assert np.array_equal(array, found.arrays()[name]), name
+    with pytest.raises(BudgetError):
+        shrink_to(large, 100)
+    least = shrink_to(dataclasses.replace(large, weights=large.weights.copy()), 100, in_place=True)
+    assert (least.stored, least.spec.n_repetitions, least.n_pairs) == ("int4", 1, 0)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 500, 999, 1000])
+def test_the_nth_largest_gain_is_found(rng, n):
+    gains = rng.integers(-32768, 32768, 1000).astype(np.int16)
+    gains[:3] = 32767, -32768, 0
+    ordered = np.sort(gains)[::-1]
+    assert nth_largest([gains[:300], gains[300:]], n) == ordered[max(n - 1, 0)]
 
 
 def test_weights_without_their_scale_are_refused(model, tmp_path):

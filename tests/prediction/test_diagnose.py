@@ -6,6 +6,7 @@ import pytest
 import streammach as sm
 from streammach.errors import UsageError
 from streammach.model.document import Calibration
+from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
 from streammach.prediction.evaluate import evaluate, log_probabilities
 from streammach.spec.training import TrainingOptions
@@ -20,7 +21,8 @@ def made(tmp_path_factory):
     test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
-        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
+        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary",
+                   "model_size": "full"}  # fmt: skip
         run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
     return run.model, test
 
@@ -54,6 +56,16 @@ def test_the_last_depth_is_the_whole_model(made):
             assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
     alone = [depth.accuracy["logsum"] for depth in found.depths]
     assert alone[-1] > alone[0]
+
+
+def test_a_smaller_model_has_depths_of_its_own(made):
+    model, test = made
+    small = shrink(model, Size("int4", 4, 200))
+    found = diagnose(small, test)
+    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4]
+    for name, p_at_1 in found.depths[-1].accuracy.items():
+        with sm.Predictor(small, estimator=name) as predictor:
+            assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
 
 
 def test_only_the_first_rows_are_used(made):

@@ -73,6 +73,7 @@ def made(tmp_path_factory):
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
         options = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
+        options["model_size"] = "full"
         run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
     return run, test
 

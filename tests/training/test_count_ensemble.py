@@ -14,7 +14,7 @@ from streammach.training import finalize
 from streammach.training.signals import StopSignals
 from tests.builders import changed, held_out
 
-FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary"}
+FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ class CountsDecision(Decision):
         super().__init__(reasons=found.reasons, figures=dict(found.validation))
         self._found, self._scorer, self._final = found, None, found.weights
         if found.weights is not None:
+            self.counts = found.weights
             scorer = CountScorer(found.weights, session.plan.config.placement.threads)
             self._scorer, self.ranking = scorer, scorer.topk
             if transform is not None:

@@ -1,0 +1,104 @@
+"""Hashed models as they would be with narrower weights, made for the rows that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.cpu import kernels
+from streammach.backends.cpu.forward import Forward
+from streammach.hashing import code_type
+from streammach.model.document import Stored
+from streammach.model.shrink import narrowed_as
+from streammach.rows.batch import Batch
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import product
+from streammach.simd import LANES
+from streammach.spec.config import RunConfig
+from streammach.spec.model import ModelSpec
+
+WORK = 4  # pieces at once: as they are, as whole numbers, and what is between
+PIECE_BYTES = 4 << 20  # of float32 weights that are narrowed at once, at most
+
+
+class Narrowed(Forward):
+    """Applies the first repetitions of trained models with weights of another type.
+
+    The trained weights stay as they are, and no copy of all of them is made.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        The repetitions that are applied.
+    weights : dict of str to array
+        ``weights`` float32 (d, at least R*B) and ``bias`` float32, as they were trained.
+    stored : str
+        The type.
+    dense : bool
+        Whether rows are expanded and go through matrix products.
+    threads : int
+        Threads that compute.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Stored, *,
+        dense: bool, threads: int,
+    ) -> None:  # fmt: skip
+        bias = np.ascontiguousarray(weights["bias"][: spec.n_columns])
+        first = weights["weights"][:, : spec.n_columns]
+        super().__init__(
+            spec, dense=dense, threads=threads, weights={"weights": first, "bias": bias}
+        )
+        self._trained, self._stored = first, stored
+
+    @staticmethod
+    def footprint(config: RunConfig) -> int:
+        """Return the bytes that judging narrow weights takes, and coding them for a file."""
+        shape = config.shape
+        tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
+        tile = config.placement.threads * LANES * shape.n_columns * 5
+        coded = 2 * shape.n_features * shape.n_columns if config.dense else 0
+        return WORK * PIECE_BYTES + tables + tile + coded
+
+    def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
+        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
+        if self.dense:
+            return super().outputs(rows, logarithms=logarithms)
+        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        for start, part in self._parts(rows):
+            features, own = np.unique(part.features, return_inverse=True)
+            self.weights = self._rounded(self._trained[features])
+            own_rows = replace(part, features=own.reshape(-1).astype(np.int32))
+            z[start : start + part.n_rows] = super().outputs(own_rows, logarithms=logarithms)
+        return z
+
+    def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write ``bias + X W`` to `z`; return the dense rows X."""
+        x = self._room("x", len(rows.classes))
+        kernels.expand(rows.indptr, rows.features, rows.values, x)
+        step = max(1, PIECE_BYTES // (4 * self.spec.n_features))
+        for start in range(0, self.spec.n_columns, step):
+            some = slice(start, start + step)
+            z[:, some] = product(x, self._rounded(self._trained[:, some]))
+        z += self.bias
+        return x
+
+    def _parts(self, rows: RowBlock) -> Iterator[tuple[int, RowBlock]]:
+        """Yield rows in parts whose features have few weights."""
+        most = max(1, PIECE_BYTES // (4 * max(self.spec.n_columns, 1)))
+        start = 0
+        while start < rows.n_rows:
+            end = int(np.searchsorted(rows.indptr, rows.indptr[start] + most, "right")) - 1
+            stop = min(max(end, start + 1), rows.n_rows)
+            yield start, rows.part(start, stop)
+            start = stop
+
+    def _rounded(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights as they are when they come back from this type."""
+        if self._stored == "float32":
+            return np.ascontiguousarray(weights)
+        found, scale = narrowed_as(self._stored, weights)
+        return found if scale is None else found * scale[:, None]

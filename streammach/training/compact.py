@@ -1,0 +1,387 @@
+"""The smallest form of a trained model that held-out rows say is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.scores import CountScorer
+from streammach.figures import Reached
+from streammach.machine import parse_size, size_text
+from streammach.model.document import Calibration, Stored
+from streammach.model.fit import shrink_to
+from streammach.model.model import Model
+from streammach.model.shrink import (
+    DENSE,
+    LEVELS,
+    TRUST,
+    Size,
+    nth_largest,
+    of_features,
+    pairs_of,
+    rounded_gains,
+    shrink,
+    spare_after,
+)
+from streammach.prediction.evaluate import fit_calibration, measure
+from streammach.prediction.narrowed import Narrowed
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes
+from streammach.rows.block import RowBlock
+from streammach.rows.pairs import CountWeights
+from streammach.spec.model import ModelSpec
+from streammach.spec.training import SIZES, TrainSpec
+from streammach.spec.types import Ranker
+from streammach.training.session import Session
+
+MOST_ROWS = 10_000  # held-out rows that judge
+LEAST_ROWS = 50  # fewer say nothing
+FREE = 0.5  # standard errors of accuracy that a form may lose
+MOST_HALVINGS = 6  # of the pairs
+LOST = "narrower weights lose more than half a standard error on held-out rows"
+RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What a model keeps.
+
+    Attributes
+    ----------
+    weights : str
+        Type of the weights.
+    n_repetitions : int
+        The first so many repetitions.
+    least_rows : int
+        Features that at least so many training rows hold.
+    least_gain : int or None
+        Pairs that have at least this gain; None for all.
+    """
+
+    weights: Stored
+    n_repetitions: int
+    least_rows: int = 0
+    least_gain: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What held-out rows say is free.
+
+    Attributes
+    ----------
+    form : Form
+        The smallest form.
+    evidence : str
+        What it reaches beside the whole model, in words.
+    calibration : Calibration or None
+        How its scores become probabilities; None for the whole model.
+    """
+
+    form: Form
+    evidence: str
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """What forms of a model reach on held-out rows that it has not learnt from.
+
+    Attributes
+    ----------
+    session : Session
+        The training, its backend with the final weights.
+    spec : TrainSpec
+        How they were trained.
+    model : ModelSpec
+        The shape of the model, and its hashes.
+    ranker : str
+        The best estimator of the hashed models, for a model without counts.
+    counts : CountWeights or None
+        The counts beside the hashed models.
+    """
+
+    session: Session
+    spec: TrainSpec
+    model: ModelSpec
+    ranker: Ranker
+    counts: CountWeights | None
+
+    @property
+    def whole(self) -> Form:
+        """The form as it was trained."""
+        return Form(weights="float32", n_repetitions=self.model.n_repetitions)
+
+    def reached(self, form: Form) -> Reached:
+        """Return what a form reaches."""
+        self.session.check()
+        with self.ranking(form) as ranking:
+            return measure(self.session.held.rows.part(0, self.n_rows), ranking)
+
+    @property
+    def n_rows(self) -> int:
+        """Held-out rows that judge."""
+        return min(MOST_ROWS, self.session.held.rows.n_rows)
+
+    @contextmanager
+    def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:
+        """Give the ranking by a form: as the model ranks, or as it is said."""
+        with ExitStack() as closing:
+            found = self._ranking(form, ranker or self.ranker, closing)
+            kept = self.kept(form.least_rows) if form.least_rows else None
+            yield lambda rows, k: found(rows if kept is None else _of(rows, kept), k)
+
+    def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
+        """Return the ranking by a form of all features."""
+        threads, transform = self.session.threads, self.spec.transform
+        if not self.model.unhashed:
+            hashed = Narrowed(
+                _first(self.model, form.n_repetitions), self._trained, form.weights,
+                dense=self.session.plan.config.dense, threads=threads,
+            )  # fmt: skip
+            closing.callback(hashed.close)
+        if self.counts is None:
+            return by_hashes(hashed, ranker, transform)
+        scorer = CountScorer(self._counts_of(form), threads)
+        closing.callback(scorer.close)
+        return scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
+
+    def kept(self, least_rows: int) -> NDArray[np.bool_]:
+        """Return the features that so many rows hold which were trained on: bool (d,)."""
+        held, rows = self.session.held, self.session.dataset.feature_counts
+        if held.mask is not None:
+            rows = rows - np.bincount(held.rows.features, minlength=len(rows))
+        found: NDArray[np.bool_] = rows >= least_rows
+        return found
+
+    def gains(self, form: Form) -> list[NDArray[np.int16]]:
+        """Return the gains of all pairs of the features of a form, in pieces."""
+        assert self.counts is not None
+        counts, kept = self._counts_of(form), self.kept(form.least_rows)
+        listed = kept & (counts.wide_of < 0)
+        lists = counts.gains[np.repeat(listed, np.diff(counts.starts))]
+        rows = [counts.wide[place] for place in counts.wide_of[kept & ~listed].tolist()]
+        return [gains[gains != 0] for gains in (lists, *rows)]
+
+    @cached_property
+    def _trained(self) -> dict[str, NDArray[np.float32]]:
+        """The weights in host memory, where a device may have to bring them."""
+        return self.session.backend.arrays()
+
+    def _counts_of(self, form: Form) -> CountWeights:
+        """Return the counts that a form keeps: the gains of other pairs are zero."""
+        counts = self.counts
+        assert counts is not None
+        share = form.n_repetitions / max(self.whole.n_repetitions, 1)
+        counts = replace(counts, hashed=counts.hashed * share**TRUST)
+        if form.weights in LEVELS:
+            counts = replace(
+                counts, gains=rounded_gains(counts.gains), wide=rounded_gains(counts.wide)
+            )
+        if form.least_gain is not None:
+            counts = replace(
+                counts, gains=_above(counts.gains, form.least_gain),
+                wide=_above(counts.wide, form.least_gain),
+            )  # fmt: skip
+        return counts
+
+
+def choose(judge: Judge) -> Found:
+    """Return the smallest form that is free.
+
+    Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
+    and top-5 accuracy stay within half a standard error of the best form so far.
+
+    Parameters
+    ----------
+    judge : Judge
+        Says what a form reaches.
+    """
+    form = judge.whole
+    whole = reached = judge.reached(form)
+    best = whole.selection_score
+    error = (whole.accuracy * (1 - whole.accuracy) / judge.n_rows) ** 0.5
+    for smaller in (_types, _repetitions, _features, _pairs):
+        for other in smaller(judge, form):
+            found = judge.reached(other)
+            if found.selection_score < best - FREE * error:
+                break
+            form, reached, best = other, found, max(best, found.selection_score)
+    if form == judge.whole:
+        return Found(form=form, evidence=f"as it was trained: {LOST}")
+    rows, n_classes = judge.session.held.rows, judge.session.dataset.n_classes
+    with judge.ranking(form, "logsum") as ranking:
+        calibration = fit_calibration(rows, ranking, n_classes)
+    figures = f"{_text(reached)}, {_text(whole)} whole"
+    return Found(
+        form=form, calibration=calibration, evidence=f"held-out accuracy / top-5 {figures}"
+    )
+
+
+def _types(judge: Judge, form: Form) -> Iterator[Form]:
+    """Yield the form with narrower and narrower weights."""
+    for stored in DENSE[1:] if judge.session.plan.config.dense else LEVELS:
+        yield replace(form, weights=stored)
+
+
+def _repetitions(judge: Judge, form: Form) -> Iterator[Form]:
+    """Yield the form with a half of the repetitions, and so on."""
+    n = form.n_repetitions
+    while n > 1:
+        n = (n + 1) // 2
+        yield replace(form, n_repetitions=n)
+
+
+def _features(judge: Judge, form: Form) -> Iterator[Form]:
+    """Yield the form without features that fewer than two rows hold, than three, and so on."""
+    if judge.session.plan.config.dense:
+        return
+    left = None
+    for least in RARE:
+        n = int(np.count_nonzero(judge.kept(least)))
+        if n and n != left:
+            yield replace(form, least_rows=least)
+        left = n
+
+
+def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
+    """Yield the form with a half of the pairs, those of the largest gains, and so on."""
+    if judge.counts is None:
+        return
+    gains = judge.gains(form)
+    n = sum(map(len, gains))
+    for halving in range(1, MOST_HALVINGS + 1):
+        least = nth_largest(gains, max(1, n >> halving))
+        if form.least_gain is None or least > form.least_gain:
+            form = replace(form, least_gain=least)
+            yield form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compact:
+    """A model as a run leaves it.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    how : str
+        What it keeps and why, in words; empty for a whole one that nobody asked about.
+    whole_bytes : int
+        Bytes of the model as it was trained.
+    spare : uint8 (n,) or None
+        Memory that its weights took and need no more.
+    most : int or None
+        Bytes that were asked for.
+    """
+
+    model: Model
+    how: str
+    whole_bytes: int
+    spare: NDArray[np.uint8] | None = None
+    most: int | None = None
+
+    def save(self, folder: Path) -> tuple[str, ...]:
+        """Write the model into a folder, in place of another one; return what is to be said."""
+        self.model.save(folder, force=True, spare=self.spare)
+        if not self.how:
+            return ()
+        n_bytes = sum(file.stat().st_size for file in folder.iterdir())
+        of = "" if self.model.stored is None else f" of {size_text(self.whole_bytes)}"
+        how = self.how
+        if self.most is not None and n_bytes > self.most:
+            how += ", the smallest that can be made of it"
+        return (f"model {size_text(n_bytes)}{of}: {how}",)
+
+
+def compacted(session: Session, model: Model, asked: str, found: Found | None) -> Compact:
+    """Return the model that a run leaves; a smaller one takes the place of the model's weights.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    model : Model
+        The finished model.
+    asked : str
+        What is asked for: ``auto``, ``full``, or bytes.
+    found : Found, optional
+        What held-out rows say is free.
+    """
+    whole, most = model.n_bytes, None
+    if asked not in SIZES:
+        most = parse_size(asked)
+        small = shrink_to(model, most, in_place=True)
+        how = f"{kept_text(small, model)}, for --model-size {asked}"
+    elif found is not None and found.calibration is not None:
+        small = _made(model, found.form, session.dataset.feature_counts)
+        all_pairs = found.form.least_gain is None
+        how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
+    else:
+        return Compact(model=model, how=found.evidence if found else "", whole_bytes=whole)
+    spare = None if small is model else spare_after(model, small)
+    return Compact(model=small, how=how, whole_bytes=whole, spare=spare, most=most)
+
+
+def _made(model: Model, form: Form, rows: NDArray[np.int64]) -> Model:
+    """Return the model in a form; rows hold each feature, int64 (d,)."""
+    small, kept = model, rows >= form.least_rows
+    if form.least_rows > 1 and not kept.all():
+        small = of_features(model, kept, in_place=True)
+    pairs = pairs_of(small, form.weights)
+    n_pairs = 0 if pairs is None else len(pairs)
+    if pairs is not None and form.least_gain is not None:
+        n_pairs = pairs.above(form.least_gain)
+    return shrink(small, Size(form.weights, form.n_repetitions, n_pairs), pairs, in_place=True)
+
+
+def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
+    """Return in words what a smaller model keeps of another one.
+
+    Parameters
+    ----------
+    small, whole : Model
+        The two.
+    all_pairs : bool
+        Whether no pair is missing but those whose gain was rounded to 0.
+    """
+
+    def part(name: str, n: int, most: int) -> list[str]:
+        return [] if not most else [f"all {name}" if n == most else f"{n:,} of {most:,} {name}"]
+
+    a, b = small.spec, whole.spec
+    return ", ".join([
+        f"{small.stored or small.weights.dtype} weights",
+        *(part("repetitions", a.n_repetitions, b.n_repetitions) if not b.exact else ()),
+        *part("pairs", whole.n_pairs if all_pairs else small.n_pairs, whole.n_pairs),
+        *part("features", a.n_features, b.n_features),
+    ])  # fmt: skip
+
+
+def _text(reached: Reached) -> str:
+    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
+
+
+def _above(gains: NDArray[np.int16], least: int) -> NDArray[np.int16]:
+    """Return gains, zero where they are smaller."""
+    return gains * (gains >= least)
+
+
+def _first(spec: ModelSpec, n: int) -> ModelSpec:
+    """Return the first repetitions of a model."""
+    return replace(spec, n_repetitions=n, hash_a=spec.hash_a[:n], hash_b=spec.hash_b[:n])
+
+
+def _of(rows: RowBlock, kept: NDArray[np.bool_]) -> RowBlock:
+    """Return rows with some of their features."""
+    chosen = kept[rows.features]
+    before = np.concatenate([[0], np.cumsum(chosen)])
+    return replace(
+        rows, indptr=before[rows.indptr], features=rows.features[chosen],
+        values=rows.values[chosen],
+    )  # fmt: skip

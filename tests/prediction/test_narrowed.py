@@ -1,0 +1,41 @@
+"""Hashed models with narrower weights that are made as rows need them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.model.shrink import Size, shrink
+from streammach.prediction import narrowed
+from streammach.prediction.narrowed import Narrowed
+from tests.builders import block_of
+from tests.model.models import model_of
+
+D, K, B, R = 50, 40, 8, 5
+
+
+@pytest.mark.parametrize("piece", [1, 3000, 1 << 20])
+@pytest.mark.parametrize("r", [2, R])
+@pytest.mark.parametrize(
+    ("dense", "stored"),
+    [(False, "float32"), (False, "int8"), (False, "int4"), (True, "float32"), (True, "float16")],
+)
+def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r, piece):
+    monkeypatch.setattr(narrowed, "PIECE_BYTES", piece)
+    model = dataclasses.replace(model_of(rng, D, K, B, R), dense=dense)
+    small = shrink(model, Size(stored, r, 0))
+    rows = block_of(rng, 60, D, K)
+    arrays = {"weights": model.weights, "bias": model.bias}
+    before = model.weights.copy()
+    judged = Narrowed(small.spec, arrays, stored, dense=dense, threads=2)
+    with sm.Predictor(small, threads=2) as predictor:
+        for name in ("logsum", "mean"):
+            ids, scores = judged.topk(rows, 7, name)
+            expected = predictor.topk_ids(
+                dataclasses.replace(rows, values=rows.values.copy()), 7, name
+            )
+            np.testing.assert_allclose(scores, expected[1], rtol=1e-4, atol=1e-5)
+            assert (ids == expected[0]).mean() > 0.98
+    judged.close()
+    assert np.array_equal(model.weights, before)

@@ -1,0 +1,181 @@
+"""The size of the model that a run leaves: what held-out rows say is free, bytes, or all of it."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import Interrupted, UsageError
+from streammach.figures import Reached
+from streammach.files.reading import sha256
+from streammach.machine import parse_size
+from streammach.model.shrink import frequent
+from streammach.spec.training import TrainingOptions
+from streammach.training import compact
+from streammach.training.compact import Form, choose
+from streammach.training.run import workplace
+from tests.builders import fit
+from tests.training.test_training import StopAfter, model_bytes
+
+FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
+
+
+@pytest.fixture
+def data(tiny):
+    with tiny.dataset(n_rows=2000, n_classes=120, namespace=True) as opened:
+        yield opened
+
+
+def planned(data, **options):
+    return sm.plan(data, n_buckets=8, n_repetitions=12, **{"threads": 2, **options})
+
+
+def size_of(run):
+    return sum(file.stat().st_size for file in (run.path / "model").iterdir())
+
+
+class Table:
+    """Forms and what they are said to reach: fewer selection scores than the whole model has."""
+
+    def __init__(self, losses, n_rows=10_000, *, dense=False):
+        self.losses, self.n_rows, self.asked = losses, n_rows, []
+        self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
+        config = SimpleNamespace(dense=dense)
+        held = SimpleNamespace(rows=None)
+        dataset = SimpleNamespace(n_classes=9)
+        self.session = SimpleNamespace(
+            plan=SimpleNamespace(config=config), held=held, dataset=dataset
+        )
+
+    def kept(self, least_rows):
+        return np.arange(20) >= least_rows
+
+    def ranking(self, form, ranker):
+        return nullcontext()
+
+    def reached(self, form):
+        self.asked.append(form)
+        lost = sum(loss for wanted, loss in self.losses.items() if wanted in str(form))
+        return Reached(0.5 - lost, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ({}, ("int4", 1, 9)),
+        ({"int4": 0.0024}, ("int4", 1, 9)),  # half a standard error is 0.0025
+        ({"int4": 0.0026}, ("int8", 1, 9)),
+        ({"int": 0.0026}, ("float32", 1, 9)),
+        ({"int4": 0.0013, "repetitions=2": 0.0013}, ("int4", 4, 9)),
+        ({"int8": -0.002, "int4": 0.001}, ("int8", 1, 9)),  # below the best, not the whole
+        ({"rows=3": 0.01}, ("int4", 1, 2)),
+    ],
+)
+def test_what_loses_less_than_half_a_standard_error_is_taken(losses, expected, monkeypatch):
+    judge = Table(losses)
+    monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
+    found = choose(judge)
+    assert (found.form.weights, found.form.n_repetitions, found.form.least_rows) == expected
+    assert len(judge.asked) == len(set(judge.asked)) <= 11
+
+
+def test_dense_rows_have_float_weights_and_all_features(monkeypatch):
+    monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
+    found = choose(Table({}, dense=True))
+    assert found.form == Form(weights="float16", n_repetitions=1)
+    lost = choose(Table({"float16": 0.1, "repetitions=4": 0.1}, dense=True))
+    assert (lost.form, lost.calibration) == (Form(weights="float32", n_repetitions=8), None)
+
+
+def test_a_run_leaves_what_held_out_rows_say_is_free(data, tiny):
+    small = fit(data, tiny.folder / "small", planned(data), **FIXED)
+    whole = fit(data, tiny.folder / "whole", planned(data), model_size="full", **FIXED)
+    assert whole.model.stored is None
+    assert whole.model.weights.shape == (data.facts.n_features, 96)
+    assert small.model.stored in ("int8", "int4")
+    assert size_of(small) < size_of(whole) / 4
+    reason = small.result.reasons[-1]
+    assert reason.startswith("model ")
+    assert f"{small.model.stored} weights" in reason
+    assert reason.endswith("whole")
+    assert not any(reason.startswith("model ") for reason in whole.result.reasons)
+    assert small.model.validation == whole.model.validation
+    test = tiny.store("test.zarr", n_rows=600, n_classes=120, namespace=True, like=data.path)
+    found = []
+    for run in (small, whole):
+        with sm.Predictor(run.model) as predictor:
+            found.append(sm.evaluate(predictor, test))
+    assert found[0].accuracy > found[1].accuracy - 0.03
+    assert small.model.calibration != whole.model.calibration  # fitted to the form
+
+
+def test_a_model_without_rare_features_knows_the_rows_of_its_own_store(data, tiny):
+    run = fit(data, tiny.folder / "run", planned(data), model_size="full", **FIXED)
+    small = frequent(run.model, data.feature_counts, int(np.median(data.feature_counts)))
+    assert small.spec.n_features < data.facts.n_features
+    found = []
+    for store in (small.store, "another"):
+        with sm.Predictor(replace(small, store=store)) as predictor:
+            result = sm.evaluate(predictor, data.path)
+            found.append((result.accuracy, result.log_loss, result.unknown_values))
+    assert found[0] == found[1]
+    assert found[0][2] > 0
+
+
+def test_bytes_may_be_asked_for(data, tiny):
+    for asked in ("60kB", "25kB"):
+        run = fit(data, tiny.folder / asked, planned(data), model_size=asked, **FIXED)
+        assert size_of(run) <= parse_size(asked)
+        assert f"for --model-size {asked}" in run.result.reasons[-1]
+    least = fit(data, tiny.folder / "least", planned(data), model_size="1kB", **FIXED)
+    assert size_of(least) > 1000
+    assert least.model.spec.n_repetitions == 1
+    assert "the smallest that can be made of it" in least.result.reasons[-1]
+    large = fit(data, tiny.folder / "large", planned(data), model_size="1GB", **FIXED)
+    assert large.model.stored is None
+
+
+def test_other_sizes_are_refused():
+    for wrong in ("half", "", "-3MB"):
+        with pytest.raises(UsageError, match="is not auto, full or a size"):
+            TrainingOptions(model_size=wrong)
+
+
+def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
+    runs = [fit(data, tiny.folder / f"run{n}", planned(data, threads=n), **FIXED) for n in (1, 3)]
+    assert model_bytes(runs[0]) == model_bytes(runs[1])
+    assert runs[0].result.reasons == runs[1].result.reasons
+    real, stop = compact.choose, StopAfter(-1, monkeypatch)
+
+    def interrupted(judge):
+        stop.signals.requested = True
+        return real(judge)
+
+    monkeypatch.setattr("streammach.training.finalize.choose", interrupted)
+    with pytest.raises(Interrupted):
+        fit(data, tiny.folder / "again", planned(data), callbacks=[stop], **FIXED)
+    monkeypatch.undo()
+    again = fit(data, tiny.folder / "again", planned(data), resume=True, **FIXED)
+    assert model_bytes(again) == model_bytes(runs[0])
+
+
+def test_a_run_begun_before_there_were_sizes_goes_on(data, tiny):
+    plan, options = planned(data), TrainingOptions(**FIXED)
+    fields = msgspec.to_builtins(options)
+    del fields["model_size"]
+    older = sha256([msgspec.json.encode(
+        (plan.facts.digest, plan.model, plan.config.decisive, fields)
+    )])  # fmt: skip
+    requests = []
+    for size in ("auto", "full"):
+        trainer = sm.Trainer(plan, replace(options, model_size=size))
+        requests.append(trainer._request(tiny.folder / "new"))
+        folder = tiny.folder / f"old-{size}"
+        folder.mkdir()
+        workplace(folder).open(request=older)
+        assert trainer._request(folder) == older
+    assert len({older, *requests}) == 3

@@ -13,6 +13,7 @@ from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
+from streammach.planning.cost import Cost
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Limits
@@ -370,3 +371,29 @@ def test_every_plan_of_a_grid_keeps_its_budget():
         except BudgetError:
             continue
         assert found.projected_bytes <= memory * 10**6
+
+
+def test_what_gives_way_to_a_limit_of_time_costs_points():
+    found = Cost(
+        search=10.0, epochs=20.0, finish=5.0, parts=40.0, smaller=5.0, elastic=36.0,
+        elastic_points=2.0,
+    )  # fmt: skip
+    least = found.seconds - 36.0
+    assert found.hashed == 35.0
+    assert found.within(None) == found.within(found.seconds) == (found.seconds, 0.0)
+    assert found.within(least + 9.0) == (least + 9.0, pytest.approx(1.0))
+    assert found.within(least - 1.0) == (least, 2.0)
+
+
+def test_a_short_time_leaves_the_hashed_models_out():
+    free = plan(facts(), memory="2GB")
+    short = plan(facts(), memory="2GB", time=free.expected.seconds * 0.2)
+    assert not free.model.unhashed
+    assert short.model.unhashed
+    assert short.config.size_of("counts") == pair_room(facts())
+    assert short.expected.seconds <= free.expected.seconds * 0.2
+    assert short.expected.loss > free.expected.loss
+    asked = plan(facts(), memory="2GB", n_repetitions=0)
+    assert asked.model == short.model
+    assert asked.projected_bytes < free.projected_bytes
+    assert asked.reasons[0] == "no hashed models, as asked"

@@ -104,9 +104,11 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
             f"{percent(best.top_5_accuracy)}% on {run.settings.held_out}"
         )
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
-    counts = " with counts" if model.counts is not None else ""
+    what = _shape(model) + (" with counts" if model.counts is not None else "")
+    if model.spec.unhashed:
+        what = "counts alone"
     return (
-        f"{_shape(model)}{counts}{reached} in a model of {size_text(model.n_bytes)}, trained in "
+        f"{what}{reached} in a model of {size_text(model.n_bytes)}, trained in "
         f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
         f"{size_text(run.plan.limits.host)} allowed."
     )
@@ -132,8 +134,8 @@ def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
         ("model", f"{_shape(model)} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{run.settings.training.text}, {len(run.result.history)} of "
-                     f"{training.epochs} epochs{stopped}, seed {training.seed}"),
+        ("training", f"{training.text}, {len(run.result.history)} of {training.epochs} epochs"
+                     f"{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),
         ("device", device_text(plan)),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "
@@ -152,6 +154,8 @@ def _parts(run: Run, model: Model) -> list[str]:
     shape = "exact" if model.spec.exact else "hashed models"
     both = model.counts is not None
     rows = [(shape, f"{hashed:,}", f"{model.hashed_weight:.3f}" if both else "1")]
+    if model.spec.unhashed:
+        rows.clear()
     if both:
         rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
     rows.append(("names", f"{names:,}", "-"))

@@ -168,6 +168,8 @@ class TrainSpec:
     @property
     def text(self) -> str:
         """How a model is trained, for people."""
+        if not self.epochs:
+            return "no hashed models"
         return (
             f"{self.optimizer}, {self.searched_text}, smoothing {self.label_smoothing:g}, "
             f"batch {self.batch_size:,}"

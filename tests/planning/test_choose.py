@@ -387,11 +387,11 @@ def test_what_gives_way_to_a_limit_of_time_costs_points():
 
 def test_a_short_time_leaves_the_hashed_models_out():
     free = plan(facts(), memory="2GB")
-    short = plan(facts(), memory="2GB", time=free.expected.seconds * 0.2)
+    short = plan(facts(), memory="2GB", time=free.expected.seconds * 0.1)
     assert not free.model.unhashed
     assert short.model.unhashed
     assert short.config.size_of("counts") == pair_room(facts())
-    assert short.expected.seconds <= free.expected.seconds * 0.2
+    assert short.expected.seconds <= free.expected.seconds * 0.1
     assert short.expected.loss > free.expected.loss
     asked = plan(facts(), memory="2GB", n_repetitions=0)
     assert asked.model == short.model

@@ -21,7 +21,7 @@ from streammach.errors import clean
 from streammach.rows.pairs import CountWeights, How
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
-# Of Zstandard: more is slower, and less than 2% smaller; text 7%, but tables of 41 MB are made for it.
+# Of Zstandard: more is slower, and less than 2% smaller; text 7%, but with tables of 41 MB.
 TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
 STARTS = COUNTS + "starts"

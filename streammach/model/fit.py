@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,10 +187,17 @@ def _sampled(model: Model, stored: Stored) -> float:
     d = len(model.weights)
     starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))
     rows = np.unique(np.concatenate([np.arange(a, min(d, a + SAMPLE_ROWS)) for a in starts]))
-    weights, scale = narrowed_as(stored, plain(model, rows))
-    data = [weights] if stored == "float32" else [
-        encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0]
-    ]  # fmt: skip
-    if scale is not None:
-        data.append(encode("scale", scale, {})[0])
+    if stored == "float32":
+        return float(d) * 4 * model.spec.n_columns
+    found = [
+        narrowed_as(stored, plain(model, rows[a : a + SAMPLE_ROWS]))
+        for a in range(0, len(rows), SAMPLE_ROWS)
+    ]
+    data = [encode("weights", _joined(w for w, _ in found), {}, WEIGHTS_ARE.get(stored))[0]]
+    if stored in LEVELS:
+        data.append(encode("scale", _joined(s for _, s in found if s is not None), {})[0])
     return sum(part.nbytes for part in data) * d / max(1, len(rows))
+
+
+def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(list(parts))

@@ -15,7 +15,7 @@ from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.rows.pairs import CountWeights
 
-PIECE_BYTES = 4 << 20  # of float32 weights that are narrowed at once
+PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
 LEVELS: dict[Stored, int] = {"int8": 127, "int4": 7}  # the largest value of narrow weights
 DENSE: tuple[Stored, ...] = ("float32", "float16")

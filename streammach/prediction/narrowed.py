@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
 from streammach.hashing import code_type
+from streammach.model.coding import PIECE_WORDS
 from streammach.model.document import Stored
 from streammach.model.shrink import narrowed_as
 from streammach.rows.batch import Batch
@@ -20,8 +21,9 @@ from streammach.simd import LANES
 from streammach.spec.config import RunConfig
 from streammach.spec.model import ModelSpec
 
+CODING_BYTES = 6  # of a word of a piece that is coded
 WORK = 4  # pieces at once: as they are, as whole numbers, and what is between
-PIECE_BYTES = 4 << 20  # of float32 weights that are narrowed at once, at most
+PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once, at most
 
 
 class Narrowed(Forward):
@@ -61,7 +63,8 @@ class Narrowed(Forward):
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
         coded = 2 * shape.n_features * shape.n_columns if config.dense else 0
-        return WORK * PIECE_BYTES + tables + tile + coded
+        judged = WORK * PIECE_BYTES + tables + tile
+        return max(judged, CODING_BYTES * PIECE_WORDS + coded)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

@@ -97,9 +97,8 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     works = [part.work(facts, config) for part in planned(config)]
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
-    smaller = FORMS * min(config.batching.held_out_rows, JUDGES) * query(facts, config) * scale
+    smaller = making_smaller(facts, config, JUDGES, speed)
     weights = 4.0 * facts.n_features * config.shape.n_columns
-    smaller += CODED * (weights + sum(part.model_bytes(config) for part in planned(config)))
     elastic += smaller
     points = sum(work.elastic_points for work in works)
     beside = sum(work.finish for work in works) * scale + sum(work.fixed for work in works)
@@ -126,6 +125,26 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
         elastic_points=points,
     )  # fmt: skip
+
+
+def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:
+    """Return the seconds that it takes to choose the smallest form of a model, and to code it.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    config : RunConfig
+        How a model is trained on it.
+    judges : int
+        Held-out rows that judge, at most.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
+    """
+    rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
+    n_bytes = 4.0 * facts.n_features * config.shape.n_columns
+    n_bytes += sum(part.model_bytes(config) for part in planned(config))
+    return FORMS * rows * query(facts, config, speed) / threads + CODED * n_bytes
 
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:

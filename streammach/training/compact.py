@@ -39,7 +39,7 @@ from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training.session import Session
 
-MOST_ROWS = 10_000  # held-out rows that judge
+MOST_ROWS, FEW_ROWS = 10_000, 1000  # held-out rows that judge; where time is short
 LEAST_ROWS = 50  # fewer say nothing
 FREE = 0.5  # standard errors of accuracy that a form may lose
 MOST_HALVINGS = 6  # of the pairs
@@ -104,6 +104,8 @@ class Judge:
         The best estimator of the hashed models, for a model without counts.
     counts : CountWeights or None
         The counts beside the hashed models.
+    most_rows : int
+        Most held-out rows that judge.
     """
 
     session: Session
@@ -111,6 +113,7 @@ class Judge:
     model: ModelSpec
     ranker: Ranker
     counts: CountWeights | None
+    most_rows: int = MOST_ROWS
 
     @property
     def whole(self) -> Form:
@@ -126,7 +129,7 @@ class Judge:
     @property
     def n_rows(self) -> int:
         """Held-out rows that judge."""
-        return min(MOST_ROWS, self.session.held.rows.n_rows)
+        return min(self.most_rows, self.session.held.rows.n_rows)
 
     @contextmanager
     def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:

@@ -20,7 +20,15 @@ from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training.compact import LEAST_ROWS, Compact, Found, Judge, choose, compacted
+from streammach.training.compact import (
+    LEAST_ROWS,
+    MOST_ROWS,
+    Compact,
+    Found,
+    Judge,
+    choose,
+    compacted,
+)
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
 
@@ -50,7 +58,9 @@ class Decided:
     reasons: tuple[str, ...]
 
 
-def finalize(session: Session, spec: TrainSpec, size: str) -> tuple[Compact, tuple[str, ...]]:
+def finalize(
+    session: Session, spec: TrainSpec, size: str, *, judges: int = MOST_ROWS
+) -> tuple[Compact, tuple[str, ...]]:
     """Return the finished model, and why it ranks classes as it does.
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
@@ -64,13 +74,15 @@ def finalize(session: Session, spec: TrainSpec, size: str) -> tuple[Compact, tup
         How they were trained.
     size : str
         The size of the model: ``auto``, ``full`` or bytes.
+    judges : int
+        Held-out rows that judge its forms.
     """
-    model, reasons, found = _decided(session, spec, size)
+    model, reasons, found = _decided(session, spec, size, judges)
     return compacted(session, model, size, found), reasons
 
 
 def _decided(
-    session: Session, spec: TrainSpec, size: str
+    session: Session, spec: TrainSpec, size: str, judges: int
 ) -> tuple[Model, tuple[str, ...], Found | None]:
     """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     if not session.held.rows.n_rows:
@@ -78,19 +90,27 @@ def _decided(
         return build(session, spec, Decided(ranker=USUAL, reasons=(reason,))), (reason,), None
     with ExitStack() as closing:
         decided = decide(session, spec, closing)
-        decided, found = _smallest(session, spec, decided, session.plan.model, size)
+        judge = _judge(session, spec, decided, session.plan.model, judges)
+        decided, found = _smallest(judge, decided, size)
         learn_held_out(session, replace(spec, epochs=session.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
         return build(session, spec, decided), decided.reasons, found
 
 
-def _smallest(
-    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec, size: str
-) -> tuple[Decided, Found | None]:
-    """Return the smallest form of a model that is free, if it is asked for and can be judged."""
+def _judge(
+    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec, judges: int
+) -> Judge:
+    """Return what says how good forms of a model are."""
     counts = next((part.counts for part in decided.parts if part.counts is not None), None)
-    judge = Judge(session=session, spec=spec, model=model, ranker=decided.ranker, counts=counts)
+    return Judge(
+        session=session, spec=spec, model=model, ranker=decided.ranker, counts=counts,
+        most_rows=judges,
+    )  # fmt: skip
+
+
+def _smallest(judge: Judge, decided: Decided, size: str) -> tuple[Decided, Found | None]:
+    """Return the smallest form of a model that is free, if it is asked for and can be judged."""
     if size != "auto" or judge.n_rows < LEAST_ROWS:
         return decided, None
     found = choose(judge)
@@ -100,7 +120,7 @@ def _smallest(
 
 
 def finalize_alone(
-    session: Session, size: str, *, calibrate_on: int | None = None
+    session: Session, size: str, *, judges: int = MOST_ROWS
 ) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
     """Return the model of what parts did ahead, without hashed models, its training, and why.
 
@@ -112,8 +132,8 @@ def finalize_alone(
         The training, with what parts did ahead.
     size : str
         The size of the model: ``auto``, ``full`` or bytes.
-    calibrate_on : int, optional
-        Held-out rows that probabilities are calibrated on; all of them otherwise.
+    judges : int
+        Held-out rows that judge its forms, and that probabilities are calibrated on.
     """
     config, rows = session.plan.config, session.held.rows
     spec = TrainSpec(
@@ -129,13 +149,13 @@ def finalize_alone(
         assert part.ranking is not None, "it ranks alone"
         calibration = Calibration()
         if rows.n_rows:
-            some = rows.part(0, min(rows.n_rows, calibrate_on or rows.n_rows))
+            some = rows.part(0, min(rows.n_rows, judges))
             calibration = fit_calibration(some, part.ranking, session.dataset.n_classes)
         decided = Decided(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
             reasons=part.reasons,
         )  # fmt: skip
-        decided, found = _smallest(session, spec, decided, shape, size)
+        decided, found = _smallest(_judge(session, spec, decided, shape, judges), decided, size)
         part.learn_held_out()
         nothing = {"weights": np.zeros((shape.n_features, 0), np.float32),
                    "bias": np.zeros(0, np.float32)}  # fmt: skip

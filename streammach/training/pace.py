@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from streammach.clock import Clock
 from streammach.parts.base import Ahead
-from streammach.planning.cost import BYTE, cost
+from streammach.planning.cost import BYTE, cost, making_smaller
 from streammach.planning.schedule import EPOCHS
 from streammach.planning.speed import known_speed
+from streammach.training.compact import FEW_ROWS
 from streammach.training.search import SearchResult
 from streammach.training.session import Session
 
@@ -33,14 +34,16 @@ class Pace:
 
     def __init__(self, session: Session) -> None:
         plan, self._session, clock = session.plan, session, session.clock
-        expected = cost(plan.facts, plan.config, known_speed())
+        speed = known_speed()
+        expected = cost(plan.facts, plan.config, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
         self.model_size = session.options.model_size
         if clock.seconds is not None and self.model_size == "auto":
-            if expected.smaller > SMALLER_SHARE * clock.seconds:
+            smaller = making_smaller(plan.facts, plan.config, FEW_ROWS, speed)
+            if smaller > SMALLER_SHARE * clock.seconds:
                 self.model_size = "full"
             else:
-                closing += expected.smaller
+                closing += smaller
         self._expected, self._whole, self._beside = expected, clock.without(closing), 0.0
 
     def named(self, ahead: dict[str, Ahead]) -> dict[str, str | int]:

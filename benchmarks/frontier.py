@@ -88,7 +88,7 @@ def run(given):
     path = Path(given.json) if given.json else None
     results = json.loads(path.read_text()) if path is not None and path.exists() else {}
     with tempfile.TemporaryDirectory() as place:
-        trained(given, "1s", Path(place))
+        trained(given, given.times.split(",")[0], Path(place))
     for asked in given.times.split(","):
         with tempfile.TemporaryDirectory() as place:
             row = {"asked": parse_seconds(asked), **trained(given, asked, Path(place))}

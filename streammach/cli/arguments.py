@@ -96,10 +96,14 @@ class RunArguments(PlanArguments):
     resume: bool
     fit_rows: int | None = None
     pair_rows: int | None = None
+    judge_rows: int | None = None
 
     def training(self) -> TrainingOptions:
         """Return what is fixed of a training, or raise UsageError."""
-        return replace(super().training(), fit_rows=self.fit_rows, pair_rows=self.pair_rows)
+        return replace(
+            super().training(), fit_rows=self.fit_rows, pair_rows=self.pair_rows,
+            judge_rows=self.judge_rows,
+        )  # fmt: skip
 
     def clock(self) -> Clock:
         """Return the time that the command may take."""

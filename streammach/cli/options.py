@@ -182,6 +182,9 @@ def run_options(command: F) -> F:
         click.option("--pair-rows", type=click.IntRange(0), metavar="N",
                      help="Rows that weights of pairs are learnt from.  [default: while it pays "
                           "and there is time]"),
+        click.option("--judge-rows", type=click.IntRange(1), metavar="N",
+                     help="Held-out rows that judge how small the model may be.  [default: 10,000, "
+                          "or 1,000 where time is short]"),
         click.option("--model-size", default="auto", show_default=True, metavar="auto|full|SIZE",
                      help="auto: the smallest form of the model that held-out rows say is free; "
                           "full: float32 weights and all that was learnt; or most bytes, such as "

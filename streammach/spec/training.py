@@ -51,6 +51,9 @@ class TrainingOptions:
     fit_rows, pair_rows : int, optional
         Held-out rows that weights of counts are fitted on, and rows that weights of pairs are
         learnt from; as many as pay, and as there is time for, otherwise.
+    judge_rows : int, optional
+        Held-out rows that judge how small the model may be; 10,000 at most otherwise, and 1,000
+        where time is short.
     model_size : str
         ``auto``: the smallest form of the model that held-out rows say is free; ``full``: float32
         weights and everything that was learnt; or most bytes of its files, such as ``100MB``.
@@ -72,6 +75,7 @@ class TrainingOptions:
     hold_out_by: str | None = None
     fit_rows: int | None = None
     pair_rows: int | None = None
+    judge_rows: int | None = None
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
@@ -87,9 +91,11 @@ class TrainingOptions:
             raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
         if self.epsilon is not None and not 0 < self.epsilon < float("inf"):
             raise UsageError("epsilon is not a number above 0: --epsilon")
-        for name, value in (("--fit-rows", self.fit_rows), ("--pair-rows", self.pair_rows)):
+        for name in ("fit_rows", "pair_rows", "judge_rows"):
+            value = getattr(self, name)
             if value is not None and value < 0:
-                raise UsageError(f"the number of rows is below 0: {name}")
+                option = name.replace("_", "-")
+                raise UsageError(f"the number of rows is below 0: --{option}")
         if self.last_passes < 0:
             raise UsageError("the number of last passes is below 0: --last-passes")
         if not 0 <= self.seed <= MOST:

@@ -7,14 +7,16 @@ from streammach.parts.base import Ahead
 from streammach.planning.cost import BYTE, cost, making_smaller
 from streammach.planning.schedule import EPOCHS
 from streammach.planning.speed import known_speed
-from streammach.training.compact import FEW_ROWS
+from streammach.training.compact import FEW_ROWS, MOST_ROWS
 from streammach.training.search import SearchResult
 from streammach.training.session import Session
 
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
+AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
 SEARCH_SHARE = 0.3  # of the time, for the search
 SMALLER_SHARE = 0.15  # of the time, for making the model small
+JUDGES = (MOST_ROWS, FEW_ROWS)  # held-out rows that judge how small a model may be
 MARGIN = 1.1  # by which epochs may take longer than trials said
 
 
@@ -30,6 +32,8 @@ class Pace:
     ----------
     model_size : str
         The size of the model; without the time to make it small, it stays whole.
+    judges : int
+        Held-out rows that judge how small it may be, and calibrate it without hashed models.
     """
 
     def __init__(self, session: Session) -> None:
@@ -37,13 +41,15 @@ class Pace:
         speed = known_speed()
         expected = cost(plan.facts, plan.config, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
-        self.model_size = session.options.model_size
+        options = session.options
+        wanted = (options.judge_rows,) if options.judge_rows else JUDGES
+        self.model_size, self.judges = options.model_size, wanted[0]
         if clock.seconds is not None and self.model_size == "auto":
-            smaller = making_smaller(plan.facts, plan.config, FEW_ROWS, speed)
-            if smaller > SMALLER_SHARE * clock.seconds:
-                self.model_size = "full"
-            else:
-                closing += smaller
+            took = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
+            fitting = [n for n in wanted if took[n] <= SMALLER_SHARE * clock.seconds]
+            self.judges = fitting[0] if fitting else wanted[-1]
+            self.model_size = "auto" if fitting else "full"
+            closing += took[self.judges] if fitting else 0.0
         self._expected, self._whole, self._beside = expected, clock.without(closing), 0.0
 
     def named(self, ahead: dict[str, Ahead]) -> dict[str, str | int]:
@@ -54,12 +60,15 @@ class Pace:
             found |= one.named
         if self.model_size != self._session.options.model_size:
             found["model_size"] = self.model_size
+        if self.judges != MOST_ROWS:
+            found["judge_rows"] = self.judges
         return found
 
     @property
     def ahead(self) -> Clock:
-        """The time for what comes before hashed models."""
-        return self._whole.without(self._expected.hashed)
+        """The time for what comes before hashed models: what they leave, but a half at least."""
+        seconds = self._whole.seconds or 0.0
+        return self._whole.without(min(self._expected.hashed, (1 - AHEAD_SHARE) * seconds))
 
     @property
     def search(self) -> Clock:

@@ -27,7 +27,7 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.compact import FEW_ROWS, MOST_ROWS, Compact
+from streammach.training.compact import FEW_ROWS, Compact
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Events, Held, Started, held_bytes
 from streammach.training.finalize import finalize, finalize_alone
@@ -174,7 +174,7 @@ class Trainer:
         if session.ahead and not epochs.progress.history:
             return self._without_hashes(session, folder, request, pace, named)
         spec, shape = settings.training, self.plan.model
-        compact, reasons = finalize(session, spec, pace.model_size, judges=self._judges)
+        compact, reasons = finalize(session, spec, pace.model_size, judges=pace.judges)
         again = self._again(
             epochs.progress, buckets=shape.n_buckets, repetitions=shape.n_repetitions,
             epochs=spec.epochs, transform=spec.transform, learning_rate=spec.learning_rate, **named,
@@ -191,12 +191,6 @@ class Trainer:
         session.ahead.clear()
         session.model_saved = True
 
-    @property
-    def _judges(self) -> int:
-        """Held-out rows that judge forms of the model: fewer where time is short, or was."""
-        short = self._clock.limited or self.options.fit_rows is not None
-        return FEW_ROWS if short else MOST_ROWS
-
     def _again(self, progress: Progress, **options: str | float) -> tuple[str, ...]:
         """Return what gives the same bytes without a limit of time, if there was one."""
         if not self._clock.limited:
@@ -211,7 +205,7 @@ class Trainer:
         named: dict[str, str | int],
     ) -> Run:  # fmt: skip
         """Finish a run whose model has no hashed ones."""
-        compact, spec, reasons = finalize_alone(session, pace.model_size, judges=self._judges)
+        compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
         again = self._again(Progress(), repetitions=0, **named)
         settings = Settings(
             training=spec, held_out=session.held.origin, trials=(), reasons=(), request=request

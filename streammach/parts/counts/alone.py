@@ -30,7 +30,7 @@ WATCHED_ROWS = 2048  # held-out rows that say whether to go on
 MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it add less
 # Where time is short: rows of a first fit, what a fit may take of the time that is left, how many
 # fits are kept for the end, and rows that a fit is measured on for each that it sees.
-PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.04, 1.5, 2
+PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.03, 1.5, 2
 
 
 @dataclass(frozen=True, kw_only=True)

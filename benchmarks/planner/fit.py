@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.planner import RESULTS
-from streammach.parts.base import Fit
+from streammach.parts.expected import Fit
 from streammach.planning.accuracy import ENOUGH
 
 

@@ -9,7 +9,7 @@ of the mean of accuracy and top-5 accuracy. ``docs/planner.md`` has the measurem
 
 from __future__ import annotations
 
-from streammach.parts.base import AccuracyDrop, Fit
+from streammach.parts.expected import AccuracyDrop, Fit
 from streammach.spec.config import RunConfig
 
 ENOUGH = 256  # columns from which sparse rows lose little

@@ -10,7 +10,8 @@ from functools import partial
 from streammach import hashing
 from streammach.backends.registry import BACKENDS, fallback
 from streammach.errors import DeviceError, UsageError
-from streammach.parts.base import AccuracyDrop, Choice, Part, sentences, wanted
+from streammach.parts.base import Part, wanted
+from streammach.parts.expected import AccuracyDrop, Choice, sentences
 from streammach.parts.registry import PARTS, planned
 from streammach.planning.accuracy import hashed
 from streammach.planning.constraints import Constraints

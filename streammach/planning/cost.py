@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from streammach.parts.base import RATES, SCORE
+from streammach.parts.expected import RATES, SCORE
 from streammach.parts.registry import planned
 from streammach.planning.schedule import EPOCHS, screen, trial
 from streammach.spec.config import RunConfig

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from streammach.parts.base import AccuracyDrop
+from streammach.parts.expected import AccuracyDrop
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate
 from streammach.spec.config import PartPlan

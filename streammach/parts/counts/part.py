@@ -11,22 +11,13 @@ from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
-from streammach.parts.base import (
-    AccuracyDrop,
-    Ahead,
-    Choice,
-    Decision,
-    Draft,
-    Fit,
-    Part,
-    Session,
-    Work,
-)
+from streammach.parts.base import Ahead, Decision, Draft, Part, Session
 from streammach.parts.counts import saved
 from streammach.parts.counts.alone import Counted, CountLearner, CountSettings
 from streammach.parts.counts.ensemble import Ensemble, alone, beside_hashes
 from streammach.parts.counts.switch import SWITCH
 from streammach.parts.counts.watch import MOST_LESSONS
+from streammach.parts.expected import AccuracyDrop, Choice, Fit, Work
 from streammach.prediction.ranking import by_counts
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.estimators import BLEND

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streammach.parts.base import AccuracyDrop, Choice, Decision, Part, Session, Work
+from streammach.parts.base import Decision, Part, Session
 from streammach.parts.discriminant import sums
 from streammach.parts.discriminant.fit import Fitting, Share
 from streammach.parts.discriminant.switch import SWITCH
+from streammach.parts.expected import AccuracyDrop, Choice, Work
 from streammach.rows.dense import MAX_FEATURES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import (
-    RATES,
-    SCORE,
-    WITHOUT,
-    Choice,
-    Part,
-    Session,
-    Trials,
-    Work,
-)
+from streammach.parts.base import Part, Session, Trials
+from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, Work
 from streammach.parts.joint.switch import SWITCH
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts

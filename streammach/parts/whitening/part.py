@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import WITHOUT, Choice, Part, Session, Trials, Work
+from streammach.parts.base import Part, Session, Trials
+from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.whitening import spread
 from streammach.parts.whitening.basis import basis_of
 from streammach.parts.whitening.switch import SWITCH

@@ -208,7 +208,9 @@ def choose(judge: Judge) -> Found:
     form = judge.whole
     whole = reached = judge.reached(form)
     best = whole.selection_score
-    error = (whole.accuracy * (1 - whole.accuracy) / judge.n_rows) ** 0.5
+    # Of all held-out rows: all forms see the same rows, so that fewer tell them apart as well.
+    n_rows = min(MOST_ROWS, judge.session.held.rows.n_rows)
+    error = (whole.accuracy * (1 - whole.accuracy) / n_rows) ** 0.5
     for smaller in (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
             found = judge.reached(other)

@@ -198,7 +198,8 @@ def choose(judge: Judge) -> Found:
     """Return the smallest form that is free.
 
     Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
-    and top-5 accuracy stay within half a standard error of the best form so far.
+    and top-5 accuracy stay within half a standard error of the best form so far. Few rows are
+    asked about the type of the weights alone: of what is left out they see too little.
 
     Parameters
     ----------
@@ -211,7 +212,8 @@ def choose(judge: Judge) -> Found:
     # Of all held-out rows: all forms see the same rows, so that fewer tell them apart as well.
     n_rows = min(MOST_ROWS, judge.session.held.rows.n_rows)
     error = (whole.accuracy * (1 - whole.accuracy) / n_rows) ** 0.5
-    for smaller in (_types, _repetitions, _features, _pairs):
+    few = judge.most_rows < MOST_ROWS
+    for smaller in (_types,) if few else (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
             found = judge.reached(other)
             if found.selection_score < best - FREE * error:

@@ -131,6 +131,16 @@ class Judge:
         """Held-out rows that judge."""
         return min(self.most_rows, self.session.held.rows.n_rows)
 
+    @property
+    def known_rows(self) -> int:
+        """Held-out rows whose standard error is asked about, though fewer may judge."""
+        return min(MOST_ROWS, self.session.held.rows.n_rows)
+
+    @property
+    def few(self) -> bool:
+        """Whether fewer judge, since time is short."""
+        return self.most_rows < MOST_ROWS
+
     @contextmanager
     def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:
         """Give the ranking by a form: as the model ranks, or as it is said."""
@@ -209,11 +219,8 @@ def choose(judge: Judge) -> Found:
     form = judge.whole
     whole = reached = judge.reached(form)
     best = whole.selection_score
-    # Of all held-out rows: all forms see the same rows, so that fewer tell them apart as well.
-    n_rows = min(MOST_ROWS, judge.session.held.rows.n_rows)
-    error = (whole.accuracy * (1 - whole.accuracy) / n_rows) ** 0.5
-    few = judge.most_rows < MOST_ROWS
-    for smaller in (_types,) if few else (_types, _repetitions, _features, _pairs):
+    error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
+    for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
             found = judge.reached(other)
             if found.selection_score < best - FREE * error:

@@ -41,8 +41,8 @@ def size_of(run):
 class Table:
     """Forms and what they are said to reach: fewer selection scores than the whole model has."""
 
-    def __init__(self, losses, n_rows=10_000, *, dense=False):
-        self.losses, self.n_rows, self.asked = losses, n_rows, []
+    def __init__(self, losses, n_rows=10_000, *, dense=False, few=False):
+        self.losses, self.known_rows, self.few, self.asked = losses, n_rows, few, []
         self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
         config = SimpleNamespace(dense=dense)
         held = SimpleNamespace(rows=None)
@@ -81,6 +81,11 @@ def test_what_loses_less_than_half_a_standard_error_is_taken(losses, expected, m
     found = choose(judge)
     assert (found.form.weights, found.form.n_repetitions, found.form.least_rows) == expected
     assert len(judge.asked) == len(set(judge.asked)) <= 11
+
+
+def test_few_rows_judge_the_type_of_the_weights_alone():
+    form = choose(Table({}, few=True)).form
+    assert (form.weights, form.n_repetitions, form.least_rows) == ("int4", 8, 0)
 
 
 def test_dense_rows_have_float_weights_and_all_features(monkeypatch):

@@ -23,8 +23,9 @@ QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.3  # opening; a trial
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
-# Forms of the model that are judged at the end, rows that judge, a byte that is compressed.
-FORMS, JUDGES, CODED = 8.0, 10_000, 20e-9
+# Forms of the model that are judged at the end, by fewer rows, rows that judge, a byte that is
+# compressed.
+FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
 TRANSFORMS = 3.0  # tried in a search, on average
 
 
@@ -144,7 +145,8 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
     rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
     n_bytes = 4.0 * facts.n_features * config.shape.n_columns
     n_bytes += sum(part.model_bytes(config) for part in planned(config))
-    return FORMS * rows * query(facts, config, speed) / threads + CODED * n_bytes
+    forms = FORMS if judges >= JUDGES else FEW_FORMS
+    return forms * rows * query(facts, config, speed) / threads + CODED * n_bytes
 
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:

@@ -83,7 +83,8 @@ def test_what_loses_less_than_half_a_standard_error_is_taken(losses, expected, m
     assert len(judge.asked) == len(set(judge.asked)) <= 11
 
 
-def test_few_rows_judge_the_type_of_the_weights_alone():
+def test_few_rows_judge_the_type_of_the_weights_alone(monkeypatch):
+    monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
     form = choose(Table({}, few=True)).form
     assert (form.weights, form.n_repetitions, form.least_rows) == ("int4", 8, 0)
 

@@ -24,9 +24,9 @@ import numpy as np
 
 import streammach as sm
 from benchmarks import machine_facts
-from benchmarks.peers.plot import FAMILIES, GAP, OTHERS, places
+from benchmarks.peers.plot import FAMILIES, OTHERS, places
 from benchmarks.peers.table import data_of
-from streammach.machine import parse_seconds
+from streammach.machine import parse_seconds, time_text
 
 TIMES = "5s,15s,1min,3min,10min"
 AXES = (("train_seconds", "processor seconds of training", 1.0), ("model_bytes", "model, MB", 1e6))
@@ -130,26 +130,26 @@ def picture(name, ours, peers, path):
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     top = 1.1 * max(row["accuracy"] for row in ours)
     for axes, (key, text, unit) in zip(panels, AXES, strict=True):
-        found = [(row["system"], row["package"], row.get(key), row["p_at_1"]) for row in peers]
-        found = [row for row in found if row[2]]
-        values = [row[2] / unit for row in found] + [row[key] / unit for row in ours]
+        mine = sorted((row[key] / unit, row["accuracy"], time_text(row["asked"])) for row in ours)
+        found = [(asked, "streammach", x, y) for x, y, asked in mine]
+        found += [
+            (row["system"], row["package"], row[key] / unit, row["p_at_1"])
+            for row in peers if row.get(key)
+        ]  # fmt: skip
+        values = [x for _, _, x, _ in found]
         low, high = np.log10(min(values)) - 0.3, np.log10(max(values)) + 0.7
         axes.set(xscale="log", xlim=(10**low, 10**high), ylim=(0, top), xlabel=text, title=name)
         axes.set_ylabel("accuracy")
-        points = [((np.log10(x / unit) - low) / (high - low), y / top) for _, _, x, y in found]
+        points = [((np.log10(x) - low) / (high - low), y / top) for _, _, x, y in found]
         labels = places(points, [row[0] for row in found])
-        for (system, package, _, _), point, label in zip(found, points, labels, strict=True):
+        for (label, package, x, y), place in zip(found, labels, strict=True):
             colour, marker = FAMILIES.get(package, OTHERS)
-            axes.plot(*point, marker, color=colour, markersize=4, transform=axes.transAxes)
-            axes.annotate(
-                system, (label[0] - GAP / 4, label[1]), xycoords="axes fraction", color=colour,
-                va="center",
-            )  # fmt: skip
-        colour, marker = FAMILIES["streammach"]
-        line = sorted((row[key] / unit, row["accuracy"], row["asked"]) for row in ours)
+            axes.plot(x, y, marker, color=colour, markersize=4)
+            axes.annotate(label, place, xycoords="axes fraction", color=colour, va="center")
+        style = "-" if key == "train_seconds" else ""
         axes.plot(
-            [x for x, _, _ in line], [y for _, y, _ in line], marker=marker, color=colour,
-            markersize=5, linewidth=1.2, label="streammach --time",
+            [x for x, _, _ in mine], [y for _, y, _ in mine], marker="o", linestyle=style,
+            color=FAMILIES["streammach"][0], markersize=5, label="streammach --time",
         )  # fmt: skip
         axes.legend(loc="lower right", frameon=False)
         axes.grid(color="#dddddd", linewidth=0.5)

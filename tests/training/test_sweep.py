@@ -101,7 +101,7 @@ def test_an_interrupted_sweep_goes_on(stores, tiny, monkeypatch):
 def test_what_does_not_fit_is_listed_and_not_trained(stores, tiny):
     train, _ = stores
     trained = []
-    options = {**GRID, "memory": "286MB", "buckets": (4,), "repetitions": (2, 5000)}
+    options = {**GRID, "memory": "310MB", "buckets": (4,), "repetitions": (2, 5000)}
     found = sweep(train, tiny.folder / "sw", **options, callbacks=watched(trained))
     assert trained == [(4, 2)]
     assert [(r.buckets, r.repetitions) for r in found.refused] == [(4, 5000)]

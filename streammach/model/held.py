@@ -41,6 +41,8 @@ class Held:
         How many labels and features, and their bytes.
     widest, pairs : int
         Bytes of its largest array, and counted pairs.
+    n_more : int
+        Columns that dense rows get beyond their features.
     """
 
     spec: ModelSpec
@@ -52,6 +54,7 @@ class Held:
     names: tuple[tuple[int, int], ...]
     widest: int
     pairs: int
+    n_more: int = 0
 
     @property
     def smaller(self) -> dict[str, int]:
@@ -108,7 +111,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     return Held(
         spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=sum(sizes.values()) + copied, loading=loading, names=names,
-        widest=max(sizes.values()), pairs=pairs,
+        widest=max(sizes.values()), pairs=pairs, n_more=document.n_more,
     )  # fmt: skip
 
 
@@ -121,4 +124,5 @@ def held_by(model: Model) -> Held:
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes + copied, loading=0, names=names,
         widest=max(a.nbytes for a in model.arrays().values()), pairs=model.n_pairs,
+        n_more=model.n_more,
     )  # fmt: skip

@@ -217,17 +217,21 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.of_features(kept)
     names = Names.of(model.features.raw(i) for i in chosen.tolist())
-    weights = model.weights
+    weights, n_features = model.weights, model.spec.n_features
+    rows = np.append(chosen, np.arange(n_features, len(weights)))
     if in_place:
         step = _step(weights)
-        for start in range(0, len(chosen), step):
-            some = chosen[start : start + step]  # they move towards the front
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]  # they move towards the front
             weights[start : start + len(some)] = weights[some]
-        weights = weights[: len(chosen)]
+        weights = weights[: len(rows)]
+    projection = model.projection
+    if projection is not None:
+        projection = projection[np.append(chosen, n_features)]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
         features=replace(names, kind=model.features.kind),
-        weights=weights if in_place else weights[chosen],
+        weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[chosen],
         columns=model.columns.of(chosen),
     )  # fmt: skip
@@ -260,7 +264,7 @@ def _weights(
 def spare_after(model: Model, small: Model) -> NDArray[np.uint8]:
     """Return the bytes of a model's weights that those written over them in place leave."""
     whole = model.weights.reshape(-1).view(np.uint8)
-    used = small.spec.n_features * model.spec.n_columns * small.weights.itemsize
+    used = len(small.weights) * model.spec.n_columns * small.weights.itemsize
     found: NDArray[np.uint8] = whole[used:]
     return found
 

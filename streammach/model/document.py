@@ -133,7 +133,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     if narrow:
         found["scale"] = ((d,), np.float32)
     if document.n_more:
-        found[PROJECTION] = ((d + 1, document.n_more), np.float32)
+        found[PROJECTION] = ((d + 2, document.n_more), np.float32)
     if document.hashed_weight is not None:
         counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}

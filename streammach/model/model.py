@@ -79,7 +79,7 @@ class Model:
         float32 in memory, ``int4`` ones int8 from -7 to 7. Its arrays are coded; None otherwise.
     columns : TrainedColumns
         The columns of the matrix that was trained on.
-    projection : float32 (d + 1, D) or None
+    projection : float32 (d + 2, D) or None
         What gives dense rows D more columns (:class:`streammach.rows.waves.Waves`); None where
         D is 0.
     """

@@ -227,7 +227,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         weights = weights[: len(rows)]
     projection = model.projection
     if projection is not None:
-        projection = projection[np.append(chosen, n_features)]
+        projection = projection[np.append(chosen, [n_features, n_features + 1])]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
         features=replace(names, kind=model.features.kind),

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis, expanded, product
 
-SCALE = 1.0  # of the cosines beside the features
-
 
 @dataclass(frozen=True)
 class Waves:
@@ -22,8 +20,8 @@ class Waves:
 
     Attributes
     ----------
-    projection : float32 (d + 1, D)
-        Q, and q as its last row.
+    projection : float32 (d + 2, D)
+        Q, q as the row after it, and a as the last one.
     basis : Basis or None
         What the first d columns are brought to.
     """
@@ -35,11 +33,6 @@ class Waves:
     def n_more(self) -> int:
         """D, the columns that rows have beyond their features."""
         return int(self.projection.shape[1])
-
-    @property
-    def amplitude(self) -> np.float32:
-        """a, what the cosines are multiplied with."""
-        return np.float32(np.sqrt(2.0 / self.n_more) * SCALE)
 
     @property
     def whitens(self) -> bool:
@@ -60,10 +53,10 @@ class Waves:
             out[:, :d] = product(x, self.basis.rotation)
             out[:, :d] -= self.basis.shift
         more = out[:, d:]
-        more[:] = product(x, self.projection[:-1])
-        more += self.projection[-1]
+        more[:] = product(x, self.projection[:-2])
+        more += self.projection[-2]
         np.cos(more, out=more)
-        more *= self.amplitude
+        more *= self.projection[-1]
 
     def unwhiten_weights(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
         """Turn weights (d + D, C) and bias (C,) for whitened rows into those for plain ones."""

@@ -52,7 +52,7 @@ class CpuBackend(Forward):
             )
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
-            lines["basis"] = 4 * (d * (d + 1) + (d + 1) * config.more_columns)
+            lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
             lines["scoring"] += 4 * LANES * shape.n_features
         return lines
 

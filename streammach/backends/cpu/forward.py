@@ -53,7 +53,7 @@ class Forward(Ranked):
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
         are, or int8 weights and ``scale`` float32 (d,); zeros otherwise. With ``projection``
-        float32 (d + 1, D) rows get D more columns, and the weights have d + D rows.
+        float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Forward(Ranked):
 
     @property
     def projection(self) -> NDArray[np.float32] | None:
-        """What gives rows more columns, float32 (d + 1, D), if something does."""
+        """What gives rows more columns, float32 (d + 2, D), if something does."""
         return self.basis.projection if isinstance(self.basis, Waves) else None
 
     def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:

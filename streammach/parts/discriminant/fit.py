@@ -84,7 +84,8 @@ class Fitting:
             for prior_rows in PRIOR_ROWS:
                 self._check()
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
-                for share, reached in self._reached(rows, closed):
+                trained = (self._weights, self._bias)
+                for share, reached in _reached(rows, trained, closed, self._waves):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found[0.0, 0.0]
@@ -124,16 +125,18 @@ class Fitting:
     def _add_rows(self, rows: RowBlock) -> None:
         self._sums.add(transformed(rows, self._transform))
 
-    def _reached(self, rows: RowBlock, closed: Linear) -> Iterable[tuple[float, Reached]]:
-        """Return what trained weights and a share of closed ones reach together, by share."""
-        shares, trained = (0.0, *SHARES), (self._weights, self._bias)
-        hits = np.zeros((len(shares), 2), np.int64)
-        d, k = self._weights.shape
-        for part in parts(rows, 4 * max(d, k)):
-            x = laid_out(part, d, self._waves)
-            hits += _hits(x, part.classes, shares, trained, closed)
-        found = hits / rows.n_rows
-        return [(share, Reached(*map(float, of))) for share, of in zip(shares, found, strict=True)]
+
+def _reached(
+    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None
+) -> Iterable[tuple[float, Reached]]:
+    """Return what trained weights and a share of closed ones reach together, for each share."""
+    shares = (0.0, *SHARES)
+    hits = np.zeros((len(shares), 2), np.int64)
+    d, k = trained[0].shape
+    for part in parts(rows, 4 * max(d, k)):
+        hits += _hits(laid_out(part, d, waves), part.classes, shares, trained, closed)
+    found = hits / rows.n_rows
+    return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
 
 
 def _hits(

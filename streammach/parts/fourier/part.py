@@ -15,15 +15,17 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
-SIZES = {4096: 0.0, 2048: 0.3, 1024: 1.0}  # D, and the points that fewer columns lose
+SIZES = {4096: 0.0, 2048: 0.5, 1024: 1.5}  # D, and the points that fewer columns lose
 LOST = AccuracyDrop(2.0, 2.0)  # without: 4.5 and 0 were measured
 MAX_FEATURES = 2048  # of rows: more directions are not made orthogonal in a moment
 ROWS_A_COLUMN = 8  # fewer rows do not fill the columns
-BANDWIDTHS = (0.5, 0.25, 1.0)  # tried, in units of the usual distance of two rows
+BANDWIDTHS = (0.3, 0.6)  # tried, in units of the usual distance of two rows
+
+RATE = 0.5  # of rows without them, at which their best rate is looked for
 
 # Seconds of one thread of the machine of docs/planner.md.
 PROJECT, COSINE = 0.011e-9, 1.5e-9  # a feature and a column of a row; a column of a row
-TABLE = 0.032e-9  # a column that is added and one of the table, in a step
+TABLE = 0.06e-9  # a column that is added and one of the table, in a step
 
 
 class Fourier(Part):
@@ -66,7 +68,7 @@ class Fourier(Part):
 
     def model_bytes(self, config: RunConfig) -> int:
         """Return the bytes of the projection."""
-        return 4 * (config.shape.n_features + 1) * config.size_of(self.name)
+        return 4 * (config.shape.n_features + 2) * config.size_of(self.name)
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of the columns and of their weights."""
@@ -87,7 +89,11 @@ class Fourier(Part):
         self, session: Session, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with them or without, at the best of some bandwidths, and why."""
-        best, reasons = replace(spec, bandwidth=BANDWIDTHS[0]), list[str]()
+        best, reasons = spec, list[str]()
+        if not spec.bandwidth:
+            best = replace(spec, bandwidth=BANDWIDTHS[0])
+            if trials.climbs:
+                best = replace(best, learning_rate=spec.learning_rate * RATE)
         for bandwidth in BANDWIDTHS[1:]:
             if session.clock.left <= 0:
                 break

@@ -19,13 +19,15 @@ from streammach.rows.waves import Waves
 from streammach.spec.training import TrainSpec
 
 ROWS = 1000  # whose distances are looked at
+SHARE = 3.0  # of the magnitudes of a row's features, those of its cosines together
+MEAN_COSINE = 2 / np.pi  # magnitude of a cosine, in the mean
 STREAM = 0x464F5552  # keeps these random numbers apart from others of the same seed
 
 
 def footprint(n_features: int, n_more: int) -> int:
     """Return the bytes of finding a projection, and of the one before it."""
     square = 4 * 8 * n_features * n_features
-    return square + 6 * 8 * (n_features + 1) * n_more + 8 * ROWS * (ROWS + 2 * n_features)
+    return square + 6 * 8 * (n_features + 2) * n_more + 8 * ROWS * (ROWS + 2 * n_features)
 
 
 def waves_of(session: Session, spec: TrainSpec, n_more: int, basis: Basis | None) -> Waves:
@@ -54,7 +56,10 @@ def waves_of(session: Session, spec: TrainSpec, n_more: int, basis: Basis | None
         if basis is not None:
             phases -= product(basis.shift.astype(np.float64), directions)
             directions = product(basis.rotation.astype(np.float64), directions)
-    projection = np.concatenate([directions, phases[None]]).astype(np.float32)
+        # Steps of the same rate change scores by about as much as without.
+        amplitude = SHARE * float(np.abs(x).sum(axis=1).mean()) / (MEAN_COSINE * n_more)
+    last = np.full(n_more, amplitude or 1.0)
+    projection = np.stack([*directions, phases, last]).astype(np.float32)
     return Waves(projection, basis)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from streammach.parts.base import Part, Session, Trials
-from streammach.parts.expected import RATES, AccuracyDrop, Choice, Work
+from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, Work
 from streammach.parts.fourier import projection
 from streammach.parts.fourier.switch import SWITCH
 from streammach.rows.dense import Basis
@@ -46,14 +46,16 @@ class Fourier(Part):
             return f"rows get no more columns on {config.placement.device}"
         if facts.n_features > MAX_FEATURES:
             return "there are too many features"
-        if facts.n_rows < ROWS_A_COLUMN * min(SIZES):
-            return "there are too few rows"
         return None
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
         """Yield with most columns, with fewer, and without."""
+        enough = facts.n_rows // ROWS_A_COLUMN
+        if not sure and enough < min(SIZES):
+            yield WITHOUT
+            return
         for size, points in SIZES.items():
-            if facts.n_rows < ROWS_A_COLUMN * size:
+            if size > enough and not sure:
                 continue
             plan = PartPlan(name=self.name, size=size, basis=True, fixed=sure)
             why = f"room for {size:,} random Fourier features"

@@ -97,6 +97,13 @@ def size_text(n_bytes: float) -> str:
     return f"{n_bytes:.0f} bytes"
 
 
+RANGE_UNITS = (
+    (7200, 3600, "h"),
+    (120, 60, "min"),
+    (0, 1, "s"),
+)  # from so many seconds on, of so many
+
+
 def time_text(seconds: float) -> str:
     """Return a duration for people: ``35 us``, ``0.42 s``, ``4 min 10 s``, ``2 h 05 min``."""
     if seconds < 1e-3:
@@ -111,6 +118,13 @@ def time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def time_range_text(low: float, high: float) -> str:
+    """Return a range of durations in one unit: ``6.5 to 15 min``."""
+    unit, name = next((unit, name) for least, unit, name in RANGE_UNITS if high >= least)
+    ends = (f"{x / unit:.0f}" if x >= 10 * unit else f"{x / unit:.2g}" for x in (low, high))
+    return f"{' to '.join(ends)} {name}"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from streammach.parts.expected import RATES, SCORE
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, screen, trial
+from streammach.planning.schedule import EPOCHS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
+from streammach.spec.plan import Stage
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.87e-9  # a value and a column of a sparse training step
@@ -22,11 +23,11 @@ RANK = 1.2e-9  # the same for all estimators together, the median being the slow
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.3  # opening; a trial
+SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
 # Forms of the model that are judged at the end, by fewer rows, rows that judge, a byte that is
 # compressed.
 FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
-TRANSFORMS = 3.0  # tried in a search, on average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,10 @@ class Cost:
     ----------
     search, epochs, finish : float
         Of the hashed models: before, in and after the epochs.
-    parts, smaller : float
-        Of parts beside them, and of making the model small.
+    parts : dict of str to float
+        Of parts beside them, by name.
+    smaller : float
+        Of making the model small.
     elastic : float
         Seconds of `parts` and `smaller` that may be left out where time is short.
     elastic_points : float
@@ -48,7 +51,7 @@ class Cost:
     search: float
     epochs: float
     finish: float
-    parts: float
+    parts: dict[str, float]
     smaller: float
     elastic: float
     elastic_points: float
@@ -56,7 +59,16 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + self.hashed + self.parts + self.smaller
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """It by stage, in their order; those that take no time are left out."""
+        named = {
+            "start": START, **self.parts, "search": self.search, "epochs": self.epochs,
+            "end of hashed models": self.finish, "smaller model": self.smaller,
+        }  # fmt: skip
+        return tuple(Stage(name, seconds) for name, seconds in named.items() if seconds)
 
     @property
     def hashed(self) -> float:
@@ -95,14 +107,15 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     speed : float
         How many times as fast as the reference a thread of this machine is.
     """
-    works = [part.work(facts, config) for part in planned(config)]
+    by_name = {part.name: part.work(facts, config) for part in planned(config)}
+    works = list(by_name.values())
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
     smaller = making_smaller(facts, config, JUDGES, speed)
     weights = 4.0 * facts.n_features * config.shape.n_columns
     elastic += smaller
     points = sum(work.elastic_points for work in works)
-    beside = sum(work.finish for work in works) * scale + sum(work.fixed for work in works)
+    beside = {name: work.finish * scale + work.fixed for name, work in by_name.items()}
     written = weights * BYTE
     if config.shape.unhashed:
         return Cost(
@@ -113,19 +126,35 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
     measure = held * (step / 3 + SCORE * decoded)
-    tried = [(RATES, alone, trial(n, epochs)), (TRANSFORMS, alone, screen(n))]
+    tried = [(RATES + TRANSFORM_TRIALS, alone)]
     for work in works:
         step += work.own_step
-        tried.append((work.trials, alone + work.own_step, trial(n, epochs)))
-    search = sum(times * (rows * passes * of + measure) for times, of, (rows, passes) in tried)
+        tried.append((work.trials, alone + work.own_step))
+    trials = search_trials(facts, config)
+    rows, passes = trial(n, epochs, trials)
+    search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
     finish = held * (step + RANK * decoded)
     return Cost(
-        search=search * scale + sum(times for times, _, _ in tried) * TRIAL,
+        search=search * scale + trials * TRIAL,
         epochs=epochs * ((n * step + measure) * scale + written),
         finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
         elastic_points=points,
     )  # fmt: skip
+
+
+def search_trials(facts: DataFacts, config: RunConfig) -> float:
+    """Return about how many trials a search takes.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    config : RunConfig
+        How a model is trained on it.
+    """
+    parts = sum(part.work(facts, config).trials for part in planned(config))
+    return RATES + TRANSFORM_TRIALS + parts
 
 
 def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:

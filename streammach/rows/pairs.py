@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -42,6 +43,7 @@ class PairTable:
     classes: Annotated[NDArray[np.int32], Form(("pairs",), "lists")]
 
     @classmethod
+    @cache
     def forms(cls) -> dict[str, tuple[np.dtype[Any], Form]]:
         """Return type and form of each array by name, in their order in a file."""
         found = {}

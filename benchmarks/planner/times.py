@@ -45,7 +45,7 @@ def trained(store, options, asked):
                    "--progress", "none", *options]  # fmt: skip
         while True:
             began = time.monotonic()
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
             seconds = time.monotonic() - began
             if done.returncode == BudgetError.exit_code:
                 return None

@@ -16,7 +16,8 @@ from streammach.spec.plan import Stage
 STEP = 0.87e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
 VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
-DENSE, COLUMN = 0.032e-9, 14.7e-9  # a feature and a column, and a column, of a dense step
+# Of a dense step: a feature and a column; a column, by whether weights are exact.
+DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
 RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
 # logarithm; a class.
@@ -25,6 +26,9 @@ QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 START, TRIAL = 2.5, 0.3  # opening; a trial
 SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
+# Of dense rows: points that one epoch loses, 21 (objects) and 1 (embeddings); the share of a search
+# that may be left out.
+EPOCHS_POINTS, SEARCH_ELASTIC = 10.0, 0.7
 # Forms of the model that are judged at the end, by fewer rows, rows that judge, a byte that is
 # compressed.
 FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
@@ -43,7 +47,8 @@ class Cost:
     smaller : float
         Of making the model small.
     elastic : float
-        Seconds of `parts` and `smaller` that may be left out where time is short.
+        Seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
+        where time is short.
     elastic_points : float
         What is lost where all of them are.
     """
@@ -135,9 +140,13 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
     finish = held * (step + RANK * decoded)
+    epoch = (n * step + measure) * scale + written
+    if config.dense:
+        elastic += (epochs - 1) * epoch + SEARCH_ELASTIC * search * scale
+        points += EPOCHS_POINTS
     return Cost(
         search=search * scale + trials * TRIAL,
-        epochs=epochs * ((n * step + measure) * scale + written),
+        epochs=epochs * epoch,
         finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
         elastic_points=points,
     )  # fmt: skip
@@ -204,5 +213,5 @@ def _step(facts: DataFacts, config: RunConfig) -> float:
     """Return the seconds of a row of a training step."""
     columns = config.shape.n_columns
     if config.dense:
-        return columns * (facts.n_features * DENSE + COLUMN)
+        return columns * (facts.n_features * DENSE + COLUMN[config.shape.exact])
     return facts.nnz / facts.n_rows * (columns * STEP + VALUE)

@@ -13,10 +13,11 @@ HEAD = """# Beside other systems
 
 ![Callees: accuracy for a time, and for the bytes of a model](frontier-callees.svg)
 
-streammach was trained with `--memory 2GB --time ...` and nothing else (identifiers: and `--hold-out-by
-m`), on one core, and leaves the model that it found small enough (`python -m benchmarks.frontier`,
-`benchmarks/results/frontier.json`: the whole test sets). The others are those of the tables below; callees
-and identifiers stand there with a part of their test rows. Each data set has such a picture in its section.
+streammach was trained with `--memory 2GB --time ...` and nothing else (identifiers: and
+`--hold-out-by m`), on one core, and leaves the model that it found small enough
+(`python -m benchmarks.frontier`, `benchmarks/results/frontier.json`: the whole test sets). The
+others are those of the tables below; callees and identifiers stand there with a part of their test
+rows. Each data set has such a picture in its section.
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with

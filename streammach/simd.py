@@ -77,6 +77,48 @@ def low_bytes(word: Number, count: Number) -> Any:
     return word & ((np.uint64(1) << (np.uint64(count) * np.uint64(8))) - np.uint64(1))
 
 
+@intrinsic
+def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, position: Any) -> Any:
+    """Replace the numbers of ``out[start : start + 64]`` that are a mark by the next bytes.
+
+    Parameters
+    ----------
+    out : int8 (n,)
+        The numbers.
+    start : int64
+        Where the 64 start.
+    mark : int8
+        The mark.
+    data : uint8
+        Bytes, of which as many are read as marks are found.
+    position : int64
+        Where these start.
+
+    Returns
+    -------
+    int64
+        How many were replaced.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3)]
+        place = _vector(builder, arrays[0].data, args[1], BYTES)
+        marks = ir.Constant(BYTES, ir.Undefined)
+        for lane in range(LANES):
+            marks = builder.insert_element(marks, args[2], ir.Constant(ir.IntType(32), lane))
+        numbers = builder.load(place, align=1)
+        chosen = builder.icmp_signed("==", numbers, marks)
+        bytes_ = builder.gep(arrays[1].data, [args[4]])
+        kinds = [bytes_.type, chosen.type, BYTES]
+        expand = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(BYTES, kinds), f"llvm.masked.expandload.v{LANES}i8"
+        )
+        builder.store(builder.call(expand, [bytes_, chosen, numbers]), place, align=1)
+        return builder.ctpop(builder.bitcast(chosen, INDEX))
+
+    return types.int64(out, types.int64, types.int8, data, types.int64), generate
+
+
 def _vector(builder: Any, data: Any, position: Any, vector: Any) -> Any:
     """Return a pointer to a vector that begins at an element, aligned or not."""
     return builder.bitcast(builder.gep(data, [position]), vector.as_pointer())

@@ -14,11 +14,12 @@ from streammach.model.document import Document, arrays_of, read_document
 from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
-from streammach.model.packing import packed_bytes, packed_in
+from streammach.model.packing import CLASSES, packed_bytes, packed_in
 from streammach.model.tensors import damaged, map_some, read_header
 from streammach.spec.model import ModelSpec
 
-WORD_BYTES = 24  # of a piece of a coded array's words while they are coded or decoded
+WORD_BYTES = 24  # of a piece of a coded array's words while they are coded, or pairs decoded
+PACKING_BYTES = 8 << 20  # of weights on their way
 PAIR_BYTES = 60  # of a counted pair while a model is made smaller
 NAMES = ("label", "feature")
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
@@ -111,11 +112,14 @@ def held_in(path: str | os.PathLike[str]) -> Held:
 
 def _loading(document: Document, sizes: dict[str, int]) -> int:
     """Return what is taken beside a model while its arrays, of these bytes, are decoded."""
-    packed = packed_in(document)
-    whole = max((sizes[name] for name in document.coded if name not in packed), default=0)
-    some = max((sizes[name] for name in document.coded), default=0)
-    n_bytes = 2 * whole + min(some, PIECE_WORDS) * WORD_BYTES
-    return n_bytes + (document.tensors.size if document.coded else 0)
+    packed, coded = packed_in(document), document.coded
+    whole = max((sizes[name] for name in coded if name not in packed), default=0)
+    pieces = [
+        min(math.prod(facts.shape), PIECE_WORDS)
+        * (WORD_BYTES if name == CLASSES else 3 * np.dtype(facts.dtype).itemsize)
+        for name, facts in coded.items()
+    ]  # a word as it was compressed, as planes and as itself; a pair with its gain
+    return 2 * whole + max(pieces) + PACKING_BYTES + document.tensors.size if coded else 0
 
 
 def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:

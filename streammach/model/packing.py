@@ -61,7 +61,7 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
 
 
 def packed_bytes(arrays: Arrays, document: Document) -> int:
-    """Return the bytes of all that is packed, of arrays as in the file; ValueError if one is bad."""
+    """Return the bytes of what is packed, of arrays as in the file; ValueError if one is bad."""
     found, coded, n_bytes = packed_in(document), document.coded, 0
     if WEIGHTS in found:
         weights = coded[WEIGHTS]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streammach import jit, simd
 from streammach.backends.cpu import kernels
 from streammach.rows.packed import PackedRows
 from tests.builders import block_of
@@ -54,6 +55,23 @@ def test_some_rows_come_back(rng):
         assert found[some].tobytes() == table[some].tobytes()
     assert (len(found), found.dtype, found.shape) == (30, table.dtype, table.shape)
     assert not PackedRows.of([], (0, 70)).nbytes - 4
+
+
+@pytest.mark.parametrize("expands", [True, False])
+def test_marks_become_the_next_bytes_on_any_machine(rng, monkeypatch, expands):
+    monkeypatch.setattr(simd, "EXPANDS", expands)
+    monkeypatch.setattr(jit, "CACHE_DIR", None)
+
+    @jit.kernel()
+    def replaced(out, data):
+        return simd.replace_marked(out, np.int64(3), np.int8(-5), data, np.int64(2))
+
+    out, data = rng.integers(-6, -3, 80).astype(np.int8), rng.integers(0, 9, 70).astype(np.uint8)
+    wanted = out.copy()
+    places = 3 + np.flatnonzero(out[3:67] == -5)
+    wanted[places] = data[2 : 2 + len(places)]
+    assert replaced(out, data) == len(places) > 9
+    assert out.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("columns", [5, 64, 200])

@@ -15,6 +15,7 @@ from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
+from streammach.machine import give_back
 from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
     CODED_FORMAT,
@@ -231,7 +232,7 @@ class Model:
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
-        return cls(
+        model = cls(
             spec=document.spec, training=document.training, dense=document.dense,
             estimator=document.estimator, calibration=document.calibration, store=document.store,
             majority=document.majority, validation=document.validation,
@@ -242,6 +243,9 @@ class Model:
             scale=arrays.get("scale"), stored=document.stored,
             columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
         )  # fmt: skip
+        if document.coded:
+            give_back()  # tens of megabytes of pieces
+        return model
 
     def __repr__(self) -> str:
         kind = self.weights.dtype

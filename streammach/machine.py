@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -34,6 +35,13 @@ DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same mo
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
+
+
+def give_back() -> None:
+    """Give memory that is free to the system, which the C library of Linux keeps otherwise."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def parse_size(value: str | int | float) -> int:

@@ -146,6 +146,10 @@ class CountWeights(PairTable):
         """Pairs that add something to a score, where none stands in a list and in `wide`."""
         return len(self.classes) + int(np.count_nonzero(self.wide))
 
+    def plain(self) -> CountWeights:
+        """Return the weights: these are not packed."""
+        return self
+
     def features(self) -> NDArray[np.int32]:
         """Return the feature of each pair of a list: int32 (Z,)."""
         return np.repeat(np.arange(self.n_features, dtype=np.int32), np.diff(self.starts))

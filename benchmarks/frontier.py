@@ -25,7 +25,7 @@ import numpy as np
 import streammach as sm
 from benchmarks import machine_facts
 from benchmarks.peers.plot import FAMILIES, OTHERS, places
-from benchmarks.peers.table import data_of
+from benchmarks.peers.table import data_of, file_name
 from streammach.machine import parse_seconds, time_text
 
 TIMES = "5s,15s,1min,3min,10min"
@@ -114,8 +114,8 @@ def draw(given):
         if name != "machine":
             others = [row for row in known.get(name, {}).values() if "failed" not in row]
             ours = [row for row in rows.values() if "failed" not in row]
-            of_data = name.replace(", ", "-").replace(" ", "-")
-            picture(name, ours, others, Path(given.folder) / f"frontier-{of_data}.svg")
+            file = file_name(name).replace("benchmarks-", "frontier-")
+            picture(name, ours, others, Path(given.folder) / file)
 
 
 def picture(name, ours, peers, path):

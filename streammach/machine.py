@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -34,6 +35,13 @@ DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same mo
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
+
+
+def give_back() -> None:
+    """Give memory that is free to the system, which the C library of Linux keeps otherwise."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def parse_size(value: str | int | float) -> int:
@@ -97,6 +105,13 @@ def size_text(n_bytes: float) -> str:
     return f"{n_bytes:.0f} bytes"
 
 
+RANGE_UNITS = (
+    (7200, 3600, "h"),
+    (120, 60, "min"),
+    (0, 1, "s"),
+)  # from so many seconds on, of so many
+
+
 def time_text(seconds: float) -> str:
     """Return a duration for people: ``35 us``, ``0.42 s``, ``4 min 10 s``, ``2 h 05 min``."""
     if seconds < 1e-3:
@@ -111,6 +126,13 @@ def time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def time_range_text(low: float, high: float) -> str:
+    """Return a range of durations in one unit: ``6.5 to 15 min``."""
+    unit, name = next((unit, name) for least, unit, name in RANGE_UNITS if high >= least)
+    ends = (f"{x / unit:.0f}" if x >= 10 * unit else f"{x / unit:.2g}" for x in (low, high))
+    return f"{' to '.join(ends)} {name}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
@@ -17,6 +17,7 @@ ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
 WIDE_LANES = 16  # of float32
+EXPANDS = binding.get_host_cpu_features().get("avx512vbmi2", False)  # one instruction for 64 bytes
 BYTE, FLOAT, INDEX = ir.IntType(8), ir.FloatType(), ir.IntType(64)
 BYTES, FLOATS = ir.VectorType(BYTE, LANES), ir.VectorType(FLOAT, WIDE_LANES)
 
@@ -75,6 +76,62 @@ def low_bytes(word: Number, count: Number) -> Any:
     if count >= 8:
         return word
     return word & ((np.uint64(1) << (np.uint64(count) * np.uint64(8))) - np.uint64(1))
+
+
+@intrinsic
+def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, position: Any) -> Any:
+    """Replace the numbers of ``out[start : start + 64]`` that are a mark by the next bytes.
+
+    Parameters
+    ----------
+    out : int8 (n,)
+        The numbers.
+    start : int64
+        Where the 64 start.
+    mark : int8
+        The mark.
+    data : uint8
+        Bytes, of which as many are read as marks are found.
+    position : int64
+        Where these start.
+
+    Returns
+    -------
+    int64
+        How many were replaced.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3)]
+        place = _vector(builder, arrays[0].data, args[1], BYTES)
+        marks = ir.Constant(BYTES, ir.Undefined)
+        for lane in range(LANES):
+            marks = builder.insert_element(marks, args[2], ir.Constant(ir.IntType(32), lane))
+        numbers = builder.load(place, align=1)
+        chosen = builder.icmp_signed("==", numbers, marks)
+        bytes_ = builder.gep(arrays[1].data, [args[4]])
+        marked = builder.bitcast(chosen, INDEX)
+        if EXPANDS:
+            kinds = [bytes_.type, chosen.type, BYTES]
+            expand = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(BYTES, kinds), f"llvm.masked.expandload.v{LANES}i8"
+            )
+            builder.store(builder.call(expand, [bytes_, chosen, numbers]), place, align=1)
+        else:
+            _put_each(builder, marked, bytes_, builder.gep(arrays[0].data, [args[1]]))
+        return builder.ctpop(marked)
+
+    return types.int64(out, types.int64, types.int8, data, types.int64), generate
+
+
+def _put_each(builder: Any, marked: Any, bytes_: Any, out: Any) -> None:
+    """Write the next byte to each place of `out` whose bit is set."""
+    one, left = ir.Constant(INDEX, 1), cgutils.alloca_once_value(builder, marked)
+    with cgutils.for_range(builder, builder.ctpop(marked)) as loop:
+        word = builder.load(left)
+        place = builder.cttz(word, ir.Constant(ir.IntType(1), 1))
+        builder.store(builder.load(builder.gep(bytes_, [loop.index])), builder.gep(out, [place]))
+        builder.store(builder.and_(word, builder.sub(word, one)), left)
 
 
 def _vector(builder: Any, data: Any, position: Any, vector: Any) -> Any:

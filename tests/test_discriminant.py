@@ -55,6 +55,20 @@ def test_a_feature_that_never_varies_is_no_obstacle():
     assert ((x @ weights + bias).argmax(axis=1) == [0, 0, 1, 1]).all()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_many_classes_of_a_single_row_are_no_obstacle(seed):
+    """What rounding leaves of their rows is more than the few others say."""
+    rng = np.random.default_rng(seed)
+    y = np.r_[np.arange(340), rng.integers(0, 340, 60)].astype(np.int32)
+    x = (np.abs(rng.normal(size=(340, 128))) ** 3)[y].astype(np.float32)
+    x[340:] *= 1 + 1e-3 * rng.random((60, 128), np.float32)
+    sums = Discriminant(np.zeros((340, 128), np.float32))
+    sums.add(dense_block(x, y))
+    weights = np.empty((128, 340), np.float32)
+    assert np.isfinite(sums.solve(0.3, weights)).all()
+    assert np.isfinite(weights).all()
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.3, 1e4])
 def test_features_that_never_vary_within_a_class_are_no_obstacle(value):
     x = np.full((6, 2), value, np.float32)

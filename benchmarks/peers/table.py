@@ -11,6 +11,14 @@ from pathlib import Path
 
 HEAD = """# Beside other systems
 
+![Callees: accuracy for a time, and for the bytes of a model](frontier-callees.svg)
+
+streammach was trained with `--memory 2GB --time ...` and nothing else (identifiers: and
+`--hold-out-by m`), on one core, and leaves the model that it found small enough
+(`python -m benchmarks.frontier`, `benchmarks/results/frontier.json`: the whole test sets). The
+others are those of the tables below; callees and identifiers stand there with a part of their test
+rows. Each data set has such a picture in its section.
+
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with
 one thread, pinned to one core of a shared machine ({processor}). Seconds are
@@ -46,6 +54,7 @@ NOTES = {
     "callees": "Which function a call in the Linux kernel calls: 1,090,755 rows, 104,965 classes, "
     "420,000 features. The first 50,000 test rows, which are in random order.",
 }
+DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = "| system | accuracy | top-5 | training s | model MB | us a query | peak GB |"
 
 
@@ -77,6 +86,14 @@ def missing(systems, known):
     return ["", textwrap.fill(f"Not measured here yet: {'; '.join(names)}.", 100)] if names else []
 
 
+def frontier(name):
+    """Return the picture of accuracy over seconds and bytes, where there is one."""
+    picture = file_name(name).replace("benchmarks-", "frontier-")
+    if not (DOCS / picture).exists():
+        return []
+    return [f"![Accuracy for a time, and for the bytes of a model]({picture})\n"]
+
+
 def section(name, systems, known):
     """Return a data set's lines; `known`: the systems of all data sets."""
     rows = systems.values()
@@ -85,6 +102,7 @@ def section(name, systems, known):
     tested = max(row["test_rows"] for row in found)
     return [
         f"## {name}: {tested:,} test rows\n", textwrap.fill(NOTES.get(name, ""), 100), "",
+        *frontier(name),
         f"![Accuracy against the size of the model]({file_name(name)})\n",
         COLUMNS, "|---" * 7 + "|", *(cell(row) for row in found), "",
         *([f"- {row['system']}: {row['failed']}" for row in failed]),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the commands' options need the names alone
-    from numpy.typing import NDArray
-
     from streammach.backends.base import Backend
+    from streammach.rows.packed import Table
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
     from streammach.spec.model import ModelSpec
     from streammach.spec.types import Weights
 
     Lines = dict[str, int]
-    Arrays = dict[str, NDArray[Any]]
+    Arrays = Mapping[str, Table]
 
 
 class Open(Protocol):
@@ -43,8 +42,8 @@ class Open(Protocol):
             The store whose rows are kept in the device's memory, where the config says so.
         weights : dict, optional
             ``weights`` and ``bias`` of a trained model, which are used as they are; zeros
-            otherwise. Weights may be int8 where `scale` float32 (d,) says what each row is
-            multiplied with; such a model only predicts.
+            otherwise. Weights may be int8, or packed, where `scale` float32 (d,) says what each
+            row is multiplied with; such a model only predicts.
         device_bytes : int
             Most bytes of a device's own memory; 0 for what is free.
 

@@ -164,11 +164,12 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
 
 def _model_lines(model: Model, path: Path) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows."""
+    from streammach.model.held import held_by  # loads on demand
+
     spec = model.spec
     kind = model.stored or model.weights.dtype
-    size = size_text(model.n_bytes)
-    if model.stored is not None:
-        size = f"{size_text(model_bytes(path))} on disk, {size} in memory"
+    served = size_text(held_by(model).n_bytes)
+    size = f"{size_text(model_bytes(path))} on disk, {served} in memory"
     lines = [
         ("model", f"{spec} {kind}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}, {model.estimator}")

@@ -15,14 +15,14 @@ from streammach.cli.options import debug_option, epilog, json_option, shape_opti
 from streammach.cli.output import Document, say, say_json, tell
 from streammach.errors import clean
 from streammach.figures import figures_text
-from streammach.machine import size_text, time_text
+from streammach.machine import size_text, time_range_text, time_text
 from streammach.processes import run
 
 if TYPE_CHECKING:
     from streammach.planning.constraints import Constraints
     from streammach.spec.config import PartPlan
     from streammach.spec.model import ModelShape
-    from streammach.spec.plan import Budget, Option, Pilot, Plan
+    from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
     from streammach.spec.training import TrainingOptions
 
 MAX_COLUMNS = 100
@@ -91,9 +91,12 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
+        *_stage_lines(plan),
     ]
     if plan.budgets:
         rows += _wrapped("budgets", "; ".join(_budget_text(b) for b in plan.budgets))
+    if plan.deadlines:
+        rows += _wrapped("times", "; ".join(_deadline_text(one) for one in plan.deadlines))
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -128,6 +131,8 @@ def _option_line(option: Option, plan: Plan) -> str:
     time = query = "not known"
     if BACKENDS[plan.config.placement.device].timed:
         time, query = time_text(option.seconds), time_text(option.query_seconds)
+        if option.seconds_spread > 1:
+            time = _range_text(option)
     if not option.fits:
         time = "does not fit"
     return (
@@ -136,6 +141,12 @@ def _option_line(option: Option, plan: Plan) -> str:
         f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
         f"{loss:<10}  {query:<7}  {time}"
     )
+
+
+def _range_text(option: Option) -> str:
+    """Return between which times a training is expected to end."""
+    spread = option.seconds_spread
+    return time_range_text(option.seconds / spread, option.seconds * spread)
 
 
 def _pilot_line(one: Pilot) -> str:
@@ -152,6 +163,30 @@ def _budget_text(budget: Budget) -> str:
     if budget.best is None:
         return f"{size}: nothing fits"
     return f"{size}: {budget.best.shape}, {budget.best.loss:.1f} lost"
+
+
+def _deadline_text(deadline: Deadline) -> str:
+    time = time_text(deadline.seconds)
+    if deadline.best is None:
+        return f"{time}: too short"
+    return f"{time}: {deadline.best.shape}, {deadline.best.loss:.1f} lost"
+
+
+def _stage_lines(plan: Plan) -> list[str]:
+    """Return the expected time by stage."""
+    if not plan.stages or plan.expected is None or not plan.deadlines:
+        return []
+    width, total = max(len(s.name) for s in plan.stages), sum(s.seconds for s in plan.stages)
+    rows = [
+        f"{'' if i else 'time':<9}{s.name:<{width}}  {time_text(s.seconds):<12}"
+        f"{100 * s.seconds / total:4.0f}%"
+        for i, s in enumerate(plan.stages)
+    ]
+    spread = plan.expected.seconds_spread
+    ends = f", {_range_text(plan.expected)}"
+    if spread == 1:
+        ends = f", cut to {time_text(plan.expected.seconds)}"
+    return [*rows, f"{'':<9}{'sum':<{width}}  {time_text(total)}{ends}"]
 
 
 def _ledger_lines(plan: Plan) -> list[str]:
@@ -219,6 +254,14 @@ def plan_document(plan: Plan) -> Document:
                 "best": None if one.best is None else _option_document(one.best),
             }
             for one in plan.budgets
+        ],
+        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
+        "deadlines": [
+            {
+                "seconds": one.seconds,
+                "best": None if one.best is None else _option_document(one.best),
+            }
+            for one in plan.deadlines
         ],
         "pilots": [
             {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}

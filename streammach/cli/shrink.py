@@ -74,7 +74,8 @@ def shrink(
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.model import Model, folder_of  # compiled code loads on demand
+    from streammach.model.held import held_in  # compiled code loads on demand
+    from streammach.model.model import Model, folder_of
     from streammach.model.ours import MODEL
 
     stores = [path for path in (trained_on, store) if path is not None]
@@ -90,12 +91,12 @@ def shrink(
         with Progress(progress, "rows") as shown:
             reached = [_reached(model, store, memory, threads, shown) for model in (whole, small)]
     peak = peak_of(projected)
-    sizes = model_bytes(out), model_bytes(run)
+    sizes = model_bytes(out), model_bytes(run), held_in(out).n_bytes
     if as_json:
         before, after = map(dataclasses.asdict, reached) if reached else (None, None)
         say_json({
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
-            "bytes_in_memory": small.n_bytes, "weights": small.stored or "float32",
+            "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
             "features": small.spec.n_features, "before": before, "after": after,
             "projected_bytes": projected, "peak_bytes": peak,
@@ -124,10 +125,10 @@ def _smaller(
     return shrink(model, Size(weights or known[0], most, model.n_pairs if pairs is None else pairs))
 
 
-def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int]) -> str:
+def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) -> str:
     text = (
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
-        f"{size_text(small.n_bytes)} in memory; {small.stored or 'float32'}, "
+        f"{size_text(sizes[2])} in memory; {small.stored or 'float32'}, "
         f"{small.spec.n_repetitions} of {whole.spec.n_repetitions} repetitions, "
         f"{small.n_pairs:,} of {whole.n_pairs:,} pairs"
     )

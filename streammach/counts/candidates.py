@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.kernels import NOWHERE, best_of, find, insert, sum_row
+from streammach.counts.kernels import NOWHERE, best_of, find, insert
+from streammach.counts.sums import sum_row
 from streammach.jit import Array, Number, kernel
 from streammach.rows.pairs import CountWeights
 

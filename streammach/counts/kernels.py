@@ -19,7 +19,6 @@ NOWHERE = -1
 UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat
 STEP = np.float32(1 / 1024)
 LARGEST = np.float32(32767)
-WIDE_PIECE = 4096  # classes whose sums stay in the first cache
 BINS, BINS_A_NAT = 4096, 128  # of gains, where not all pairs are kept
 SCAN_PIECE = 256  # classes that are looked at together
 
@@ -201,53 +200,6 @@ def spread_lists(
         table[j] = 0
         for z in range(starts[features[j]], starts[features[j] + 1]):
             table[j, classes[z]] = gains[z]
-
-
-@kernel(fastmath=False)
-def sum_row(
-    row: Array, starts: Array, classes: Array, gains: Array, wide_of: Array, wide: Array,
-    penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
-) -> None:  # fmt: skip
-    """Write the score of every class for the features of a row.
-
-    ``total_i = base_i - (sum_f penalty_f) log_values_i + (sum over counted (f, i) of gains) /
-    UNITS``.
-
-    Parameters
-    ----------
-    row : int32 (m,)
-        The row's features.
-    starts, classes, gains, wide_of, wide, penalty, base, log_values : arrays
-        Those of :class:`streammach.rows.pairs.CountWeights`.
-    units : int32 (K,)
-        Scratch.
-    total : float32 (K,)
-        Receives the scores.
-    """
-    # Gains are integers, so their sum does not depend on its order: first the features whose gains
-    # stand in `wide`, a piece of the classes at a time, then the lists of the others.
-    rest = np.float32(0)
-    for f in row:
-        rest += penalty[f]
-    for first in range(0, units.shape[0], WIDE_PIECE):
-        piece = units[first : first + WIDE_PIECE]
-        piece[:] = 0
-        for f in row:
-            if wide_of[f] >= 0:
-                add_piece(wide[wide_of[f], first : first + WIDE_PIECE], piece)
-    for f in row:
-        if wide_of[f] < 0:
-            for z in range(starts[f], starts[f + 1]):
-                units[np.uint32(classes[z])] += gains[z]  # unsigned: no test for negative indices
-    for c in range(total.shape[0]):
-        total[c] = base[c] - rest * log_values[c] + units[c] * STEP
-
-
-@kernel(inline=True)
-def add_piece(gains: Array, piece: Array) -> None:
-    """Add gains int16 to `piece` int32."""
-    for c in range(piece.shape[0]):
-        piece[c] += gains[c]
 
 
 @kernel(inline=True)

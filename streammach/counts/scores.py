@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts import kernels
+from streammach.counts import kernels, sums
 from streammach.counts.tile import MAX_CLASSES, best_of_tile
 from streammach.rows.block import RowBlock
+from streammach.rows.packed_pairs import PackedCounts
 from streammach.rows.pairs import CountWeights
 from streammach.simd import WIDE_LANES
 from streammach.threads import Workers
@@ -56,13 +57,13 @@ class CountScorer:
 
     Parameters
     ----------
-    weights : CountWeights
+    weights : CountWeights or PackedCounts
         What scores are made of.
     threads : int
         Threads that share the rows.
     """
 
-    def __init__(self, weights: CountWeights, threads: int) -> None:
+    def __init__(self, weights: CountWeights | PackedCounts, threads: int) -> None:
         self.weights = weights
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
@@ -159,10 +160,11 @@ class CountScorer:
         """Write the counts' score of every class for a row."""
         w = self.weights
         row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
-        kernels.sum_row(
-            row, w.starts, w.classes, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
-            self.scratch()[0], total,
-        )  # fmt: skip
+        rest = w.wide_of, w.wide, w.penalty, w.base, w.log_values, self.scratch()[0], total
+        if isinstance(w, PackedCounts):
+            sums.sum_packed_row(row, w.starts, w.steps, w.gains, w.unit, *rest)
+        else:
+            sums.sum_row(row, w.starts, w.classes, w.gains, *rest)
 
 
 def _seeds(n: int, scores: NDArray[np.float32]) -> Best:

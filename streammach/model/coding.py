@@ -172,11 +172,45 @@ def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]
     ValueError
         If the bytes are not those of such an array.
     """
-    if min(coded.shape, default=0) < 0:
-        raise ValueError("the shape of a coded array cannot be")
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
-    word = _word_type(dtype, coded.how)
-    n_words = -(-n // 2) if coded.how == "nibbles" else n
+    pieces = _places(data, coded)
+    words = np.empty(_n_words(coded), _word_type(dtype, coded.how))
+    for i, (a, b) in enumerate(pieces):
+        _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
+    return values_of(words, n, coded, arrays).reshape(coded.shape)
+
+
+def words_in(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
+    """Yield what :func:`encode` compressed, piece by piece; the arguments are those of decode().
+
+    Parameters
+    ----------
+    data, coded : uint8 (n,), Coded
+        The compressed bytes, and what is needed to read them.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not those of such an array.
+    """
+    left, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
+    for a, b in _places(data, coded):
+        words = np.empty(min(PIECE_WORDS, left), word)
+        _fill(words, data[a:b])
+        yield words
+        left -= len(words)
+
+
+def _n_words(coded: Coded) -> int:
+    n = math.prod(coded.shape)
+    return -(-n // 2) if coded.how == "nibbles" else n
+
+
+def _places(data: NDArray[np.uint8], coded: Coded) -> list[tuple[int, int]]:
+    """Return where each piece starts and ends; ValueError if they are not what they should be."""
+    if min(coded.shape, default=0) < 0 or not 0 < coded.unit < 1 << 15:
+        raise ValueError("the shape or unit of a coded array cannot be")
+    n_words, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
     if sum(coded.sizes) != len(data) or len(coded.sizes) != -(-n_words // PIECE_WORDS):
         raise ValueError("the pieces of a coded array do not fill it")
     ends = list(itertools.accumulate(coded.sizes, initial=0))
@@ -185,10 +219,7 @@ def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]
         expected = min(PIECE_WORDS, n_words - i * PIECE_WORDS) * word.itemsize
         if min(coded.sizes) < 0 or content_size(data[a:b].tobytes()) != expected:
             raise ValueError("a piece of a coded array has the wrong length")
-    words = np.empty(n_words, word)
-    for i, (a, b) in enumerate(pieces):
-        _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
-    return _values(words, n, dtype, coded, arrays).reshape(coded.shape)
+    return pieces
 
 
 def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
@@ -253,11 +284,21 @@ def _words(
     return flat
 
 
-def _values(
-    words: NDArray[Any], n: int, dtype: np.dtype[Any], coded: Coded,
-    arrays: dict[str, NDArray[Any]],
-) -> NDArray[Any]:  # fmt: skip
-    """Return the values that :func:`_words` was given."""
+def values_of(
+    words: NDArray[Any], n: int, coded: Coded, arrays: dict[str, NDArray[Any]]
+) -> NDArray[Any]:
+    """Return the values that words were made of.
+
+    Parameters
+    ----------
+    words : array
+        All words of an array; some of them where each stands for itself.
+    n : int
+        How many values.
+    coded, arrays : Coded, dict of str to array
+        As in :func:`decode`.
+    """
+    dtype = np.dtype(coded.dtype)
     if coded.how == "steps":
         return np.cumsum(words, dtype=dtype)
     if coded.how == "lists":

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from streammach.errors import clean
 from streammach.model.coding import COUNTS, PIECE_WORDS
-from streammach.model.document import arrays_of, read_document
+from streammach.model.document import Document, arrays_of, read_document
 from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
-from streammach.model.tensors import read_header
+from streammach.model.packing import CLASSES, packed_bytes, packed_in
+from streammach.model.tensors import damaged, map_some, read_header
 from streammach.spec.model import ModelSpec
 
-WORD_BYTES = 24  # of a piece of a coded array's words while they are coded or decoded
+WORD_BYTES = 24  # of a piece of a coded array's words while they are coded, or pairs decoded
+PACKING_BYTES = 8 << 20  # of weights on their way
 PAIR_BYTES = 60  # of a counted pair while a model is made smaller
 NAMES = ("label", "feature")
+PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +39,14 @@ class Held:
         Digest of the store that it was trained on.
     n_bytes : int
         Bytes of its arrays in memory, and of the file where they are mapped.
-    loading : int
-        Bytes taken beside these while it is loaded.
     names : tuple of (int, int)
         How many labels and features, and their bytes.
-    widest, pairs : int
-        Bytes of its largest array, and counted pairs.
     n_more : int
         Columns that dense rows get beyond their features.
+    loading : int
+        Bytes taken beside these while it is loaded.
+    smaller : dict of str to int
+        Bytes taken beside these while a smaller model is made of it, by name; of a model in a file.
     """
 
     spec: ModelSpec
@@ -50,19 +54,10 @@ class Held:
     counted: bool
     store: str
     n_bytes: int
-    loading: int
     names: tuple[tuple[int, int], ...]
-    widest: int
-    pairs: int
     n_more: int = 0
-
-    @property
-    def smaller(self) -> dict[str, int]:
-        """Bytes that are taken beside it while it is made smaller, by name."""
-        coding = self.widest + min(self.widest, PIECE_WORDS) * WORD_BYTES
-        return {
-            "smaller model": self.n_bytes, "pairs": PAIR_BYTES * self.pairs, "coding": coding,
-        }  # fmt: skip
+    loading: int = 0
+    smaller: dict[str, int] = field(default_factory=dict)
 
     @property
     def label_bytes(self) -> float:
@@ -72,7 +67,7 @@ class Held:
 
 
 def held_in(path: str | os.PathLike[str]) -> Held:
-    """Return what the model in a folder will take; its arrays are not read.
+    """Return what the model in a folder will take; but for what will be packed nothing is read.
 
     Parameters
     ----------
@@ -103,26 +98,49 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     names = tuple(
         (math.prod(shapes[f"{which}_offsets"]) - 1, sizes[f"{which}_bytes"]) for which in NAMES
     )
-    copied = sum(8 * (n + 1) + n_bytes for n, n_bytes in names)  # names are taken out of the file
-    coded = max((sizes[name] for name in document.coded), default=0)
-    loading = 2 * coded + min(coded, PIECE_WORDS) * WORD_BYTES
-    loading += document.tensors.size if coded else 0
-    pairs = sum(math.prod(shapes.get(COUNTS + name, (0,))) for name in ("classes", "wide"))
+    plain = sum(sizes.values())
+    if "label_bytes" not in document.coded:  # names are taken out of the file
+        plain += sum(8 * (n + 1) + n_bytes for n, n_bytes in names)
+    packed = packed_in(document)
+    try:
+        found = packed_bytes(map_some(folder / TENSORS, document.tensors, packed), document)
+    except ValueError as error:
+        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
     return Held(
         spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
-        store=document.store, n_bytes=sum(sizes.values()) + copied, loading=loading, names=names,
-        widest=max(sizes.values()), pairs=pairs, n_more=document.n_more,
+        store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
+        names=names, n_more=document.n_more, loading=_loading(document, sizes),
+        smaller=_smaller(sizes, plain),
     )  # fmt: skip
+
+
+def _loading(document: Document, sizes: dict[str, int]) -> int:
+    """Return what is taken beside a model while its arrays, of these bytes, are decoded."""
+    packed, coded = packed_in(document), document.coded
+    whole = max((sizes[name] for name in coded if name not in packed), default=0)
+    pieces = [
+        min(math.prod(facts.shape), PIECE_WORDS)
+        * (WORD_BYTES if name == CLASSES else 3 * np.dtype(facts.dtype).itemsize)
+        for name, facts in coded.items()
+    ]  # a word as it was compressed, as planes and as itself; a pair with its gain
+    return 2 * whole + max(pieces) + PACKING_BYTES + document.tensors.size if coded else 0
+
+
+def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
+    """Return what is taken beside a model while a smaller one is made of it, by name."""
+    pairs = sum(sizes.get(COUNTS + name, 0) // n for name, n in PAIR_ARRAYS.items())
+    widest = max(sizes.values())
+    coding = widest + min(widest, PIECE_WORDS) * WORD_BYTES
+    return {"smaller model": plain, "pairs": PAIR_BYTES * pairs, "coding": coding}
 
 
 def held_by(model: Model) -> Held:
     """Return what a model in memory takes."""
     names = tuple((len(n), int(n.data.nbytes)) for n in (model.labels, model.features))
-    mapped = any(isinstance(a, np.memmap) for a in model.arrays().values())
+    others = (model.bias, None if model.counts is None else model.counts.base)
+    mapped = any(isinstance(array, np.memmap) for array in others)
     copied = sum(n.n_bytes for n in (model.labels, model.features)) if mapped else 0
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
-        n_bytes=model.n_bytes + copied, loading=0, names=names,
-        widest=max(a.nbytes for a in model.arrays().values()), pairs=model.n_pairs,
-        n_more=model.n_more,
+        n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more,
     )  # fmt: skip

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.model.coding import COUNTS, decode
+from streammach.model.coding import COUNTS, STARTS, decode
 from streammach.model.document import COLUMNS, Document, arrays_of
 from streammach.model.ours import TENSORS
+from streammach.model.packing import CLASSES, WEIGHTS, packed_counts, packed_in, packed_weights
 from streammach.model.tensors import TensorHeader, damaged, map_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
+from streammach.rows.packed import Table
+from streammach.rows.packed_pairs import Counts
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
@@ -30,7 +33,10 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
 
     arrays = map_tensors(folder / TENSORS, document.tensors, expected)
     try:
+        packed = packed_in(document)
         for name, coded in document.coded.items():  # what lists need comes before them
+            if name in packed - {STARTS}:
+                continue
             arrays[name] = decode(arrays[name], coded, arrays)
             if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
                 raise ValueError(f"the {name} are not finite")
@@ -47,19 +53,38 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
 
 def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
     """Return the names of each ``label`` or ``feature``, or raise ModelError."""
-    offsets, data = np.array(arrays[f"{which}_offsets"]), np.array(arrays[f"{which}_bytes"])
-    names = Names(offsets, data, kind)
+    names = Names(_held(arrays[f"{which}_offsets"]), _held(arrays[f"{which}_bytes"]), kind)
     if not names.sound():
         raise damaged(folder, f"the {which}s' names are wrong")
     return names
 
 
-def counts_in(folder: Path, arrays: Arrays, hashed: float | None) -> CountWeights | None:
-    """Return the counts beside hashed models of a weight, None without it, or raise ModelError."""
+def weights_in(folder: Path, document: Document, arrays: Arrays) -> Table:
+    """Return the weights, narrow ones packed, or raise ModelError."""
+    if WEIGHTS not in packed_in(document):
+        return arrays[WEIGHTS]
     try:
-        return None if hashed is None else CountWeights.of(arrays, COUNTS, hashed)
+        return packed_weights(arrays[WEIGHTS], document.coded[WEIGHTS])
+    except ValueError as error:
+        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+
+
+def counts_in(folder: Path, document: Document, arrays: Arrays) -> Counts | None:
+    """Return the counts beside hashed models, coded ones packed, None without; or ModelError."""
+    hashed, packed = document.hashed_weight, CLASSES in packed_in(document)
+    if hashed is None:
+        return None
+    try:
+        if not packed:
+            return CountWeights.of(arrays, COUNTS, hashed)
+        return packed_counts(arrays, document.coded, hashed)
     except ValueError as error:
         raise damaged(folder, clean(error)) from None
+
+
+def _held(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array in memory of its own rather than in that of a file."""
+    return np.array(array) if isinstance(array, np.memmap) else array
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
@@ -77,7 +102,9 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
         packed = coded is None or (tensor.type == "uint8" and len(tensor.shape) == 1)
         if not packed or not _fits(lies[0], shape) or lies[1] != dtype.name:
             raise damaged(folder, f"{clean(name)} has the wrong shape or type")
-        decoded += 0 if coded is None else math.prod(coded.shape) * dtype.itemsize
+        if coded is not None:
+            n = math.prod(coded.shape)
+            decoded += n // 2 if coded.how == "nibbles" else n * dtype.itemsize
     limit = memory_limit()
     if decoded > limit.n_bytes:
         raise BudgetError(

@@ -15,6 +15,7 @@ from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
+from streammach.machine import give_back
 from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
     CODED_FORMAT,
@@ -30,11 +31,12 @@ from streammach.model.document import (
     Stored,
     read_document,
 )
-from streammach.model.loading import counts_in, load_arrays, names_in
+from streammach.model.loading import counts_in, load_arrays, names_in, weights_in
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
-from streammach.rows.pairs import CountWeights
+from streammach.rows.packed import Table
+from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
@@ -66,12 +68,14 @@ class Model:
         What each way to rank reached on held-out rows.
     labels, features : Names
         Names by id.
-    weights : float32 or int8 (d + D, R*B)
-        The table; memory-mapped after :meth:`load`.
+    weights : float32 or int8 (d + D, R*B), or PackedRows
+        The table; memory-mapped after :meth:`load`, or packed if they are narrow. ``numpy.asarray``
+        gives packed ones as they were.
     bias : float32 (R*B,)
         The bias.
-    counts : CountWeights or None
-        The counts beside the hashed models; None without.
+    counts : CountWeights or PackedCounts or None
+        The counts beside the hashed models, packed after :meth:`load` if they are coded; None
+        without.
     scale : float32 (d,) or None
         What each feature's int8 weights are multiplied with; None with float32 weights.
     stored : str or None
@@ -94,9 +98,9 @@ class Model:
     validation: dict[Ranker, Reached]
     labels: Names
     features: Names
-    weights: NDArray[Any]
+    weights: Table
     bias: NDArray[np.float32]
-    counts: CountWeights | None = None
+    counts: Counts | None = None
     scale: NDArray[np.float32] | None = None
     stored: Stored | None = None
     columns: TrainedColumns = NO_COLUMNS
@@ -109,9 +113,9 @@ class Model:
         return sum(a.nbytes for a in self.hashed.values()) + self.counts_bytes + names
 
     @property
-    def hashed(self) -> dict[str, NDArray[Any]]:
-        """The arrays of the hashed models by name."""
-        arrays = {"weights": self.weights, "bias": self.bias}
+    def hashed(self) -> dict[str, Table]:
+        """The arrays of the hashed models by name, as they are held."""
+        arrays: dict[str, Table] = {"weights": self.weights, "bias": self.bias}
         more = {"scale": self.scale, PROJECTION: self.projection}
         return arrays | {name: array for name, array in more.items() if array is not None}
 
@@ -177,11 +181,12 @@ class Model:
             destination.take(partial)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by their names in the file."""
+        """Return all arrays by their names in the file; packed ones as they were."""
+        hashed = {name: np.asarray(array) for name, array in self.hashed.items()}
         return {
             "label_offsets": self.labels.offsets, "label_bytes": self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
-            **({} if self.counts is None else self.counts.arrays(COUNTS)), **self.hashed,
+            **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
         }  # fmt: skip
 
@@ -225,7 +230,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
-        """Open a model: its weights are checked and mapped, or decoded where they are coded.
+        """Open a model: its weights are checked and mapped, or packed where they are coded.
 
         Parameters
         ----------
@@ -242,18 +247,21 @@ class Model:
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
-        return cls(
+        model = cls(
             spec=document.spec, training=document.training, dense=document.dense,
             estimator=document.estimator, calibration=document.calibration, store=document.store,
             majority=document.majority, validation=document.validation,
-            counts=counts_in(folder, arrays, document.hashed_weight),
+            counts=counts_in(folder, document, arrays),
             labels=names_in(folder, arrays, "label", document.label_kind),
             features=names_in(folder, arrays, "feature", document.feature_kind),
-            weights=arrays["weights"], bias=arrays["bias"], scale=arrays.get("scale"),
-            stored=document.stored,
+            weights=weights_in(folder, document, arrays), bias=arrays["bias"],
+            scale=arrays.get("scale"), stored=document.stored,
             columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
             projection=arrays.get(PROJECTION),
         )  # fmt: skip
+        if document.coded:
+            give_back()  # tens of megabytes of pieces
+        return model
 
     def __repr__(self) -> str:
         kind = self.weights.dtype

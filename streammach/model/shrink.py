@@ -13,6 +13,7 @@ from streammach.errors import UsageError
 from streammach.model.document import Stored
 from streammach.model.model import Model
 from streammach.rows.names import Names
+from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
@@ -177,7 +178,8 @@ def types_of(model: Model) -> tuple[Stored, ...]:
 
 def pairs_of(model: Model, weights: Stored) -> Pairs | None:
     """Return the pairs of a model that gets such weights; None without counts."""
-    return None if model.counts is None else Pairs.of(model.counts, rounded=weights in LEVELS)
+    counts = model.counts
+    return None if counts is None else Pairs.of(counts.plain(), rounded=weights in LEVELS)
 
 
 def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
@@ -215,9 +217,9 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         Whether their weights are written over the model's.
     """
     chosen = np.flatnonzero(kept)
-    counts = None if model.counts is None else model.counts.of_features(kept)
+    counts = None if model.counts is None else model.counts.plain().of_features(kept)
     names = Names.of(model.features.raw(i) for i in chosen.tolist())
-    weights, n_features = model.weights, model.spec.n_features
+    weights, n_features = np.asarray(model.weights), model.spec.n_features
     rows = np.append(chosen, np.arange(n_features, len(weights)))
     if in_place:
         step = _step(weights)
@@ -243,11 +245,11 @@ def _weights(
     """Return the first columns as they are in memory, and the scale of narrow ones."""
     weights, narrow = model.weights, stored in LEVELS
     if model.stored == stored:
-        same = weights[:, :n_columns]
+        same = np.asarray(weights)[:, :n_columns]
         return same if in_place else same.copy(), model.scale
     dtype = np.dtype(np.int8 if narrow else np.float32)
     if in_place:  # a row ends in no place where a later one still lies
-        flat = weights.reshape(-1).view(dtype)
+        flat = np.asarray(weights).reshape(-1).view(dtype)
         out = flat[: len(weights) * n_columns].reshape(len(weights), n_columns)
     else:
         out = np.empty((len(weights), n_columns), dtype)
@@ -263,13 +265,13 @@ def _weights(
 
 def spare_after(model: Model, small: Model) -> NDArray[np.uint8]:
     """Return the bytes of a model's weights that those written over them in place leave."""
-    whole = model.weights.reshape(-1).view(np.uint8)
-    used = len(small.weights) * model.spec.n_columns * small.weights.itemsize
+    whole = np.asarray(model.weights).reshape(-1).view(np.uint8)
+    used = len(small.weights) * model.spec.n_columns * small.weights.dtype.itemsize
     found: NDArray[np.uint8] = whole[used:]
     return found
 
 
-def _step(weights: NDArray[Any]) -> int:
+def _step(weights: Table) -> int:
     """Return how many rows of weights are worked on at once."""
     n_columns: int = weights.shape[1]
     return max(1, PIECE_BYTES // max(4 * n_columns, 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -128,7 +128,16 @@ def map_tensors(
         If the file is missing, cut short, damaged, its header is not sound, or a number is not
         finite.
     """
-    base, header = _checked(path, facts, check)
+    return _mapped(path, *_checked(path, facts, check))
+
+
+def map_some(path: Path, facts: TensorFile, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return some arrays of a file, mapped and not compared with its checksum, or ModelError."""
+    with _opened(path, facts) as (_, head, header):
+        return _mapped(path, len(head), {name: header[name] for name in names})
+
+
+def _mapped(path: Path, base: int, header: TensorHeader) -> dict[str, NDArray[Any]]:
     out: dict[str, NDArray[Any]] = {}
     for name, tensor in header.items():
         dtype = np.dtype(DTYPES[tensor.dtype])

@@ -66,6 +66,10 @@ class Session(Protocol):
         """Say what was found."""
         ...
 
+    def measured(self, stage: str, reached: Reached) -> None:
+        """Note what a stage, by its name, reached on held-out rows."""
+        ...
+
 
 class Trials(Protocol):
     """Short trainings that are compared on held-out rows."""

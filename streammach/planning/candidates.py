@@ -15,7 +15,7 @@ from streammach.parts.expected import AccuracyDrop, Choice, sentences
 from streammach.parts.registry import PARTS, planned
 from streammach.planning.accuracy import hashed
 from streammach.planning.constraints import Constraints
-from streammach.planning.cost import cost, query
+from streammach.planning.cost import SPREAD, Cost, cost, query
 from streammach.planning.ledger import ledger
 from streammach.spec.config import Batching, Placement, RunConfig
 from streammach.spec.facts import DataFacts
@@ -40,11 +40,34 @@ REPETITIONS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that was weighed: what is expected of it, its bytes by name, and why its parts."""
+    """A model that was weighed.
+
+    Attributes
+    ----------
+    option : Option
+        What is expected of it.
+    lines : tuple of Line
+        Its bytes by name.
+    reasons : tuple of str
+        Why it has its parts.
+    cost : Cost
+        Its time by stage.
+    """
 
     option: Option
     lines: tuple[Line, ...]
     reasons: tuple[str, ...]
+    cost: Cost
+
+    def within(self, limit: float | None) -> Candidate:
+        """Return it with what is expected of so many seconds, where none were reckoned with."""
+        seconds, points = self.cost.within(limit)
+        option = self.option
+        loss = AccuracyDrop(option.loss, option.loss_error) + AccuracyDrop(points, points / 2)
+        return replace(self, option=replace(
+            option, seconds=seconds, loss=loss.points, loss_error=loss.error,
+            seconds_spread=SPREAD if seconds >= self.cost.seconds else 1.0,
+        ))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +97,8 @@ class Weighing:
 
 def candidates(weighing: Weighing) -> list[Candidate]:
     """Return every model that is worth weighing, whether it fits or not; at least one.
+
+    Limits of time are not looked at: see :meth:`Candidate.within`.
 
     Parameters
     ----------
@@ -173,15 +198,13 @@ def _weighed(
     elif not config.shape.exact:
         loss += hashed(config, next((c.fit for c in choices if c.fit is not None), None))
     expected = cost(facts, config, speed)
-    seconds, points = expected.within(weighing.constraints.seconds)
-    loss += AccuracyDrop(points, points / 2)
     option = Option(
         config=config, projected_bytes=bytes_in(lines, limits.where),
         model_bytes=next(line.n_bytes for line in lines if line.name == "model"),
-        loss=loss.points, loss_error=loss.error, seconds=seconds,
+        loss=loss.points, loss_error=loss.error, seconds=expected.seconds,
         query_seconds=query(facts, config, speed), fits=not limits.overshoot(lines),
     )  # fmt: skip
-    return Candidate(option, lines, sentences(choices))
+    return Candidate(option, lines, sentences(choices), expected)
 
 
 def _way(

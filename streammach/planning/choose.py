@@ -21,11 +21,13 @@ from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
 from streammach.spec.facts import DataFacts
 from streammach.spec.model import ModelShape, ModelSpec
-from streammach.spec.plan import Budget, Option, Pilot, Plan
+from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
 FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
+TIMES = {False: (1 / 16, 1 / 8, 1 / 4, 1 / 2), True: (0.25, 0.5, 2.0, 4.0)}  # by --time
+ROUND = 5  # seconds
 SHOWN = 9
 
 
@@ -76,7 +78,7 @@ def plan(
     """
     constraints = Constraints.of(options) if constraints is None else constraints
     weighing, weighed, why_device = _weighed(_facts(data), constraints)
-    weighed = weighed_again(weighed, pilots, weighing.facts.n_rows)
+    free, weighed = weighed, _expected(weighed, constraints.seconds, pilots, weighing)
     seen = {pilot_key(pilot) for pilot in pilots}
     known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
     found = _best(known, constraints)
@@ -94,6 +96,8 @@ def plan(
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.goal,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
         budgets=() if constraints.shaped else _budgets(weighing, pilots), pilots=tuple(pilots),
+        stages=found.cost.stages,
+        deadlines=() if constraints.shaped else _deadlines(weighing, free, pilots, found),
     )  # fmt: skip
 
 
@@ -217,9 +221,32 @@ def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
     found = []
     for factor in FACTORS:
         other = replace(weighing, limits=weighing.limits.times(factor))
-        weighed = weighed_again(candidates(other), pilots, weighing.facts.n_rows)
+        weighed = _expected(candidates(other), weighing.constraints.seconds, pilots, weighing)
         best = _best(weighed, weighing.constraints)
         found.append(Budget(other.limits.budget, None if best is None else best.option))
+    return tuple(found)
+
+
+def _expected(
+    weighed: Sequence[Candidate], limit: float | None, pilots: Sequence[Pilot], weighing: Weighing
+) -> list[Candidate]:
+    """Return models with what is expected of them within a time, as pilots correct it."""
+    timed = [candidate.within(limit) for candidate in weighed]
+    return weighed_again(timed, pilots, weighing.facts.n_rows)
+
+
+def _deadlines(
+    weighing: Weighing, free: Sequence[Candidate], pilots: Sequence[Pilot], chosen: Candidate
+) -> tuple[Deadline, ...]:
+    """Return what shorter and longer times than those of the plan would bring."""
+    constraints, found = weighing.constraints, []
+    if not BACKENDS[weighing.device].timed:
+        return ()
+    for factor in TIMES[constraints.seconds is not None]:
+        limit = ROUND * max(round(chosen.option.seconds * factor / ROUND), 1)
+        weighed = _expected(free, limit, pilots, weighing)
+        best = _best(weighed, replace(constraints, time=f"{limit}s"))
+        found.append(Deadline(limit, None if best is None else best.option))
     return tuple(found)
 
 

@@ -7,26 +7,31 @@ from dataclasses import dataclass
 
 from streammach.parts.expected import RATES, SCORE
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, screen, trial
+from streammach.planning.schedule import EPOCHS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
+from streammach.spec.plan import Stage
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.87e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
 VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
-DENSE, COLUMN = 0.032e-9, 14.7e-9  # a feature and a column, and a column, of a dense step
+# Of a dense step: a feature and a column; a column, by whether weights are exact.
+DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
 RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
 # logarithm; a class.
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.3  # opening; a trial
+SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
+# Of dense rows: points that one epoch loses, 21 (objects) and 1 (embeddings); the share of a search
+# that may be left out.
+EPOCHS_POINTS, SEARCH_ELASTIC = 10.0, 0.7
 # Forms of the model that are judged at the end, by fewer rows, rows that judge, a byte that is
 # compressed.
 FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
-TRANSFORMS = 3.0  # tried in a search, on average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +42,13 @@ class Cost:
     ----------
     search, epochs, finish : float
         Of the hashed models: before, in and after the epochs.
-    parts, smaller : float
-        Of parts beside them, and of making the model small.
+    parts : dict of str to float
+        Of parts beside them, by name.
+    smaller : float
+        Of making the model small.
     elastic : float
-        Seconds of `parts` and `smaller` that may be left out where time is short.
+        Seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
+        where time is short.
     elastic_points : float
         What is lost where all of them are.
     """
@@ -48,7 +56,7 @@ class Cost:
     search: float
     epochs: float
     finish: float
-    parts: float
+    parts: dict[str, float]
     smaller: float
     elastic: float
     elastic_points: float
@@ -56,7 +64,16 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + self.hashed + self.parts + self.smaller
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """It by stage, in their order; those that take no time are left out."""
+        named = {
+            "start": START, **self.parts, "search": self.search, "epochs": self.epochs,
+            "end of hashed models": self.finish, "smaller model": self.smaller,
+        }  # fmt: skip
+        return tuple(Stage(name, seconds) for name, seconds in named.items() if seconds)
 
     @property
     def hashed(self) -> float:
@@ -95,14 +112,15 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     speed : float
         How many times as fast as the reference a thread of this machine is.
     """
-    works = [part.work(facts, config) for part in planned(config)]
+    by_name = {part.name: part.work(facts, config) for part in planned(config)}
+    works = list(by_name.values())
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
     smaller = making_smaller(facts, config, JUDGES, speed)
     weights = 4.0 * config.weight_rows * config.shape.n_columns
     elastic += smaller
     points = sum(work.elastic_points for work in works)
-    beside = sum(work.finish for work in works) * scale + sum(work.fixed for work in works)
+    beside = {name: work.finish * scale + work.fixed for name, work in by_name.items()}
     written = weights * BYTE
     if config.shape.unhashed:
         return Cost(
@@ -113,19 +131,39 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
     measure = held * (step / 3 + SCORE * decoded)
-    tried = [(RATES, alone, trial(n, epochs)), (TRANSFORMS, alone, screen(n))]
+    tried = [(RATES + TRANSFORM_TRIALS, alone)]
     for work in works:
         step += work.own_step
-        tried.append((work.trials, alone + work.own_step, trial(n, epochs)))
-    search = sum(times * (rows * passes * of + measure) for times, of, (rows, passes) in tried)
+        tried.append((work.trials, alone + work.own_step))
+    trials = search_trials(facts, config)
+    rows, passes = trial(n, epochs, trials)
+    search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
     finish = held * (step + RANK * decoded)
+    epoch = (n * step + measure) * scale + written
+    if config.dense:
+        elastic += (epochs - 1) * epoch + SEARCH_ELASTIC * search * scale
+        points += EPOCHS_POINTS
     return Cost(
-        search=search * scale + sum(times for times, _, _ in tried) * TRIAL,
-        epochs=epochs * ((n * step + measure) * scale + written),
+        search=search * scale + trials * TRIAL,
+        epochs=epochs * epoch,
         finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
         elastic_points=points,
     )  # fmt: skip
+
+
+def search_trials(facts: DataFacts, config: RunConfig) -> float:
+    """Return about how many trials a search takes.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    config : RunConfig
+        How a model is trained on it.
+    """
+    parts = sum(part.work(facts, config).trials for part in planned(config))
+    return RATES + TRANSFORM_TRIALS + parts
 
 
 def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:
@@ -177,5 +215,5 @@ def _step(facts: DataFacts, config: RunConfig) -> float:
     """Return the seconds of a row of a training step."""
     columns = config.shape.n_columns
     if config.dense:
-        return columns * (facts.n_features * DENSE + COLUMN)
+        return columns * (facts.n_features * DENSE + COLUMN[config.shape.exact])
     return facts.nnz / facts.n_rows * (columns * STEP + VALUE)

@@ -85,7 +85,7 @@ def _nearest(weighing: Weighing) -> str:
         return ""
     free = replace(constraints, n_buckets=None, n_repetitions=None, exact=False)
     found = candidates(replace(weighing, constraints=free))
-    fitting = [c.option for c in found if c.option.fits]
+    fitting = [c.within(constraints.seconds).option for c in found if c.option.fits]
     if not fitting:
         return ""
     same = [o for o in fitting if o.shape.n_buckets == constraints.n_buckets]

@@ -13,7 +13,7 @@ from streammach.report import html
 from streammach.report.drawing import Plot, percent
 from streammach.report.row_plots import deciles_plot, reliability_plot, repetitions_plot
 from streammach.report.size_plot import size_plot
-from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot
+from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
 from streammach.training.record import read_log
 from streammach.training.run import Run
 from streammach.training.sweep import open_sweep
@@ -68,6 +68,7 @@ def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     sweep, history = open_sweep(folder.parent), run.result.history
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
+        stages_plot(log.stages),
         epochs_plot(history, run.result.best_epoch + 1, counts=counts) if history else None,
         memory_plot(run.plan, run.result.peak_bytes, log.held),
         speed_plot(log.beats),

@@ -1,4 +1,4 @@
-"""Plots of a training: loss and accuracy by epoch, memory by ledger term, speed over time."""
+"""Plots of a training: accuracy over time, loss by epoch, memory by ledger term, speed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from streammach.figures import EpochFigures
-from streammach.machine import size_text
+from streammach.machine import size_text, time_text
 from streammach.report.drawing import (
     BLUE,
     DARK,
     GREEN,
     GREY,
     ORANGE,
+    SERIES,
     VERMILION,
     Plot,
     drawn,
+    legend_beside,
     number,
     percent,
     plain_log,
@@ -24,9 +26,10 @@ from streammach.report.drawing import (
     whole_ticks,
 )
 from streammach.spec.plan import Plan
-from streammach.training.record import Speed
+from streammach.training.record import Speed, Stage
 
 GB = 1e9
+NEAR = 0.95  # of the best accuracy
 MOST_POINTS = 500  # of a curve over time
 
 
@@ -81,6 +84,46 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
     )
     header = ("epoch", "loss", "accuracy %", "top-5 %", "rows/s", "waiting %", "peak GB")
     return drawn("epochs", draw, height=2.5, finding=finding, alt=alt, header=header, rows=rows)
+
+
+def stages_plot(stages: Sequence[Stage]) -> Plot | None:
+    """Return held-out accuracy over time, a line for each kind of model; None without two points.
+
+    Parameters
+    ----------
+    stages : sequence of Stage
+        What stages reached, in their order.
+    """
+    if len(stages) < 2:
+        return None
+    best, last = max(stages, key=lambda stage: stage.accuracy), stages[-1]
+    near = next(stage for stage in stages if stage.accuracy >= NEAR * best.accuracy)
+    finding = (
+        f"After {time_text(near.t)} of {time_text(last.t)}, {near.stage} had a held-out accuracy "
+        f"of {percent(near.accuracy)}%; {last.stage}: {percent(last.accuracy)}%"
+    )
+    alt = f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}"
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        names = list(dict.fromkeys(stage.stage for stage in stages))
+        for name, (color, mark, dash) in zip(names, itertools.cycle(SERIES), strict=False):
+            mine = [stage for stage in stages if stage.stage == name]
+            axes.plot([stage.t for stage in mine], [100 * stage.accuracy for stage in mine],
+                      color=color, marker=mark, linestyle=dash, label=name)  # fmt: skip
+        axes.set_xlabel("time since the start (s)")
+        axes.set_ylabel("held-out accuracy (%)")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.12)
+        legend_beside(axes)
+
+    rows = tuple(
+        (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
+         percent(stage.top_5_accuracy, 2))
+        for stage in stages
+    )  # fmt: skip
+    header = ("time s", "stage", "accuracy %", "top-5 %")
+    return drawn("stages", draw, height=2.6, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -42,6 +43,7 @@ class PairTable:
     classes: Annotated[NDArray[np.int32], Form(("pairs",), "lists")]
 
     @classmethod
+    @cache
     def forms(cls) -> dict[str, tuple[np.dtype[Any], Form]]:
         """Return type and form of each array by name, in their order in a file."""
         found = {}
@@ -143,6 +145,10 @@ class CountWeights(PairTable):
     def n_pairs(self) -> int:
         """Pairs that add something to a score, where none stands in a list and in `wide`."""
         return len(self.classes) + int(np.count_nonzero(self.wide))
+
+    def plain(self) -> CountWeights:
+        """Return the weights: these are not packed."""
+        return self
 
     def features(self) -> NDArray[np.int32]:
         """Return the feature of each pair of a list: int32 (Z,)."""

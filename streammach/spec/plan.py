@@ -26,6 +26,8 @@ class Option:
         below the best model for the same data, and how far that was off on the data sets measured.
     seconds, query_seconds : float
         Expected time of its training, and of a query on one thread.
+    seconds_spread : float
+        Factor by which most trainings measured were faster or slower; 1 for a limit of time.
     fits : bool
         Whether it keeps within the budget.
     chosen : bool
@@ -41,6 +43,7 @@ class Option:
     query_seconds: Amount
     fits: bool
     chosen: bool = False
+    seconds_spread: float = 1.0
 
     @property
     def shape(self) -> ModelShape:
@@ -83,6 +86,22 @@ class Budget:
     best: Option | None
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """What another limit of time would bring: its seconds, and the model chosen for it, if any."""
+
+    seconds: Amount
+    best: Option | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a training's time, and its expected seconds."""
+
+    name: str
+    seconds: Amount
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What fits a budget and was chosen, and every byte of it.
@@ -113,6 +132,10 @@ class Plan:
         What smaller and larger budgets would bring.
     pilots : tuple of Pilot
         Trainings on samples that the choice rests on.
+    stages : tuple of Stage
+        The expected time by stage, without a limit.
+    deadlines : tuple of Deadline
+        What other limits of time would bring.
     """
 
     facts: DataFacts
@@ -127,6 +150,8 @@ class Plan:
     options: tuple[Option, ...] = ()
     budgets: tuple[Budget, ...] = ()
     pilots: tuple[Pilot, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    deadlines: tuple[Deadline, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a model of another shape."""

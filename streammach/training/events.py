@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.figures import EpochFigures, TrialFigures
+from streammach.figures import EpochFigures, Reached, TrialFigures
 from streammach.files.reading import disk_error
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
@@ -74,6 +74,13 @@ class Message(Event, frozen=True, tag="message"):
     """What a part found."""
 
     text: str
+
+
+class Measured(Event, frozen=True, tag="measured"):
+    """What a stage, by its name, reached on held-out rows."""
+
+    stage: str
+    figures: Reached
 
 
 class Held(Event, frozen=True, tag="memory"):

@@ -1,4 +1,4 @@
-"""What is read from the log of a run: speed, waiting, the bytes it held.
+"""What is read from the log of a run: speed, waiting, what stages reached, the bytes it held.
 
 A line of ``log.jsonl`` is one JSON object with the event's name and ``t``, seconds since the
 session began. A resumed run appends a new session. What is no such line is left out.
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from streammach.figures import FORMER_NAMES
 from streammach.files.reading import read_small
-from streammach.spec.types import Amount, Count
+from streammach.spec.types import Amount, Count, Share
 from streammach.training.events import LOG
 
 MAX_LOG = 256 << 20
@@ -34,6 +35,15 @@ class Speed(msgspec.Struct, frozen=True):
     waited_share: Amount
 
 
+class Stage(msgspec.Struct, frozen=True, rename=FORMER_NAMES):
+    """What a stage reached on held-out rows, ``t`` going on from session to session."""
+
+    t: Amount
+    accuracy: Share
+    top_5_accuracy: Share
+    stage: str = "hashed models"
+
+
 @dataclass(frozen=True)
 class RunLog:
     """What is read from a run's log.
@@ -42,11 +52,14 @@ class RunLog:
     ----------
     beats : tuple of Speed
         In their order.
+    stages : tuple of Stage
+        In their order: epochs of the hashed models, and what was measured between them.
     held : dict of str to int
         Bytes of the run's large arrays, by the ledger's names.
     """
 
     beats: tuple[Speed, ...] = ()
+    stages: tuple[Stage, ...] = ()
     held: dict[str, int] = field(default_factory=dict)
 
 
@@ -57,6 +70,7 @@ def read_log(folder: Path) -> RunLog:
         return RunLog()
     beats: dict[str, list[Speed]] = {"progress": [], "validation": []}
     held: dict[str, int] = {}
+    stages: list[Stage] = []
     before = latest = 0.0
     for line in read_small(path, MAX_LOG).splitlines():
         try:
@@ -66,10 +80,13 @@ def read_log(folder: Path) -> RunLog:
             if event.event in beats:
                 beat = msgspec.json.decode(line, type=Speed)
                 beats[event.event].append(msgspec.structs.replace(beat, t=latest))
+            if event.event in ("validation", "measured"):
+                stage = msgspec.json.decode(line, type=Stage)
+                stages.append(msgspec.structs.replace(stage, t=latest))
             elif event.event == "memory":
                 facts = msgspec.json.decode(line, type=dict[str, int | float | str])
                 held = {name: n for name, n in facts.items() if isinstance(n, int) and n >= 0}
         except (msgspec.DecodeError, RecursionError):
             continue
     # Releases before this one noted the speed at the end of an epoch alone.
-    return RunLog(tuple(beats["progress"] or beats["validation"]), held)
+    return RunLog(tuple(beats["progress"] or beats["validation"]), tuple(stages), held)

@@ -12,7 +12,8 @@ from msgspec.structs import asdict
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, screen, trial
+from streammach.planning.cost import search_trials
+from streammach.planning.schedule import EPOCHS, rungs, trial
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.block import RowBlock
@@ -82,6 +83,7 @@ class Search:
         self._session, self._options = session, options
         self._rows, self._n_rows = session.held.rows, session.dataset.n_rows
         self._trials: dict[tuple[TrainSpec, int], Trial] = {}
+        self._wanted = search_trials(session.plan.facts, session.plan.config)
         self.climbs = options.learning_rate is None
 
     def choose(self) -> SearchResult:
@@ -129,7 +131,19 @@ class Search:
             names.remove("binary")
         if len(names) == 1:
             return names[0], f"transform {names[0]}: the only one that makes a difference"
-        rows, epochs = screen(self._n_rows)
+        left, evidence = names, []
+        epochs = self._start(names[0]).epochs
+        for rung in rungs(self._n_rows, epochs, self._wanted, len(names)):
+            tried = self._compared(left[: rung.candidates], rung.rows, rung.epochs)
+            evidence.append(_figures([(trial.spec.transform, trial) for trial in tried]))
+            best_first = sorted(tried, key=lambda trial: -trial.score)
+            left = [trial.spec.transform for trial in best_first]
+            if self._session.clock.left <= 0:
+                break
+        return left[0], f"transform {left[0]}: {'; '.join(evidence)}"
+
+    def _compared(self, names: list[Transform], rows: int, epochs: int) -> list[Trial]:
+        """Return a trial with each transform, or with those that there is time for."""
         tried: list[Trial] = []
         for name in names:
             if tried and self._session.clock.left <= 0:
@@ -138,9 +152,7 @@ class Search:
             if rate:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
             tried.append(self._try(spec, rows, epochs))
-        best = max(tried, key=lambda trial: trial.score)
-        figures: list[tuple[str, Trial]] = [(trial.spec.transform, trial) for trial in tried]
-        return best.spec.transform, _reason("transform", best.spec.transform, figures)
+        return tried
 
     def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
         """Climb from the usual rate in factors of two until both neighbours are worse.
@@ -172,8 +184,8 @@ class Search:
         tried.sort(key=lambda trial: trial.spec.learning_rate)
         enough = best.score - self._noise(best)
         chosen = next(trial for trial in tried if trial.score >= enough).spec.learning_rate
-        figures = [(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried]
-        return replace(spec, learning_rate=chosen), _reason(what, f"{chosen:.3g}", figures)
+        figures = _figures([(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried])
+        return replace(spec, learning_rate=chosen), f"{what} {chosen:.3g}: {figures}"
 
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
@@ -193,11 +205,11 @@ class Search:
         """
         tried = [self._rehearsed(spec), self._rehearsed(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
-        return better, _reason(what, names[better], list(zip(names, tried, strict=True)))
+        return better, f"{what} {names[better]}: {_figures(list(zip(names, tried, strict=True)))}"
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
         """Train as long as it takes to compare rates."""
-        return self._try(spec, *trial(self._n_rows, spec.epochs))
+        return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
 
     def _noise(self, trial: Trial) -> float:
         """Return half the standard error of accuracy on the held-out rows."""
@@ -229,12 +241,14 @@ class Search:
         return done
 
 
-def _reason(what: str, chosen: str, tried: list[tuple[str, Trial]]) -> str:
+def _figures(tried: list[tuple[str, Trial]]) -> str:
+    """Return what trials of as many rows reached."""
     first = tried[0][1]
     figures = ", ".join(
         f"{name} {t.measured.accuracy:.3f} / {t.measured.top_5_accuracy:.3f}" for name, t in tried
     )
+    plural = "s" if first.spec.epochs > 1 else ""
     return (
-        f"{what} {chosen}: held-out accuracy / top-5 after {first.spec.epochs} epoch"
-        f"{'s' if first.spec.epochs > 1 else ''} of {first.rows:,} rows: {figures}"
+        f"held-out accuracy / top-5 after {first.spec.epochs} epoch{plural} of {first.rows:,} "
+        f"rows: {figures}"
     )

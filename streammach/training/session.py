@@ -11,13 +11,14 @@ from streammach.clock import Clock
 from streammach.data.holdout import HeldOut, hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
+from streammach.figures import Reached
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
-from streammach.training.events import Events, Interruption, Message
+from streammach.training.events import Events, Interruption, Measured, Message
 from streammach.training.signals import StopSignals
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
@@ -100,6 +101,10 @@ class Session:
         """Say what a part found."""
         self.events.log(Message(text))
         self.events.call("on_message", text)
+
+    def measured(self, stage: str, reached: Reached) -> None:
+        """Note what a stage reached on held-out rows."""
+        self.events.log(Measured(stage, reached))
 
     def basis(self, spec: TrainSpec) -> RowMap | None:
         """Return the basis of a training's rows, and columns beside it, if parts want that."""

@@ -220,6 +220,8 @@ class Trainer:
         """Write the model and what was measured; remove the checkpoints."""
         (reasons, again), model = why, compact.model
         reasons = (*reasons, *compact.save(folder / "model"), *again)
+        if model.estimator in model.validation:
+            session.measured("finished model", model.validation[model.estimator])
         backend = session.backend
         result = Result(
             history=progress.history,

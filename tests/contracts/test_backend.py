@@ -12,6 +12,7 @@ import pytest
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
 from streammach.rows.dense import Basis, expanded
+from streammach.rows.packed import PackedRows
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.builders import (
@@ -356,7 +357,7 @@ def test_arrays_that_are_put_back_go_on_with_the_same_bits(device, dense, optimi
 
 
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("narrow", [False, True, "packed"])
 def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, rng):
     if dense and narrow:
         pytest.skip("dense rows have no int8 weights")
@@ -366,10 +367,13 @@ def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, r
     if narrow:
         model["scale"] = rng.uniform(0.01, 0.02, 9).astype(np.float32)
         model["weights"] = rng.integers(-127, 128, weights.shape).astype(np.int8)
+    served = dict(model)
+    if narrow == "packed":
+        served["weights"] = PackedRows.of([model["weights"]], weights.shape)
     rows = block_of(rng, few(device, 30), 9, 50)
     found = []
-    for name in (device, "cpu"):
-        backend = open_backend(name, spec, dense=dense, threads=1, weights=model)
+    for name, given in ((device, served), ("cpu", model)):
+        backend = open_backend(name, spec, dense=dense, threads=1, weights=given)
         found.append([backend.topk(rows, 5, how) for how in ("logsum", "median")])
         backend.close()
     for (ids, scores), (expected_ids, expected) in zip(*found, strict=True):

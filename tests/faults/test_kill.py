@@ -89,7 +89,9 @@ def test_training_killed_in_epoch_2_resumes_to_the_same_bytes(data, undisturbed)
         wait_for(lambda n=wanted: steps_in(data / "run/checkpoints") >= n, process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert not (data / "run/model").exists()
+        assert not (data / "run/result.json").exists()
+        if (data / "run/model").exists():  # what was counted before the epochs
+            sm.Model.load(data / "run/model")
     finish(*TRAIN, "--resume", cwd=data)
     assert digest(data / "run") == undisturbed
     assert sorted(p.name for p in (data / "run").iterdir()) == [

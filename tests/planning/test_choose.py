@@ -8,12 +8,20 @@ import pytest
 from streammach.counts.footprint import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.jit import CODE_BYTES
-from streammach.machine import MemoryLimit, memory_limit, parse_size, size_text, time_text
+from streammach.machine import (
+    MemoryLimit,
+    memory_limit,
+    parse_size,
+    size_text,
+    time_range_text,
+    time_text,
+)
 from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import Cost
+from streammach.planning.schedule import LEAST_PASSED, SEARCH_SHARE, rungs, trial
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Limits
@@ -150,6 +158,43 @@ def test_options_and_budgets_are_shown():
         alone = plan(facts(), memory=budget.allowed_bytes)
         assert budget.best.shape.n_buckets == alone.n_buckets
         assert budget.best.shape.n_repetitions == alone.n_repetitions
+
+
+def test_shorter_times_are_shown_with_what_is_planned_for_them():
+    found = plan(facts(), memory="2GB")
+    assert [one.seconds for one in found.deadlines] == sorted(o.seconds for o in found.deadlines)
+    assert found.deadlines[-1].seconds == pytest.approx(found.expected.seconds / 2, abs=2.5)
+    assert found.deadlines[0].best.loss > found.expected.loss
+    for deadline in found.deadlines:
+        alone = plan(facts(), memory="2GB", time=deadline.seconds)
+        assert deadline.best.shape == alone.config.shape
+        assert deadline.best.loss == alone.expected.loss
+    assert plan(facts(), n_buckets=64, n_repetitions=8).deadlines == ()
+
+
+def test_the_expected_time_is_that_of_its_stages_and_has_a_spread():
+    found = plan(facts(), memory="2GB")
+    names = [stage.name for stage in found.stages]
+    assert names == [
+        "start", "counts", "search", "epochs", "end of hashed models", "smaller model",
+    ]  # fmt: skip
+    assert sum(stage.seconds for stage in found.stages) == pytest.approx(found.expected.seconds)
+    assert found.expected.seconds_spread > 1
+    assert plan(facts(), memory="2GB", time=60).expected.seconds_spread == 1
+
+
+@pytest.mark.parametrize(("n_rows", "epochs"), [(500, 5), (60_000, 12), (10**7, 5)])
+@pytest.mark.parametrize("candidates", [2, 3, 4])
+def test_halving_leaves_few_for_long_trials_and_keeps_within_its_share(n_rows, epochs, candidates):
+    found = rungs(n_rows, epochs, 6.0, candidates)
+    assert found[0].candidates == candidates
+    assert found[-1].candidates == 2
+    assert all(a.rows <= b.rows for a, b in itertools.pairwise(found))
+    passed = sum(rung.candidates * rung.rows * rung.epochs for rung in found)
+    rows, passes = trial(n_rows, epochs, 6.0)
+    assert passed + 3 * rows * passes <= max(SEARCH_SHARE * epochs * n_rows, 6 * LEAST_PASSED)
+    if n_rows > 10**6:
+        assert passed + 3 * rows * passes >= 0.5 * SEARCH_SHARE * epochs * n_rows
 
 
 def test_a_shape_too_large_comes_with_others_that_fit():
@@ -335,6 +380,9 @@ def test_sizes_and_times_are_printed():
     assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
         "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",
     ]  # fmt: skip
+    assert [time_range_text(s, 2 * s) for s in (4, 42, 80, 4000)] == [
+        "4 to 8 s", "42 to 84 s", "1.3 to 2.7 min", "1.1 to 2.2 h",
+    ]  # fmt: skip
     assert [time_text(s) for s in (38e-6, 0.0042, 0.42, 58, 250, 7500)] == [
         "38 us", "4.2 ms",
         "0.42 s", "58 s", "4 min 10 s", "2 h 05 min",
@@ -375,7 +423,7 @@ def test_every_plan_of_a_grid_keeps_its_budget():
 
 def test_what_gives_way_to_a_limit_of_time_costs_points():
     found = Cost(
-        search=10.0, epochs=20.0, finish=5.0, parts=40.0, smaller=5.0, elastic=36.0,
+        search=10.0, epochs=20.0, finish=5.0, parts={"counts": 40.0}, smaller=5.0, elastic=36.0,
         elastic_points=2.0,
     )  # fmt: skip
     least = found.seconds - 36.0

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from streammach.planning.candidates import Candidate
+from streammach.planning.cost import Cost
 from streammach.planning.evidence import extrapolated, score, weighed_again
 from streammach.spec.model import ModelShape
 from streammach.spec.plan import Option, Pilot
 from tests.builders import config_of
+
+NO_TIME = Cost(
+    search=0.0, epochs=0.0, finish=0.0, parts={}, smaller=0.0, elastic=0.0, elastic_points=0.0
+)
 
 
 def option(buckets, loss, error=1.0, repetitions=8):
@@ -17,7 +22,7 @@ def option(buckets, loss, error=1.0, repetitions=8):
         config=config_of(shape_of(buckets, repetitions)), projected_bytes=1, model_bytes=1,
         loss=loss, loss_error=error, seconds=1.0, query_seconds=1.0, fits=True,
     )  # fmt: skip
-    return Candidate(found, (), ())
+    return Candidate(found, (), (), NO_TIME)
 
 
 def shape_of(buckets, repetitions):

@@ -128,10 +128,12 @@ def test_answers_do_not_depend_on_the_memory(job, monkeypatch):
 
 
 def test_what_a_model_takes_is_known_before_it_is_loaded(job):
-    assert main(["shrink", "run", "--out", "small"]) == 0
-    for path in ("run", "small"):
+    for weights in ("int8", "int4", "float16"):
+        out = "small" if weights == "int8" else weights
+        assert main(["shrink", "run", "--out", out, "--weights", weights]) == 0
+    for path in ("run", "small", "int4", "float16"):
         before, after = held_in(path), held_by(Model.load(path))
-        assert before.n_bytes >= after.n_bytes > 0
+        assert before.n_bytes == after.n_bytes > 0
         assert (before.names, before.spec, before.store) == (after.names, after.spec, after.store)
     assert held_in("small").loading > 0
 

@@ -16,7 +16,7 @@ from streammach.report.drawing import SERIES, _log_ticks, number
 from streammach.report.run_page import run_page
 from streammach.report.size_plot import size_plot
 from streammach.report.sweep_page import sweep_page
-from streammach.report.training_plots import epochs_plot, speed_plot
+from streammach.report.training_plots import epochs_plot, speed_plot, stages_plot
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG
@@ -219,6 +219,30 @@ def swept(points, refused=()):
         store="s.zarr", digest="d" * 64, n_classes=1000, memory=10**9, options={"seed": 0},
         test=None, test_digest=None, points=tuple(points), refused=refused,
     )  # fmt: skip
+
+
+def test_accuracy_over_time_is_that_of_the_log(tmp_path):
+    speed = {"epoch": 1, "rows_per_second": 5.0, "waited_share": 0.1}
+    lines = [
+        {"t": 0, "event": "start", "plan": "plan.json"},
+        {"t": 4, "event": "measured", "stage": "counts", "p_at_1": 0.39, "p_at_5": 0.5},
+        {"t": 9, "event": "start", "plan": "plan.json"},
+        {"t": 10, "event": "validation", **speed, "p_at_1": 0.2, "p_at_5": 0.3},
+        {"t": 12, "event": "validation", **speed, "p_at_1": None, "p_at_5": None},
+        {"t": 20, "event": "measured", "stage": "finished model", "p_at_1": 0.4, "p_at_5": 0.5},
+        {"t": 21, "event": "measured", "stage": "counts", "p_at_1": 7, "p_at_5": 0.5},
+    ]
+    (tmp_path / LOG).write_text("\n".join(map(json.dumps, lines)))
+    found = read_log(tmp_path).stages
+    assert [(one.t, one.stage, one.accuracy) for one in found] == [
+        (4, "counts", 0.39), (14, "hashed models", 0.2), (24, "finished model", 0.4),
+    ]  # fmt: skip
+    plot = stages_plot(found)
+    assert plot.finding == (
+        "After 4 s of 24 s, counts had a held-out accuracy of 39.0%; finished model: 40.0%"
+    )
+    assert plot.rows[1] == ("14", "hashed models", "20.00", "30.00")
+    assert stages_plot(found[:1]) is None
 
 
 def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):

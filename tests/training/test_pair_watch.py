@@ -20,34 +20,47 @@ def lessons_of(rng, n=100, piece=10):
     return lambda: (block.part(i, i + piece) for i in range(0, n, piece))
 
 
+def learn(rng, losses, **options):
+    """Learn from passes of 100 rows; return how many rows it were, and what was told."""
+    seen, told, left = [], [], iter(losses)
+    n_rows = learn_while_it_pays(
+        lambda rows: seen.append(rows.n_rows), lambda: next(left), lessons_of(rng), n_rows=100,
+        tell=told.append, **options,
+    )  # fmt: skip
+    assert n_rows == sum(seen)
+    return n_rows, told
+
+
 @pytest.mark.parametrize(
-    ("losses", "passes"),
+    ("losses", "n_rows"),
     [
-        ([2.0, 1.995], 1),  # the second half of the first pass brought too little
-        ([2.0, 1.9, 1.895], 2),
-        ([2.0, 1.9, 1.8, 1.9], 3),
-        ([2.0, 1.9, 1.8, 1.7, 1.6, 1.5], 4),  # no more than four
+        ([2.0, 1.996], 80),  # asked after 50 rows, and after every 25: pieces have 10
+        ([2.0, 1.9, 1.896], 100),
+        ([2.0, 1.9, 1.8, 1.9], 130),
+        (np.arange(20, 0, -1.0), 400),  # no more than four passes
     ],
 )
-def test_passes_end_where_held_out_rows_gain_little(rng, losses, passes):
-    seen, told, left = [], [], iter(losses)
-    learn_while_it_pays(
-        lambda rows: seen.append(rows.n_rows), lambda: next(left), lessons_of(rng),
-        n_rows=100, tell=told.append,
-    )  # fmt: skip
-    assert sum(seen) == 100 * passes
-    assert len(told) == passes
-    assert told[-1] == f"learnt pairs from {100 * passes} rows: held-out loss {losses[passes]:.3f}"
+def test_learning_ends_where_held_out_rows_gain_little(rng, losses, n_rows):
+    learnt, told = learn(rng, losses)
+    assert learnt == n_rows
+    assert told[0] == f"learnt pairs from 50 rows: held-out loss {losses[0]:.3f}"
+    if n_rows < 400:
+        assert told[-1] == f"learnt pairs from {n_rows} rows: held-out loss {losses[-1]:.3f}"
 
 
 def test_of_very_many_rows_the_first_are_learnt_from(rng, monkeypatch):
     monkeypatch.setattr(watch, "MOST_LESSONS", 130)
-    seen, losses = [], iter([3.0, 2.0, 1.0, 0.0])
-    learn_while_it_pays(
-        lambda rows: seen.append(rows.n_rows), lambda: next(losses), lessons_of(rng),
-        n_rows=100, tell=lambda text: None,
-    )  # fmt: skip
-    assert sum(seen) == 130
+    assert learn(rng, [3.0, 2.0, 1.0, 0.0])[0] == 130
+
+
+def test_rows_that_are_named_are_learnt_from_whatever_held_out_rows_say(rng):
+    assert learn(rng, [], most_rows=170) == (170, [])
+    assert learn(rng, [], most_rows=0) == (0, [])
+
+
+def test_learning_ends_with_the_time(rng):
+    left = iter([False, False, True])
+    assert learn(rng, [], over=lambda: next(left)) == (30, [])
 
 
 def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):

@@ -85,7 +85,9 @@ def test_models_of_several_kinds_are_compared_and_one_of_them_is_planned(store, 
 
 
 def taking(seconds):
-    return Cost(search=0, epochs=seconds, finish=0, parts=0, smaller=0, elastic=0, elastic_points=0)
+    return Cost(
+        search=0, epochs=seconds, finish=0, parts={}, smaller=0, elastic=0, elastic_points=0
+    )
 
 
 @pytest.mark.parametrize(("slower", "samples"), [(1, 2), (20, 1)])

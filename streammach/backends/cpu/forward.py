@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,6 +23,7 @@ from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
+from streammach.rows.packed import PackedRows, Table
 from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
@@ -52,8 +53,8 @@ class Forward(Ranked):
         Threads that compute.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights and ``scale`` float32 (d,); zeros otherwise. With ``projection``
-        float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
+        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
+        ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
 
     Attributes
     ----------
@@ -71,23 +72,25 @@ class Forward(Ranked):
         *,
         dense: bool,
         threads: int,
-        weights: dict[str, NDArray[Any]] | None = None,
+        weights: Mapping[str, Table] | None = None,
     ) -> None:
         self.spec, self.dense, self.threads = spec, dense, threads
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
         self._flat_codes = self.codes.reshape(-1)
+        self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
             self.weights = np.zeros((spec.n_features, spec.n_columns), np.float32)
             self.bias = np.zeros(spec.n_columns, np.float32)
         else:
-            self.weights, self.bias = weights["weights"], weights["bias"]
-        self._scale = None if weights is None else weights.get("scale")
+            self.weights, self.bias = weights["weights"], np.asarray(weights["bias"])
+        scale = None if weights is None else weights.get("scale")
+        self._scale = None if scale is None else np.asarray(scale)
         self.state: dict[str, NDArray[Any]] = {}
         self.buffers: dict[str, NDArray[Any]] = {}
         self._number = np.zeros(1, np.int64)  # of the last step
         self.basis: RowMap | None = None
         if weights is not None and "projection" in weights:
-            self.basis = Waves(weights["projection"])
+            self.basis = Waves(np.asarray(weights["projection"]))
         self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
@@ -103,9 +106,7 @@ class Forward(Ranked):
             if self.dense:
                 self.products(rows.part(first, last), z[first:last])
             else:
-                kernels.logits(
-                    rows.indptr, rows.features, values, first, last, self.weights, self.bias, z
-                )
+                self._logits(rows, values, first, last, z)
             kernels.probabilities(
                 self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z
             )
@@ -117,6 +118,16 @@ class Forward(Ranked):
         else:
             self.run(piece, self.pieces(rows.n_rows))
         return z
+
+    def _logits(
+        self, rows: RowBlock, values: NDArray[Any], first: int, last: int, z: NDArray[np.float32]
+    ) -> None:  # fmt: skip
+        """Write ``bias + x W`` for sparse rows ``first:last`` with these values."""
+        given = rows.indptr, rows.features, values, first, last
+        if isinstance(self.weights, PackedRows):
+            kernels.packed_logits(*given, self.weights.data, self.weights.starts, self.bias, z)
+        else:
+            kernels.logits(*given, self.weights, self.bias, z)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

@@ -13,6 +13,7 @@ import numpy as np
 
 from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
 from streammach.jit import Array, Number, kernel
+from streammach.rows.packed import ahead, unpack_row
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 
@@ -63,6 +64,38 @@ def logits(
         for c in range(bias.shape[0]):
             row[c] = bias[c]
         add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
+
+
+@kernel()
+def packed_logits(
+    indptr: Array, features: Array, values: Array, first: int, last: int, data: Array,
+    starts: Array, bias: Array, out: Array,
+) -> None:  # fmt: skip
+    """Do as :func:`logits` with the same bits, from weights that are packed.
+
+    Parameters
+    ----------
+    indptr, features, values, first, last : arrays and int
+        Those of :func:`logits`.
+    data, starts : uint8 (n,), uint32 or int64 (d + 1,)
+        Those of :class:`streammach.rows.packed.PackedRows`.
+    bias, out : float32 (C,), float32 (n, C)
+        Those of :func:`logits`.
+    """
+    # As many rows are unpacked at a time as `add_rows` adds together.
+    some, places = np.empty((8, bias.shape[0]), np.int8), np.arange(8)
+    for i in range(first, last):
+        row = out[i]
+        for c in range(bias.shape[0]):
+            row[c] = bias[c]
+        for k in range(indptr[i], indptr[i + 1], 8):
+            end = min(k + 8, indptr[i + 1])
+            for j in range(end, min(end + 8, indptr[last])):  # which come next
+                ahead(data, starts[features[j]], starts[features[j] + 1])
+            for j in range(k, end):
+                f = features[j]
+                unpack_row(data, starts[f], starts[f + 1], some[j - k])
+            add_rows(row, values[k:end], places, 0, end - k, some)
 
 
 @kernel(inline=True)

@@ -9,7 +9,7 @@ several steps later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.products import table_of
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.steps import DenseSteps, SparseSteps, Steps
+from streammach.backends.cuda.tables import Host
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.loss import NOTHING, Loss
@@ -35,6 +36,7 @@ from streammach.errors import DeviceError
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
+from streammach.rows.packed import Table
 from streammach.rows.waves import RowMap, Waves
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelSpec
@@ -53,7 +55,7 @@ class CudaBackend(Ranked):
         Whether rows are expanded and go through matrix products.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights and ``scale`` float32 (d,); zeros otherwise.
+        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise.
     device_bytes : int
         Most bytes of the device's memory.
     waves : int
@@ -84,7 +86,7 @@ class CudaBackend(Ranked):
         spec: ModelSpec,
         *,
         dense: bool,
-        weights: dict[str, NDArray[Any]] | None = None,
+        weights: Mapping[str, Table] | None = None,
         device_bytes: int,
         waves: int = 0,
         weights_are: Weights = "float32",
@@ -100,7 +102,8 @@ class CudaBackend(Ranked):
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
-        self._scale = None if weights is None else weights.get("scale")
+        scale = None if weights is None else weights.get("scale")
+        self._scale = None if scale is None else np.asarray(scale)
         self._steps = np.zeros(1, np.int64)
         self._wave_steps = 0
         if weights is None:
@@ -108,7 +111,7 @@ class CudaBackend(Ranked):
                 "weights": np.zeros((spec.n_features, spec.n_columns), np.float32),
                 "bias": np.zeros(spec.n_columns, np.float32),
             }
-        self._host = {name: weights[name] for name in ("weights", "bias")}
+        self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
         self._training: TrainSpec | None = None
         self._trains: Steps | None = None

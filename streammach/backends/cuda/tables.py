@@ -20,7 +20,7 @@ from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
-Host = dict[str, NDArray[Any]]
+Host = dict[str, Any]  # arrays; weights that only predict may be packed
 
 
 def _sizes(
@@ -130,13 +130,14 @@ class Tables:
             each = main.shape[1] // self._spec.n_repetitions
             columns = slice(first * each, last * each)
             width = last - first if name in per_model else stride
-            self._copy(name, main[:, columns], bias[:, columns], width, to_host=to_host)
+            self._copy(name, main, bias, columns, width, to_host=to_host)
 
     def _copy(
-        self, name: str, main: NDArray[Any], bias: NDArray[Any], width: int, *, to_host: bool
-    ) -> None:
-        """Copy a table whose rows have `width` columns, in pieces of whole rows."""
-        table, n_rows, used = self._held[name], len(main) + 1, main.shape[1]
+        self, name: str, main: Any, bias: NDArray[Any], columns: slice, width: int, *,
+        to_host: bool,
+    ) -> None:  # fmt: skip
+        """Copy columns of a table whose rows have `width` here, in pieces of whole rows."""
+        table, n_rows, used = self._held[name], len(main) + 1, columns.stop - columns.start
         word = np.dtype(table.values.dtype)
         number = np.dtype(np.float32 if word == np.float32 else np.uint16)
         words = width * number.itemsize // word.itemsize
@@ -144,9 +145,10 @@ class Tables:
             b = min(a + self._piece_rows, n_rows)
             flat = self._piece[: (b - a) * words * word.itemsize].view(word)
             rows = flat.view(number).reshape(b - a, width)
-            pairs = [(main[a:b], rows[: len(main[a:b]), :used])]
+            some = main[a : min(b, len(main))][:, columns]
+            pairs = [(some, rows[: len(some), :used])]
             if b == n_rows:
-                pairs.append((bias, rows[-1:, :used]))
+                pairs.append((bias[:, columns], rows[-1:, :used]))
             if to_host:
                 self._memory.fetch(flat, table, a * words)
                 for host, mine in pairs:

@@ -24,6 +24,7 @@ from streammach.parts.counts.watch import HeldOutLoss, learn_while_it_pays
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 
+STAGE = "counts"
 MIN_FIT_ROWS = 50
 LESSON_ROWS = 4096  # that are learnt from at once
 WATCHED_ROWS = 2048  # held-out rows that say whether to go on
@@ -126,11 +127,13 @@ class CountLearner:
             )  # fmt: skip
         self._limit_fits(table, started)
         grouped, why, seconds = self._choose_grouping(table)
+        self._session.measured(STAGE, grouped.reached)
         kept = SPARE * seconds
         learnt, n_rows = grouped, 0
         if self._settings.pair_weights and self._clock.left > kept:
             weights, n_rows = self._taught(table, grouped.weights, kept)
             learnt = self._fitting.fitted(table, weights)
+            self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 "counts with feature and pair weights: held-out accuracy / top-5 "
                 f"{reached_text(learnt.reached)}"

@@ -97,6 +97,7 @@ def beside_hashes(
         f"beside hashed models: held-out accuracy / top-5 {reached_text(grouped.reached)}, "
         f"with feature and pair weights {reached_text(learnt.reached)}"
     )
+    session.measured("hashed models and counts", best.reached)
     better = best.reached.selection_score > hashed.selection_score
     reasons = (
         *counted.reasons,

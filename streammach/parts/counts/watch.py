@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -16,7 +17,8 @@ from streammach.rows.block import RowBlock
 
 LARGEST_SHARE = 2.0  # of the learnt weights in a score
 MOST_LESSONS, MOST_PASSES = 1 << 22, 4  # rows that are learnt from, and passes over them
-PASS_GAIN = 0.02  # nats of held-out rows for which another pass is worth its time
+PASS_GAIN = 0.02  # nats of held-out rows for which a pass is worth its time
+QUARTERS = 4  # of a pass, after which held-out rows are asked
 
 
 class HeldOutLoss:
@@ -81,7 +83,7 @@ def learn_while_it_pays(
 ) -> int:
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
-    What the second half of the first pass brought says whether a second pass is worth its time.
+    From the middle of the first pass on they are asked after every quarter of a pass.
 
     Parameters
     ----------
@@ -100,19 +102,17 @@ def learn_while_it_pays(
     tell : callable
         Told how it goes.
     """
-    seen, found, halved, ended = 0, np.inf, False, most_rows == 0
+    seen, found, asked = 0, np.inf, n_rows // 2
     enough = MOST_LESSONS if most_rows is None else most_rows
-    for _ in range(MOST_PASSES):
-        for rows in () if ended else lessons():
-            learn(rows)
-            seen += rows.n_rows
-            ended = seen >= enough or over()
-            if ended:
-                break
-            if seen >= n_rows // 2 and not halved:
-                found, halved = loss(), True
-        before, found = found, loss()
-        tell(f"learnt pairs from {seen:,} rows: held-out loss {found:.3f}")
-        if ended or (most_rows is None and before - found < PASS_GAIN):
+    passes = itertools.chain.from_iterable(lessons() for _ in range(MOST_PASSES))
+    for rows in passes if enough else ():
+        learn(rows)
+        seen += rows.n_rows
+        if seen >= enough or over():
             break
+        if most_rows is None and seen >= asked:
+            before, found, asked = found, loss(), asked + max(n_rows // QUARTERS, 1)
+            tell(f"learnt pairs from {seen:,} rows: held-out loss {found:.3f}")
+            if before - found < PASS_GAIN / QUARTERS:
+                break
     return seen

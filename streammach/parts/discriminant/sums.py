@@ -15,7 +15,7 @@ from streammach.rows.dense import PIECE_BYTES, class_sums, parts, product
 from streammach.rows.waves import Waves, laid_out
 
 SOLVED = 1024  # classes whose weights are solved for at once
-ROUNDED = 1e-6  # of the mean square of all values: more than what rounding of sums leaves
+ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sums leaves
 RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
@@ -91,9 +91,10 @@ class Discriminant:
             rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
             scaled = self._sums[first : first + SOLVED] / np.sqrt(rows)
             within -= product(scaled.T, scaled)
-        within /= max(self._rows.sum() - np.count_nonzero(self._rows), 1)
+        freedom = max(self._rows.sum() - np.count_nonzero(self._rows), 1)
+        within /= freedom
         spread = np.trace(within) / len(within)
-        size = np.trace(self._squares) / (max(self._rows.sum(), 1) * len(within))
+        size = np.trace(self._squares) / freedom
         ridge = max(RIDGE * spread, ROUNDED * size)  # the second where hardly a feature varies
         within[np.diag_indices_from(within)] += ridge + np.finfo(np.float32).tiny
         return within

@@ -1,0 +1,108 @@
+"""Weights and counts of a coded model as they are served: packed, a piece of the file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.model.coding import COUNTS, STARTS, Coded, decode, values_of, words_in
+from streammach.model.document import NARROW, Document
+from streammach.rows.packed import PackedRows
+from streammach.rows.packed_pairs import Layout, PackedCounts, Piece
+from streammach.rows.pairs import CountWeights
+
+WORDS = 1 << 18  # of weights that are packed at once
+WEIGHTS, CLASSES, GAINS = "weights", COUNTS + "classes", COUNTS + "gains"
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def packed_in(document: Document) -> set[str]:
+    """Return the names of the arrays in whose place packed ones are held."""
+    how = {name: coded.how for name, coded in document.coded.items()}
+    narrow = document.stored in NARROW and not document.dense
+    found = {WEIGHTS} if narrow and how.get(WEIGHTS) in ("nibbles", "planes") else set()
+    lists = [how.get(name) for name in (STARTS, CLASSES, GAINS)]
+    return found | ({STARTS, CLASSES, GAINS} if lists == ["steps", "lists", "units"] else set())
+
+
+def packed_weights(data: NDArray[np.uint8], coded: Coded) -> PackedRows:
+    """Return narrow weights packed; ValueError where their bytes are wrong."""
+    return PackedRows.of(_rows(data, coded), _shape(coded))
+
+
+def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> PackedCounts:
+    """Return counts packed.
+
+    Parameters
+    ----------
+    arrays : dict of str to array
+        All arrays by name; those of classes and gains as they lie in the file.
+    coded : dict of str to Coded
+        How they are coded.
+    hashed : float
+        Weight of the hashed models.
+
+    Raises
+    ------
+    ValueError
+        If something is wrong with them.
+    """
+    starts = arrays[STARTS]
+    nothing = {
+        STARTS: np.zeros_like(starts), CLASSES: np.zeros(0, np.int32), GAINS: np.zeros(0, np.int16)
+    }  # fmt: skip
+    bare = CountWeights.of({**arrays, **nothing}, COUNTS, hashed)
+    layout = _layout(arrays, coded, starts, bare.n_classes)
+    return PackedCounts.of(lambda: _pairs(arrays, coded), layout, bare, coded[GAINS].unit)
+
+
+def packed_bytes(arrays: Arrays, document: Document) -> int:
+    """Return the bytes of what is packed, of arrays as in the file; ValueError if one is bad."""
+    found, coded, n_bytes = packed_in(document), document.coded, 0
+    if WEIGHTS in found:
+        weights = coded[WEIGHTS]
+        n_bytes += PackedRows.footprint(_rows(arrays[WEIGHTS], weights), _shape(weights))
+    if CLASSES in found:
+        starts = decode(arrays[STARTS].view(np.ndarray), coded[STARTS], {})
+        n_bytes += _layout(arrays, coded, starts, document.spec.n_classes).n_bytes
+    return n_bytes
+
+
+def _shape(coded: Coded) -> tuple[int, int]:
+    n, columns = coded.shape
+    return n, columns
+
+
+def _rows(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[np.int8]]:
+    """Yield narrow weights as rows int8 (n, C), some at a time."""
+    columns, left = coded.shape[1], np.zeros(0, np.int8)
+    for words in words_in(data, coded):
+        for start in range(0, len(words), WORDS):
+            some = words[start : start + WORDS]
+            flat = np.concatenate([left, values_of(some, 2 * len(some), coded, {})])
+            n = len(flat) // columns
+            yield flat[: n * columns].reshape(n, columns)
+            left = flat[n * columns :]
+
+
+def _layout(
+    arrays: Arrays, coded: Mapping[str, Coded], starts: NDArray[np.int64], n_classes: int
+) -> Layout:
+    """Return how the lists will lie, after looking at where they start."""
+    n = coded[CLASSES].shape[0]
+    same = (starts[0], starts[-1], *coded[GAINS].shape) == (0, n, n)
+    if not same or (np.diff(starts) < 0).any():
+        raise ValueError("the starts of the lists are wrong")
+    return Layout.of(lambda: _pairs(arrays, coded), starts, n_classes)
+
+
+def _pairs(arrays: Arrays, coded: Mapping[str, Coded]) -> Iterator[Piece]:
+    """Yield the steps of the classes, and the gains in units."""
+    gains = msgspec.structs.replace(coded[GAINS], unit=1)
+    of_classes = words_in(arrays[CLASSES], coded[CLASSES])
+    for steps, words in zip(of_classes, words_in(arrays[GAINS], gains), strict=True):
+        yield steps, values_of(words, len(words), gains, {})

@@ -1,0 +1,91 @@
+"""Packed pairs: they lie as plain Python lays them, come back, and give the same scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streammach.counts.scores import CountScorer
+from streammach.rows.packed_pairs import Layout, PackedCounts
+from streammach.rows.pairs import CountWeights, ends
+from tests.builders import block_of
+from tests.model.models import counts_of
+from tests.reference import packed as reference
+
+K = 300_000
+
+
+def packed(counts, unit=1):
+    """Counts packed, two pieces at a time."""
+    steps = np.diff(counts.classes, prepend=np.int32(0))
+    first = counts.starts[:-1][np.diff(counts.starts) > 0]
+    steps[first] = counts.classes[first]
+    units, n = counts.gains // np.int16(unit), len(steps) // 2
+
+    def pieces():
+        yield steps[:n], units[:n]
+        yield steps[n:], units[n:]
+
+    layout = Layout.of(pieces, counts.starts, counts.n_classes)
+    return PackedCounts.of(pieces, layout, counts, unit), layout
+
+
+def far_apart(rng, unit, largest):
+    """Lists of few classes among very many, among them the first and the last one."""
+    lists = [[0, 1, 65535, 65536, 65537 + 65535], [], [K - 1], [65535], [131070, 131071], []]
+    lists += [np.sort(rng.choice(K, 9, replace=False)).tolist() for _ in range(20)]
+    n = sum(map(len, lists))
+    gains = (unit * rng.integers(-largest, largest, n, endpoint=True)).astype(np.int16)
+    gains[:4] = unit * np.array([largest, -largest, 0, 128])
+    d, zeros = len(lists), np.zeros(K, np.float32)
+    return CountWeights(
+        starts=ends(np.array([len(one) for one in lists])),
+        classes=np.concatenate(lists).astype(np.int32), gains=gains,
+        wide_of=np.full(d, -1, np.int32), wide=np.zeros((0, K), np.int16),
+        penalty=rng.normal(size=d).astype(np.float32), base=zeros, log_values=zeros, hashed=1.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "largest", "most"), [(32, 130, 127), (1, 32767, 32767)])
+def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest, most):
+    counts = far_apart(rng, unit, largest)
+    found, layout = packed(counts, unit)
+    wanted = []
+    for a, b in zip(counts.starts[:-1], counts.starts[1:], strict=True):
+        wanted.append(reference.entries(
+            counts.classes[a:b].tolist(), counts.gains[a:b].tolist(), unit, most
+        ))  # fmt: skip
+    assert found.gains.dtype == (np.int8 if most == 127 else np.int16)
+    assert np.diff(found.starts).tolist() == [len(one) for one in wanted]
+    flat = [entry for one in wanted for entry in one]
+    assert list(zip(found.steps.tolist(), found.gains.tolist(), strict=True)) == flat
+    lists = found.steps.nbytes + found.gains.nbytes + found.starts.nbytes
+    assert (layout.n_bytes, found.n_pairs) == (lists, counts.n_pairs)
+    again = found.plain()
+    for name, array in counts.arrays().items():
+        assert again.arrays()[name].tobytes() == array.tobytes(), name
+    assert again.hashed == counts.hashed
+
+
+@pytest.mark.parametrize("unit", [1, 32])
+def test_scores_have_the_same_bits(rng, unit):
+    counts = counts_of(rng, 25, 5000, longest=300)
+    rows, found = block_of(rng, 40, 25, 5000), packed(counts, unit)[0]
+    assert found.n_bytes < counts.n_bytes
+    scorers = CountScorer(counts, 1), CountScorer(found, 1)
+    (ids, scores), (other_ids, others) = (scorer.topk(rows, 7) for scorer in scorers)
+    assert ids.tobytes() == other_ids.tobytes()
+    assert scores.tobytes() == others.tobytes()
+    for scorer in scorers:
+        scorer.close()
+
+
+@pytest.mark.parametrize("classes", [[0, 5, 5], [3, 2, 4], [-1, 2, 3], [0, 1, K]])
+def test_classes_that_are_none_or_do_not_rise_are_refused(rng, classes):
+    counts = far_apart(rng, 1, 9)
+    wrong = replace(counts, classes=counts.classes.copy())
+    wrong.classes[:3] = classes
+    if max(classes) == K:
+        wrong.classes[:5] = [0, 1, 2, 3, K]
+    with pytest.raises(ValueError, match="the counts are wrong"):
+        packed(wrong)

@@ -31,7 +31,8 @@ COLUMNS = "feature_columns"
 PROJECTION = "projection"
 MOST_MORE = 2**20  # columns beyond the features
 Stored = Literal["float32", "float16", "int8", "int4"]
-WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
+Width = Stored | Literal["float10"]  # float16 with four bits of the mantissa, stored as float16
+WEIGHTS_ARE: dict[Width, How] = {"int4": "nibbles", "float16": "halves", "float10": "halves"}
 NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
 

@@ -266,6 +266,10 @@ class Part:
         """Return the training with it or without it, as held-out rows say, and why."""
         return spec, []
 
+    def used(self, spec: TrainSpec) -> bool | None:
+        """Return whether a training uses it; None if its search does not decide that."""
+        return None
+
     def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return what rows of a training are brought to, beside what parts before do to them."""
         return before

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.forward import Forward
 from streammach.hashing import code_type
 from streammach.model.coding import PIECE_WORDS
-from streammach.model.document import Stored
+from streammach.model.document import Width
 from streammach.model.shrink import narrowed_as
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
@@ -46,7 +46,7 @@ class Narrowed(Forward):
     """
 
     def __init__(
-        self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Stored, *,
+        self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Width, *,
         dense: bool, threads: int,
     ) -> None:  # fmt: skip
         bias = np.ascontiguousarray(weights["bias"][: spec.n_columns])

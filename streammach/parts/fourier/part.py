@@ -104,13 +104,22 @@ class Fourier(Part):
             better, reason = trials.better(best, other, "bandwidth", names)
             best = other if better else best
             reasons.append(reason)
+        names = ("with Fourier features", "alone")
+        if not spec.bandwidth:
+            worse, reason = trials.better(best, spec, "rows", names)
+            if worse:  # another rate would not make up for it
+                return spec, [*reasons, reason]
         if trials.climbs:
             best, reason = trials.choose_rate(best, "learning rate with Fourier features")
             reasons.append(reason)
         if spec.bandwidth:
             return best, reasons
-        better, reason = trials.better(spec, best, "rows", ("alone", "with Fourier features"))
+        better, reason = trials.better(spec, best, "rows", names[::-1])
         return best if better else spec, [*reasons, reason]
+
+    def used(self, spec: TrainSpec) -> bool:
+        """Return whether a training uses it."""
+        return spec.bandwidth > 0
 
     def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return what gives rows more columns, beside a basis, if the training uses it."""

@@ -74,6 +74,10 @@ class Whitening(Part):
         white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
         return white, [reason, why_rate]
 
+    def used(self, spec: TrainSpec) -> bool:
+        """Return whether a training uses it."""
+        return spec.whitened
+
     def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return the basis in which rows are white, if the training uses it."""
         return basis_of(session, spec.transform) if spec.whitened else before

@@ -105,3 +105,4 @@ class TrialFigures(
     epochs: Count
     accuracy: Share
     top_5_accuracy: Share
+    bandwidth: Amount = 0.0

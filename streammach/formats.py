@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 STORE_FORMATS = (2, 3)
-MODEL_FORMATS = (1, 2, 3)
+MODEL_FORMATS = (1, 2, 3, 4)

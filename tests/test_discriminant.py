@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from streammach.parts.discriminant import sums as discriminant
-from streammach.parts.discriminant.sums import RIDGE, Discriminant, expanded, parts
+from streammach.parts.discriminant.sums import RIDGE, Discriminant, parts
+from streammach.rows.dense import expanded
 from tests.builders import dense_block
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from streammach.backends.loss import Loss
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.dense import Basis
+from streammach.rows.waves import RowMap
 from streammach.spec.training import TrainSpec
 
 
@@ -37,9 +37,10 @@ class Backend(Ranked, Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
-    what the optimiser keeps. Repetitions that do not fit a device together are trained in waves,
-    each of which sees all rows of an epoch. A backend with a `row_cache` is shown all rows once,
-    and is given their numbers as batches.
+    what the optimiser keeps. Where rows have D more columns (:class:`streammach.rows.waves.Waves`)
+    the weights have d + D rows, and ``projection`` is there. Repetitions that do not fit a device
+    together are trained in waves, each of which sees all rows of an epoch. A backend with a
+    `row_cache` is shown all rows once, and is given their numbers as batches.
     """
 
     n_waves: int
@@ -54,7 +55,7 @@ class Backend(Ranked, Protocol):
         """Where rows are kept, if they are."""
         ...
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again.
 
         Parameters
@@ -63,8 +64,9 @@ class Backend(Ranked, Protocol):
             The optimiser, and the most rows of a batch.
         batch_nnz : int
             Most values of a batch.
-        basis : Basis, optional
-            Coordinates that dense rows are brought to, until :meth:`unwhiten_weights`.
+        basis : Basis or Waves, optional
+            Coordinates that dense rows are brought to, until :meth:`unwhiten_weights`, and further
+            columns, which stay.
         """
         ...
 

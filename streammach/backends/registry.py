@@ -88,9 +88,14 @@ def open_to_predict(
     """
     from streammach.spec.config import RunConfig  # loads hashes
 
+    n_more = weights["projection"].shape[1] if "projection" in weights else 0
+    if n_more and wanted == "auto":
+        wanted = fallback()
     chosen = fallback() if spec.unhashed and wanted == "auto" else choose_device(wanted)[0]
     for device in dict.fromkeys((chosen, fallback())):
-        config = RunConfig.predicting(spec.shape, device=device, dense=dense, threads=threads)
+        config = RunConfig.predicting(
+            spec.shape, device=device, dense=dense, threads=threads, n_more=n_more
+        )
         try:
             return device, BACKENDS[device].open(spec, config, weights=weights)
         except (DeviceError, BudgetError):

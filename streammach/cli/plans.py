@@ -195,7 +195,7 @@ def _ledger_lines(plan: Plan) -> list[str]:
     if plan.limits.device:
         rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
-    small = "float16" if plan.config.dense else "int4"
+    small = "float10" if plan.config.dense else "int4"
     return [
         *rows,
         f"disk     {size_text(plan.disk_bytes)} at most ({disk})",

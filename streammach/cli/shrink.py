@@ -23,7 +23,7 @@ from streammach.files.destinations import Destination
 from streammach.machine import parse_size, size_text
 
 if TYPE_CHECKING:
-    from streammach.model.document import Stored
+    from streammach.model.document import Width
     from streammach.model.model import Model
     from streammach.prediction.evaluate import Evaluation
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, metavar="MODEL", type=click.Path(path_type=Path),
               help="Folder of the smaller model.")  # fmt: skip
 @click.option("--size", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
-@click.option("--weights", type=click.Choice(["float32", "float16", "int8", "int4"]),
+@click.option("--weights", type=click.Choice(["float32", "float16", "float10", "int8", "int4"]),
               help="Type of the weights, no wider than they are.  "
                    "[default: int8; dense rows as they are]")  # fmt: skip
 @click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
@@ -56,7 +56,7 @@ def shrink(
     run: Path,
     out: Path,
     size: str | None,
-    weights: Stored | None,
+    weights: Width | None,
     repetitions: int | None,
     pairs: int | None,
     min_count: int | None,
@@ -110,7 +110,7 @@ def shrink(
 def _smaller(
     model: Model,
     size: str | None,
-    weights: Stored | None,
+    weights: Width | None,
     repetitions: int | None,
     pairs: int | None,
 ) -> Model:

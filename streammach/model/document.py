@@ -25,11 +25,14 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
-# matrix, whose columns are remembered.
-FORMAT, CODED_FORMAT, COLUMNS_FORMAT = MODEL_FORMATS
+# matrix, whose columns are remembered; any of these, of rows with cosines of projections.
+FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT = MODEL_FORMATS
 COLUMNS = "feature_columns"
+PROJECTION = "projection"
+MOST_MORE = 2**20  # columns beyond the features
 Stored = Literal["float32", "float16", "int8", "int4"]
-WEIGHTS_ARE: dict[Stored, How | None] = {"int4": "nibbles", "float16": "halves"}
+Width = Stored | Literal["float10"]  # float16 with four bits of the mantissa, stored as float16
+WEIGHTS_ARE: dict[Width, How] = {"int4": "nibbles", "float16": "halves", "float10": "halves"}
 NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
 
@@ -83,6 +86,8 @@ class Document(
         Its arrays that do not lie there as they are.
     n_columns : int
         Columns of the matrix that was trained on; 0 without one.
+    n_more : int
+        D, the columns that dense rows get beyond their features; 0 without.
     """
 
     format: int
@@ -101,6 +106,7 @@ class Document(
     stored: Stored | None = None
     coded: dict[str, Coded] = {}
     n_columns: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
+    n_more: Annotated[int, msgspec.Meta(ge=0, le=MOST_MORE)] = 0
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -109,6 +115,8 @@ class Document(
             raise ValueError("the majority is no class")
         if self.estimator == "blend" and self.hashed_weight is None:
             raise ValueError("there are no counts to blend")
+        if (self.format == WAVES_FORMAT) != (self.n_more > 0) or (self.n_more and not self.dense):
+            raise ValueError("the columns beyond the features do not belong to the format")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
@@ -120,15 +128,17 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     found: dict[str, tuple[Shape, DTypeLike]] = {
         "label_offsets": ((k + 1,), np.int64), "label_bytes": ((None,), np.uint8),
         "feature_offsets": ((d + 1,), np.int64), "feature_bytes": ((None,), np.uint8),
-        "weights": ((d, columns), np.int8 if narrow else np.float32),
+        "weights": ((d + document.n_more, columns), np.int8 if narrow else np.float32),
         "bias": ((columns,), np.float32),
     }  # fmt: skip
     if narrow:
         found["scale"] = ((d,), np.float32)
+    if document.n_more:
+        found[PROJECTION] = ((d + 2, document.n_more), np.float32)
     if document.hashed_weight is not None:
         counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}
-    if document.format == COLUMNS_FORMAT:
+    if document.format == COLUMNS_FORMAT or (document.n_more and document.n_columns):
         found[COLUMNS] = ((d,), np.int32)
     return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in found.items()}
 

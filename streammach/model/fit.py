@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError
 from streammach.machine import size_text
 from streammach.model.coding import COUNTS, encode
-from streammach.model.document import WEIGHTS_ARE, Stored
+from streammach.model.document import WEIGHTS_ARE, Width
 from streammach.model.model import Model
 from streammach.model.shrink import (
     LEVELS,
@@ -24,6 +24,7 @@ from streammach.model.shrink import (
     plain,
     shrink,
     spare_after,
+    stored_as,
     types_of,
 )
 from streammach.rows.pairs import CountWeights
@@ -48,7 +49,7 @@ class ShrinkTarget:
         Most pairs.
     """
 
-    weights: Stored | None = None
+    weights: Width | None = None
     n_repetitions: int | None = None
     n_pairs: int | None = None
 
@@ -86,11 +87,12 @@ def shrink_to(
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
-    wider, narrower = (target.weights,) * 2 if target.weights else (known[0], known[-1])
-    pairs = pairs_of(model, narrower)
-    sizes = {stored: _Sizes(model, stored, pairs, target) for stored in (wider, narrower)}
+    wanted = [target.weights] if target.weights else known
+    pairs = pairs_of(model, wanted[-1])
+    sizes = {stored: _Sizes(model, stored, pairs, target) for stored in wanted}
     whole = target.n_repetitions or model.spec.n_repetitions
-    stored = wider if sizes[wider].of(whole) <= n_bytes else narrower
+    fitting = (stored for stored in wanted if sizes[stored].of(whole) <= n_bytes)
+    stored = next(fitting, wanted[-1])
     if not in_place:
         return _fitted(model, sizes[stored], n_bytes, target, pairs)
     over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
@@ -156,7 +158,7 @@ class _Sizes:
     """What a model with one type of weights would take, part by part."""
 
     def __init__(
-        self, model: Model, stored: Stored, pairs: Pairs | None, target: ShrinkTarget
+        self, model: Model, stored: Width, pairs: Pairs | None, target: ShrinkTarget
     ) -> None:
         self.stored = stored
         self._pairs, bare = 0, None
@@ -166,7 +168,8 @@ class _Sizes:
             self._pairs = counts_bytes(kept) - counts_bytes(bare)
         self._repetition = _sampled(model, stored) / max(model.spec.n_repetitions, 1)
         nothing = np.zeros((0, 0), np.int8)
-        self._fixed = replace(model, weights=nothing, counts=bare, stored=stored).file_bytes()
+        empty = replace(model, weights=nothing, counts=bare, stored=stored_as(stored))
+        self._fixed = empty.file_bytes()
         self._free = target.n_pairs is None
 
     def of(self, n_repetitions: int) -> float:
@@ -182,7 +185,7 @@ class _Sizes:
         return min(most, int((room - for_pairs) / max(self._repetition, 1)))
 
 
-def _sampled(model: Model, stored: Stored) -> float:
+def _sampled(model: Model, stored: Width) -> float:
     """Return about how many bytes the weights take, by a sample of the features."""
     d = len(model.weights)
     starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))

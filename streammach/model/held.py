@@ -41,6 +41,8 @@ class Held:
         Bytes of its arrays in memory, and of the file where they are mapped.
     names : tuple of (int, int)
         How many labels and features, and their bytes.
+    n_more : int
+        Columns that dense rows get beyond their features.
     loading : int
         Bytes taken beside these while it is loaded.
     smaller : dict of str to int
@@ -53,6 +55,7 @@ class Held:
     store: str
     n_bytes: int
     names: tuple[tuple[int, int], ...]
+    n_more: int = 0
     loading: int = 0
     smaller: dict[str, int] = field(default_factory=dict)
 
@@ -106,7 +109,8 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     return Held(
         spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
-        names=names, loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
+        names=names, n_more=document.n_more, loading=_loading(document, sizes),
+        smaller=_smaller(sizes, plain),
     )  # fmt: skip
 
 
@@ -138,5 +142,5 @@ def held_by(model: Model) -> Held:
     copied = sum(n.n_bytes for n in (model.labels, model.features)) if mapped else 0
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
-        n_bytes=model.n_bytes + copied, names=names,
+        n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more,
     )  # fmt: skip

@@ -22,6 +22,8 @@ from streammach.model.document import (
     COLUMNS,
     COLUMNS_FORMAT,
     FORMAT,
+    PROJECTION,
+    WAVES_FORMAT,
     WEIGHTS_ARE,
     Calibration,
     Document,
@@ -66,7 +68,7 @@ class Model:
         What each way to rank reached on held-out rows.
     labels, features : Names
         Names by id.
-    weights : float32 or int8 (d, R*B), or PackedRows
+    weights : float32 or int8 (d + D, R*B), or PackedRows
         The table; memory-mapped after :meth:`load`, or packed if they are narrow. ``numpy.asarray``
         gives packed ones as they were.
     bias : float32 (R*B,)
@@ -81,6 +83,9 @@ class Model:
         float32 in memory, ``int4`` ones int8 from -7 to 7. Its arrays are coded; None otherwise.
     columns : TrainedColumns
         The columns of the matrix that was trained on.
+    projection : float32 (d + 2, D) or None
+        What gives dense rows D more columns (:class:`streammach.rows.waves.Waves`); None where
+        D is 0.
     """
 
     spec: ModelSpec
@@ -99,6 +104,7 @@ class Model:
     scale: NDArray[np.float32] | None = None
     stored: Stored | None = None
     columns: TrainedColumns = NO_COLUMNS
+    projection: NDArray[np.float32] | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -110,7 +116,13 @@ class Model:
     def hashed(self) -> dict[str, Table]:
         """The arrays of the hashed models by name, as they are held."""
         arrays: dict[str, Table] = {"weights": self.weights, "bias": self.bias}
-        return arrays if self.scale is None else {**arrays, "scale": self.scale}
+        more = {"scale": self.scale, PROJECTION: self.projection}
+        return arrays | {name: array for name, array in more.items() if array is not None}
+
+    @property
+    def n_more(self) -> int:
+        """D, the columns that dense rows get beyond their features."""
+        return 0 if self.projection is None else int(self.projection.shape[1])
 
     @property
     def counts_bytes(self) -> int:
@@ -203,6 +215,8 @@ class Model:
         form = CODED_FORMAT if coded else FORMAT
         if self.columns.n_columns:
             form = COLUMNS_FORMAT
+        if self.n_more:
+            form = WAVES_FORMAT
         return Document(
             format=form, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator, calibration=self.calibration,
@@ -211,6 +225,7 @@ class Model:
             feature_kind=cast("Kind", self.features.kind),
             majority=self.majority, validation=self.validation, tensors=tensors,
             stored=self.stored, coded=coded, n_columns=self.columns.n_columns,
+            n_more=self.n_more,
         )  # fmt: skip
 
     @classmethod
@@ -242,6 +257,7 @@ class Model:
             weights=weights_in(folder, document, arrays), bias=arrays["bias"],
             scale=arrays.get("scale"), stored=document.stored,
             columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
+            projection=arrays.get(PROJECTION),
         )  # fmt: skip
         if document.coded:
             give_back()  # tens of megabytes of pieces

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError
-from streammach.model.document import Stored
+from streammach.model.document import Stored, Width
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.rows.packed import Table
@@ -18,10 +18,12 @@ from streammach.rows.pairs import CountWeights
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
-LEVELS: dict[Stored, int] = {"int8": 127, "int4": 7}  # the largest value of narrow weights
-DENSE: tuple[Stored, ...] = ("float32", "float16")
-WIDTHS: tuple[Stored, ...] = ("float32", "float16", "int8", "int4")  # none is made of one after it
-MOST_FLOAT16 = 65504
+LEVELS: dict[Width, int] = {"int8": 127, "int4": 7}  # the largest value of narrow weights
+DENSE: tuple[Width, ...] = ("float32", "float16", "float10")
+# None is made of one after it.
+WIDTHS: tuple[Width, ...] = ("float32", "float16", "float10", "int8", "int4")
+LOW_BITS = 6  # of float16 that are 0 in float10, and compress to nothing
+MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
 LOWEST = -(1 << 15)  # of int16
@@ -35,15 +37,16 @@ class Size:
     Attributes
     ----------
     weights : str
-        Type of the weights: ``float32``, ``float16``, or ``int8`` or ``int4`` with one scale a
-        feature, beside which gains are rounded to 1/32 nat.
+        Type of the weights: ``float32``, ``float16``, ``float10`` (``float16`` with four bits of
+        the mantissa), or ``int8`` or ``int4`` with one scale a feature, beside which gains are
+        rounded to 1/32 nat.
     n_repetitions : int
         The first so many repetitions.
     n_pairs : int
         The pairs of the largest gains, so many at most.
     """
 
-    weights: Stored
+    weights: Width
     n_repetitions: int
     n_pairs: int
 
@@ -150,16 +153,17 @@ def shrink(
     )  # fmt: skip
     return replace(
         model, spec=kept, weights=weights, bias=np.array(model.bias[: kept.n_columns]),
-        scale=scale, counts=counts, stored=size.weights,
+        scale=scale, counts=counts,
+        stored=stored_as(size.weights),
     )  # fmt: skip
 
 
-def check(model: Model, weights: Stored | None, n_repetitions: int | None) -> None:
+def check(model: Model, weights: Width | None, n_repetitions: int | None) -> None:
     """Raise UsageError for what :func:`shrink` cannot make."""
     most = model.spec.n_repetitions
     if model.dense and weights not in (None, *DENSE):
         raise UsageError(
-            f"a model of dense rows has float32 or float16 weights: --weights {weights}"
+            f"a model of dense rows has float32, float16 or float10 weights: --weights {weights}"
         )
     if weights is not None and weights not in types_of(model):
         raise UsageError(
@@ -170,13 +174,18 @@ def check(model: Model, weights: Stored | None, n_repetitions: int | None) -> No
         raise UsageError(f"the model has {most} repetitions: --repetitions {n_repetitions}")
 
 
-def types_of(model: Model) -> tuple[Stored, ...]:
+def stored_as(width: Width) -> Stored:
+    """Return the type that a document gives for weights."""
+    return "float16" if width == "float10" else width
+
+
+def types_of(model: Model) -> tuple[Width, ...]:
     """Return the types that the weights of a model may get, the widest first."""
     known = DENSE if model.dense else WIDTHS
     return known[known.index(model.stored or "float32") :]
 
 
-def pairs_of(model: Model, weights: Stored) -> Pairs | None:
+def pairs_of(model: Model, weights: Width) -> Pairs | None:
     """Return the pairs of a model that gets such weights; None without counts."""
     counts = model.counts
     return None if counts is None else Pairs.of(counts.plain(), rounded=weights in LEVELS)
@@ -219,24 +228,28 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
     names = Names.of(model.features.raw(i) for i in chosen.tolist())
-    weights = np.asarray(model.weights)
+    weights, n_features = np.asarray(model.weights), model.spec.n_features
+    rows = np.append(chosen, np.arange(n_features, len(weights)))
     if in_place:
         step = _step(weights)
-        for start in range(0, len(chosen), step):
-            some = chosen[start : start + step]  # they move towards the front
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]  # they move towards the front
             weights[start : start + len(some)] = weights[some]
-        weights = weights[: len(chosen)]
+        weights = weights[: len(rows)]
+    projection = model.projection
+    if projection is not None:
+        projection = projection[np.append(chosen, [n_features, n_features + 1])]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
         features=replace(names, kind=model.features.kind),
-        weights=weights if in_place else weights[chosen],
+        weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[chosen],
         columns=model.columns.of(chosen),
     )  # fmt: skip
 
 
 def _weights(
-    model: Model, n_columns: int, stored: Stored, *, in_place: bool
+    model: Model, n_columns: int, stored: Width, *, in_place: bool
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return the first columns as they are in memory, and the scale of narrow ones."""
     weights, narrow = model.weights, stored in LEVELS
@@ -262,7 +275,7 @@ def _weights(
 def spare_after(model: Model, small: Model) -> NDArray[np.uint8]:
     """Return the bytes of a model's weights that those written over them in place leave."""
     whole = np.asarray(model.weights).reshape(-1).view(np.uint8)
-    used = small.spec.n_features * model.spec.n_columns * small.weights.dtype.itemsize
+    used = len(small.weights) * model.spec.n_columns * small.weights.dtype.itemsize
     found: NDArray[np.uint8] = whole[used:]
     return found
 
@@ -280,13 +293,17 @@ def plain(model: Model, rows: Any) -> NDArray[np.float32]:
 
 
 def narrowed_as(
-    stored: Stored, weights: NDArray[np.float32]
+    stored: Width, weights: NDArray[np.float32]
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return weights as a type keeps them: as they are in memory, and the scale of narrow ones."""
     if stored in LEVELS:
         return narrowed(weights, LEVELS[stored])
     if stored == "float16":
         weights = weights.clip(-MOST_FLOAT16, MOST_FLOAT16).astype(np.float16)
+    elif stored == "float10":
+        bits = weights.clip(-MOST_FLOAT10, MOST_FLOAT10).astype(np.float16).view(np.uint16)
+        rounded = (bits + np.uint16(1 << (LOW_BITS - 1))) >> LOW_BITS << LOW_BITS
+        weights = rounded.view(np.float16)
     return weights.astype(np.float32), None
 
 

@@ -20,8 +20,8 @@ from streammach.figures import Reached
 from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
-from streammach.rows.dense import Basis
 from streammach.rows.pairs import CountWeights
+from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
@@ -266,9 +266,13 @@ class Part:
         """Return the training with it or without it, as held-out rows say, and why."""
         return spec, []
 
-    def basis(self, session: Session, spec: TrainSpec) -> Basis | None:
-        """Return the basis that rows of a training are brought to, if it uses one."""
+    def used(self, spec: TrainSpec) -> bool | None:
+        """Return whether a training uses it; None if its search does not decide that."""
         return None
+
+    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+        """Return what rows of a training are brought to, beside what parts before do to them."""
+        return before
 
     def work_ahead(self, session: Session) -> Ahead:
         """Do what needs no hashed models, where it ranks classes without them."""

@@ -7,6 +7,8 @@ from importlib import import_module
 from streammach.parts.base import Part
 from streammach.parts.switches import NAMES
 from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.training import TrainSpec
 
 
 def _part(name: str) -> Part:
@@ -44,6 +46,18 @@ def parts_text(parts: tuple[PartPlan, ...]) -> str:
     found = {part.name: part for part in parts}
     texts = [p.text(found[p.name]) for p in PARTS.values() if p.weighed and p.name in found]
     return ", ".join(texts) or "-"
+
+
+def decided(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[str, str]:
+    """Return what a user would say of each part to have a training without a search for them."""
+    found = {}
+    for part in PARTS.values():
+        used = part.used(spec)
+        if used is None or part.possible(facts, config) or part.excluded(config):
+            continue
+        if any(choice.plan for choice in part.choices(facts, config, sure=False)):
+            found[part.switch.option] = part.switch.words[1 if used else 2]
+    return found
 
 
 def said_of(config: RunConfig) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 # Folders here, in the order in which they are decided on: a new part is a name in this line.
-NAMES = ("whitening", "joint", "discriminant", "counts")
+NAMES = ("whitening", "fourier", "joint", "discriminant", "counts")
 
 
 @dataclass(frozen=True, kw_only=True)

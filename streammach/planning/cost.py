@@ -117,7 +117,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
     smaller = making_smaller(facts, config, JUDGES, speed)
-    weights = 4.0 * facts.n_features * config.shape.n_columns
+    weights = 4.0 * config.weight_rows * config.shape.n_columns
     elastic += smaller
     points = sum(work.elastic_points for work in works)
     beside = {name: work.finish * scale + work.fixed for name, work in by_name.items()}
@@ -181,7 +181,7 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
         How many times as fast as the reference a thread of this machine is.
     """
     rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
-    n_bytes = 4.0 * facts.n_features * config.shape.n_columns
+    n_bytes = 4.0 * config.weight_rows * config.shape.n_columns
     n_bytes += sum(part.model_bytes(config) for part in planned(config))
     forms = FORMS if judges >= JUDGES else FEW_FORMS
     return forms * rows * query(facts, config, speed) / threads + CODED * n_bytes
@@ -202,7 +202,9 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
         How many times as fast as the reference a thread of this machine is.
     """
     shape = config.shape
-    values = facts.n_features * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
+    values = (
+        config.weight_rows * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
+    )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
     scoring = [part.work(facts, config).scoring for part in planned(config)]
     usual = (shape.n_classes + shape.n_classes * shape.n_repetitions) * QUERY_CLASS

@@ -229,7 +229,9 @@ def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
 def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
     """Return what is taken however the input is cut."""
     spec = held.spec
-    config = RunConfig.predicting(spec.shape, device=device, dense=held.dense, threads=threads)
+    config = RunConfig.predicting(
+        spec.shape, device=device, dense=held.dense, threads=threads, n_more=held.n_more
+    )
     backend, _ = BACKENDS[device].footprint(config, None)
     found = {
         "code": CODE_BYTES,
@@ -243,7 +245,7 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
     if task == "report":
         found["plots"] = PLOT_BYTES
         if spec.n_repetitions > 1:  # the first ones alone are ranked by, too
-            found["first repetitions"] = 4 * (spec.n_features + 1) * spec.n_columns
+            found["first repetitions"] = 4 * (config.weight_rows + 1) * spec.n_columns
     return found
 
 

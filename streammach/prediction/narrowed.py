@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
 from streammach.hashing import code_type
 from streammach.model.coding import PIECE_WORDS
-from streammach.model.document import Stored
+from streammach.model.document import Width
 from streammach.model.shrink import narrowed_as
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
@@ -36,7 +35,8 @@ class Narrowed(Forward):
     spec : ModelSpec
         The repetitions that are applied.
     weights : dict of str to array
-        ``weights`` float32 (d, at least R*B) and ``bias`` float32, as they were trained.
+        ``weights`` float32 (d, at least R*B) and ``bias`` float32, as they were trained, and
+        perhaps ``projection``.
     stored : str
         The type.
     dense : bool
@@ -46,14 +46,13 @@ class Narrowed(Forward):
     """
 
     def __init__(
-        self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Stored, *,
+        self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Width, *,
         dense: bool, threads: int,
     ) -> None:  # fmt: skip
         bias = np.ascontiguousarray(weights["bias"][: spec.n_columns])
         first = weights["weights"][:, : spec.n_columns]
-        super().__init__(
-            spec, dense=dense, threads=threads, weights={"weights": first, "bias": bias}
-        )
+        applied = {**weights, "weights": first, "bias": bias}
+        super().__init__(spec, dense=dense, threads=threads, weights=applied)
         self._trained, self._stored = first, stored
 
     @staticmethod
@@ -62,7 +61,7 @@ class Narrowed(Forward):
         shape = config.shape
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
-        coded = 2 * shape.n_features * shape.n_columns if config.dense else 0
+        coded = 2 * config.weight_rows * shape.n_columns if config.dense else 0
         judged = WORK * PIECE_BYTES + tables + tile
         return max(judged, CODING_BYTES * PIECE_WORDS + coded)
 
@@ -80,9 +79,8 @@ class Narrowed(Forward):
 
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write ``bias + X W`` to `z`; return the dense rows X."""
-        x = self._room("x", len(rows.classes))
-        kernels.expand(rows.indptr, rows.features, rows.values, x)
-        step = max(1, PIECE_BYTES // (4 * self.spec.n_features))
+        x = self.laid_out(rows)
+        step = max(1, PIECE_BYTES // (4 * len(self._trained)))
         for start in range(0, self.spec.n_columns, step):
             some = slice(start, start + step)
             z[:, some] = product(x, self._rounded(self._trained[:, some]))

@@ -86,6 +86,21 @@ class Basis:
     rotation: NDArray[np.float32]
     shift: NDArray[np.float32]
 
+    @property
+    def n_more(self) -> int:
+        """Columns that rows have beyond their features: none."""
+        return 0
+
+    @property
+    def whitens(self) -> bool:
+        """Whether weights have to be turned into those for plain rows."""
+        return True
+
+    @property
+    def plain(self) -> None:
+        """What rows are brought to when weights are those for plain rows."""
+        return
+
     def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
         product(x, self.rotation, out=out)

@@ -66,7 +66,8 @@ class PartPlan:
     size : int
         How large it may be, in its own unit; 0 where it has but one size.
     basis : bool
-        Whether it brings rows to another basis.
+        Whether it brings rows to another basis; its size is the columns that they get beyond
+        their features.
     fixed : bool
         Whether it is used without asking held-out rows, where that is possible.
     """
@@ -130,6 +131,21 @@ class RunConfig:
         """Whether a part may bring rows to another basis."""
         return any(part.basis for part in self.parts)
 
+    @property
+    def more_columns(self) -> int:
+        """D, columns that parts may give dense rows beyond their features."""
+        return sum(part.size for part in self.parts if part.basis)
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of the weight table: d, and D more where parts may add columns."""
+        return self.shape.n_features + self.more_columns
+
+    @property
+    def wide(self) -> ModelShape:
+        """The shape with as many features as the weight table has rows."""
+        return replace(self.shape, n_features=self.weight_rows)
+
     def without(self, name: str) -> RunConfig:
         """Return it without a part."""
         return replace(self, parts=tuple(part for part in self.parts if part.name != name))
@@ -142,11 +158,14 @@ class RunConfig:
 
     @classmethod
     def predicting(
-        cls, shape: ModelShape, *, device: str, dense: bool, threads: int, waves: int = 1
-    ) -> RunConfig:
-        """Return the configuration of a backend that only predicts."""
+        cls, shape: ModelShape, *, device: str, dense: bool, threads: int, waves: int = 1,
+        n_more: int = 0,
+    ) -> RunConfig:  # fmt: skip
+        """Return the configuration of a backend that only predicts, with D more columns a row."""
+        columns = PartPlan(name="columns", size=n_more, basis=True)
         return cls(
             shape=shape, dense=dense, optimizer=None,
             batching=Batching(batch_size=0, batch_nnz=0),
             placement=Placement(device=device, threads=threads, waves=waves),
+            parts=(columns,) if n_more else (),
         )  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 
 T = TypeVar("T")
 MAX_DEPTH = 32
+LATER = (b',"bandwidth":0.0',)  # fields at values that mean nothing, as before there were any
 KEPT_LOSS = {"apart": "independent"}  # losses by the names under which they are saved
 
 
@@ -18,6 +19,8 @@ def encoded(value: Any) -> bytes:
     text = msgspec.json.encode(value)
     for kept, loss in KEPT_LOSS.items():  # no string holds this: its quotes would be escaped
         text = text.replace(f'"loss":"{loss}"'.encode(), f'"loss":"{kept}"'.encode())
+    for field in LATER:
+        text = text.replace(field, b"")
     return text
 
 

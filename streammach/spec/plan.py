@@ -190,7 +190,7 @@ class Plan:
 
     @property
     def small_model_bytes(self) -> int:
-        """Bytes of the model at most where held-out rows allow int4 weights, float16 dense ones."""
+        """Bytes of the model at most where held-out rows allow int4 weights, float10 dense ones."""
         model = next(line.n_bytes for line in self.ledger if line.name == "model")
-        weights = 4 * self.model.n_features * self.model.n_columns
-        return model - weights + weights // (2 if self.config.dense else 8)
+        weights = 4 * self.config.weight_rows * self.model.n_columns
+        return model - weights + weights * (10 if self.config.dense else 4) // 32

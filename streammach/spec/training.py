@@ -146,6 +146,9 @@ class TrainSpec:
         classes.
     whitened : bool
         Whether dense rows are whitened (:mod:`streammach.parts.whitening`).
+    bandwidth : float
+        Of random Fourier features beside dense rows (:mod:`streammach.parts.fourier`), in units of
+        the usual distance of two rows; 0 without.
     """
 
     epochs: Count
@@ -158,6 +161,7 @@ class TrainSpec:
     seed: Count
     loss: LossKind = "independent"
     whitened: bool = False
+    bandwidth: Amount = 0.0
 
     def __post_init__(self) -> None:
         """Refuse an optimiser that is unknown."""
@@ -166,8 +170,10 @@ class TrainSpec:
     @property
     def searched_text(self) -> str:
         """What trials choose of it, for people."""
+        more = f", Fourier features of bandwidth {self.bandwidth:g}" if self.bandwidth else ""
         return (
-            f"{self.transform} values{', whitened' if self.whitened else ''}, loss {self.loss}, "
+            f"{self.transform} values{', whitened' if self.whitened else ''}{more}, "
+            f"loss {self.loss}, "
             f"rate {self.learning_rate:.3g}"
         )
 

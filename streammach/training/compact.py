@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached
 from streammach.machine import parse_size, size_text
-from streammach.model.document import Calibration, Stored
+from streammach.model.document import Calibration, Width
 from streammach.model.fit import shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -63,7 +63,7 @@ class Form:
         Pairs that have at least this gain; None for all.
     """
 
-    weights: Stored
+    weights: Width
     n_repetitions: int
     least_rows: int = 0
     least_gain: int | None = None

@@ -236,4 +236,5 @@ def _built(
         validation=decided.figures,
         labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
         bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,
+        projection=arrays.get("projection"),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from streammach.training.session import Session
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
 AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
-SEARCH_SHARE = 0.3  # of the time, for the search
+SEARCH_SHARE = {False: 0.3, True: 0.5}  # of the time, for the search, by dense
 SMALLER_SHARE = 0.15  # of the time, for making the model small
 JUDGES = (MOST_ROWS, FEW_ROWS)  # held-out rows that judge how small a model may be
 MARGIN = 1.1  # by which epochs may take longer than trials said
@@ -74,7 +74,8 @@ class Pace:
     def search(self) -> Clock:
         """The time for the search."""
         left = max(self._whole.left - self._finish, 0.0) if self._whole.limited else 0.0
-        return self._whole.without(self._finish + (1 - SEARCH_SHARE) * left)
+        share = SEARCH_SHARE[self._session.plan.config.dense]
+        return self._whole.without(self._finish + (1 - share) * left)
 
     @property
     def epochs(self) -> Clock:

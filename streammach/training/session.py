@@ -14,7 +14,7 @@ from streammach.errors import Interrupted
 from streammach.figures import Reached
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
-from streammach.rows.dense import Basis
+from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
@@ -25,6 +25,8 @@ NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 GOES_ON = "The same command with --resume goes on."
 EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
 MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)
+
+Mapped = tuple[Transform, bool, float]  # what the map of a training's rows depends on
 
 
 class Session:
@@ -73,7 +75,7 @@ class Session:
         self.options, self.events, self.stop, self.clock = options, events, stop, clock
         self.epochs_saved, self.model_saved = False, False
         self.ahead: dict[str, Ahead] = {}
-        self._basis: tuple[Transform, Basis] | None = None  # the last one that was found
+        self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
 
     @property
     def threads(self) -> int:
@@ -104,17 +106,20 @@ class Session:
         """Note what a stage reached on held-out rows."""
         self.events.log(Measured(stage, reached))
 
-    def basis(self, spec: TrainSpec) -> Basis | None:
-        """Return the basis of a training's rows, if a part brings them to one."""
-        if self._basis is not None and self._basis[0] == spec.transform and spec.whitened:
+    def basis(self, spec: TrainSpec) -> RowMap | None:
+        """Return the basis of a training's rows, and columns beside it, if parts want that."""
+        if not (spec.whitened or spec.bandwidth):
+            return None
+        wanted = (spec.transform, spec.whitened, spec.bandwidth)
+        if self._basis is not None and self._basis[0] == wanted:
             return self._basis[1]
-        if spec.whitened:
-            self._basis = None  # there is room for one
-        found = (part.basis(self, spec) for part in planned(self.plan.config))
-        basis = next((one for one in found if one is not None), None)
-        if basis is not None:
-            self._basis = (spec.transform, basis)
-        return basis
+        self._basis = None  # there is room for one
+        found: RowMap | None = None
+        for part in planned(self.plan.config):
+            found = part.basis(self, spec, found)
+        if found is not None:
+            self._basis = (wanted, found)
+        return found
 
     def forget_basis(self) -> None:
         """Give back what was kept for further trials."""

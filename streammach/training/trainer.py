@@ -22,6 +22,7 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.parts.registry import decided
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
@@ -177,7 +178,8 @@ class Trainer:
         compact, reasons = finalize(session, spec, pace.model_size, judges=pace.judges)
         again = self._again(
             epochs.progress, buckets=shape.n_buckets, repetitions=shape.n_repetitions,
-            epochs=spec.epochs, transform=spec.transform, learning_rate=spec.learning_rate, **named,
+            epochs=spec.epochs, transform=spec.transform, learning_rate=spec.learning_rate,
+            **decided(self.plan.facts, self.plan.config, spec), **named,
         )  # fmt: skip
         run = self._finished(session, folder, settings, compact, (reasons, again), epochs.progress)
         session.events.call("on_fit_end", state)

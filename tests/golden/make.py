@@ -1,12 +1,13 @@
 """What older and present versions wrote, kept for ever, and how it was made.
 
-    cd tests/golden && python make.py formats-3      # with the version whose formats are kept
+    cd tests/golden && python make.py formats-4      # with the version whose formats are kept
     cd tests/golden && python make.py --expect       # afterwards, with the present one
 
 A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
 ``smaller`` (coded weights), and since formats 3 ``columns`` (a model of a matrix, whose columns
-have names) and ``run`` (a training that was interrupted in its second epoch, with its plan and its
-checkpoint). `expected.json` has what they answer. ``formats-2`` was made at commit ada63a0.
+have names; since formats 4 with random Fourier features) and ``run`` (a training that was
+interrupted in its second epoch, with its plan and its checkpoint). `expected.json` has what they
+answer. ``formats-2`` was made at commit ada63a0.
 
 Every later version must read all of them: tests/test_golden.py. A change of a format adds a folder;
 none is made again, and none is removed. Nothing here is run by the tests.
@@ -78,7 +79,11 @@ def make(name):
     sp.save_npz("made.npz", sp.csr_matrix(x))
     Path("made.txt").write_text("\n".join(labels) + "\n")
     sm.convert("made.npz", "made-columns", labels="made.txt")
-    train("made-columns", "made-run-columns", counts="auto").model.save(folder / "columns")
+    from streammach.parts.fourier import part
+
+    part.SIZES = {16: 0.0}
+    more = train("made-columns", "made-run-columns", counts="auto", fourier="on")
+    more.model.save(folder / "columns")
     interrupt(folder)
 
 

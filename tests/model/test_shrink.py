@@ -122,6 +122,21 @@ def test_float16_weights_are_the_nearest(model):
         assert np.array_equal(small.weights, expected)
 
 
+def test_float10_weights_are_the_nearest_with_four_bits(model):
+    whole, _ = model
+    for scale in (1, 1e5, 1e-3):
+        one = dataclasses.replace(whole, weights=whole.weights * np.float32(scale))
+        small = shrink(one, Size("float10", R, ALL))
+        assert (small.stored, small.weights.dtype) == ("float16", np.float32)
+        mantissa, exponent = np.frexp(one.weights.clip(-63488, 63488).astype(np.float16))
+        nearest = np.ldexp(np.rint(mantissa * 32) / 32, exponent)  # 1 and 4 bits
+        normal = np.abs(one.weights) >= 2.0**-14
+        error = np.abs(small.weights - one.weights.clip(-63488, 63488))
+        assert (error <= np.maximum(np.abs(one.weights) / 32, 2.0**-19)).all()
+        halfway = np.abs(mantissa * 32 % 1 - 0.5) < 1e-6
+        assert np.array_equal(small.weights[normal & ~halfway], nearest[normal & ~halfway])
+
+
 @pytest.mark.parametrize("stored", ["int8", "int4"])
 def test_gains_beside_narrow_weights_are_rounded(model, stored):
     whole, table = model
@@ -214,7 +229,7 @@ def test_a_small_model_becomes_smaller_and_never_wider(model, rng):
     assert np.array_equal(kept.scale, small.scale[10:])
 
 
-@pytest.mark.parametrize("stored", ["float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("stored", ["float32", "float16", "float10", "int8", "int4"])
 def test_weights_written_over_the_others_are_those_of_a_copy(model, stored):
     whole, _ = model
     expected = shrink(of_features(whole, np.arange(D) % 3 > 0), Size(stored, 3, 100))
@@ -259,14 +274,15 @@ def test_weights_without_their_scale_are_refused(model, tmp_path):
         Model.load(tmp_path / "a")
 
 
-@pytest.mark.parametrize("stored", [None, "float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("stored", [None, "float32", "float16", "float10", "int8", "int4"])
 @pytest.mark.parametrize("share", [0.99, 0.8, 0.6, 0.5])
 def test_a_model_fits_its_bytes(large, share, stored, tmp_path):
     wanted = int(large.file_bytes() * share)
     small = shrink_to(large, wanted, ShrinkTarget(stored))
     small.save(tmp_path / "m")
     assert sum(file.stat().st_size for file in (tmp_path / "m").iterdir()) <= wanted
-    assert small.stored == stored or (stored is None and small.stored in ("int8", "int4"))
+    expected = "float16" if stored == "float10" else stored
+    assert small.stored == expected or (stored is None and small.stored in ("int8", "int4"))
     assert small.n_pairs > 0
 
 
@@ -294,9 +310,12 @@ def test_what_is_asked_for_is_kept(large):
 
 def test_a_dense_model_has_float_weights(large):
     dense = dataclasses.replace(large, dense=True, counts=None, estimator="logsum")
-    found = shrink_to(dense, int(0.6 * dense.file_bytes()))
-    assert found.stored == "float16"
-    with pytest.raises(UsageError, match="float32 or float16 weights: weights int8"):
+    sizes = [shrink(dense, Size(w, R, 0)).file_bytes() for w in ("float16", "float10")]
+    found = [shrink_to(dense, size + 2000) for size in sizes]
+    assert [one.stored for one in found] == ["float16", "float16"]
+    low_bits = [(one.weights.astype(np.float16).view(np.uint16) & 63).any() for one in found]
+    assert low_bits == [True, False]
+    with pytest.raises(UsageError, match="float32, float16 or float10 weights: weights int8"):
         shrink_to(dense, 10**6, ShrinkTarget("int8"))
 
 
@@ -308,7 +327,7 @@ def test_what_cannot_be_kept_is_refused(model):
         shrink(whole, Size("float32", 6, ALL))
     with pytest.raises(UsageError, match="the model has 5 repetitions: n_repetitions 0"):
         shrink_to(whole, 10**6, ShrinkTarget(n_repetitions=0))
-    with pytest.raises(UsageError, match="float32 or float16 weights"):
+    with pytest.raises(UsageError, match="float32, float16 or float10 weights"):
         shrink(dataclasses.replace(whole, dense=True), Size("int8", R, ALL))
 
 

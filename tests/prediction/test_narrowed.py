@@ -19,7 +19,14 @@ D, K, B, R = 50, 40, 8, 5
 @pytest.mark.parametrize("r", [2, R])
 @pytest.mark.parametrize(
     ("dense", "stored"),
-    [(False, "float32"), (False, "int8"), (False, "int4"), (True, "float32"), (True, "float16")],
+    [
+        (False, "float32"),
+        (False, "int8"),
+        (False, "int4"),
+        (True, "float32"),
+        (True, "float16"),
+        (True, "float10"),
+    ],
 )
 def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r, piece):
     monkeypatch.setattr(narrowed, "PIECE_BYTES", piece)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.clock import Clock
 from streammach.errors import Interrupted
 from streammach.parts.whitening import basis
 from streammach.parts.whitening.basis import basis_of
@@ -132,3 +133,23 @@ def test_rows_that_cannot_be_whitened_have_no_room_for_it(stores, tiny):
     assert not planned(data, optimizer="sgd").config.part("whitening")
     with tiny.dataset(name="sparse.zarr") as sparse:
         assert not sm.plan(sparse, memory="1GB").config.part("whitening")
+
+
+@pytest.mark.parametrize("word", ["on", "off"])
+def test_what_was_decided_in_a_limit_of_time_can_be_named(stores, tiny, monkeypatch, word):
+    data, _ = stores
+    if word == "off":
+        monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
+    options, clock = TrainingOptions(**SHORT), Clock(600.0)
+    run = sm.Trainer(planned(data), options, clock=clock).fit(data, tiny.folder / "run")
+    text = run.result.reasons[-1].removeprefix("the same without a limit of time: ")
+    said = dict(zip(*[iter(text.split())] * 2, strict=True))
+    assert said["--whitening"] == word
+    assert not {"--fourier", "--loss"} & said.keys()  # too few rows; exact models have one loss
+    given = TrainingOptions(
+        epochs=int(said["--epochs"]), transform=said["--transform"],
+        learning_rate=float(said["--learning-rate"]),
+    )  # fmt: skip
+    again = sm.Trainer(planned(data, whitening=word), given).fit(data, tiny.folder / "again")
+    for name, array in run.model.arrays().items():
+        np.testing.assert_array_equal(array, again.model.arrays()[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
 from streammach.backends.loss import NOTHING, Loss
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.dense import Basis
+from streammach.rows.waves import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
 from streammach.spec.training import TrainSpec
@@ -35,13 +36,14 @@ class CpuBackend(Forward):
     @staticmethod
     def footprint(config: RunConfig) -> dict[str, int]:
         """Return the bytes of every buffer of such a backend, by name."""
-        shape, columns, d = config.shape, config.shape.n_columns, config.shape.n_features
+        shape, columns, d = config.wide, config.shape.n_columns, config.shape.n_features
         code_bytes = hashing.code_type(shape.n_buckets).itemsize
         lines = {
-            "weights": 4 * (d + 1) * columns,
+            "weights": 4 * (config.weight_rows + 1) * columns,
             "tables": shape.n_classes * shape.n_repetitions * code_bytes,
             "decode tile": config.placement.threads * LANES * columns * 5,
-            "scoring": chunk_rows(shape) * columns * 4 + (LANES * d * 4 if config.dense else 0),
+            "scoring": chunk_rows(shape) * columns * 4
+            + (LANES * shape.n_features * 4 if config.dense else 0),
         }
         if config.optimizer is not None:
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
@@ -50,8 +52,8 @@ class CpuBackend(Forward):
             )
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
-            lines["basis"] = 4 * d * (d + 1)
-            lines["scoring"] += 4 * LANES * d
+            lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
+            lines["scoring"] += 4 * LANES * shape.n_features
         return lines
 
     @property
@@ -59,30 +61,38 @@ class CpuBackend(Forward):
         """Nothing: rows are streamed."""
         return
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis = basis
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
             self.weights[:] = 0
             self.bias[:] = 0
-        if _fitted(self.state, training.optimizer_kind.shapes(self.spec)):
+        wide = self.spec.shape
+        if basis is not None:
+            wide = replace(wide, n_features=wide.n_features + basis.n_more)
+        if len(self.weights) != wide.n_features:
+            self.weights = np.zeros((0, 0), np.float32)  # goes before another one comes
+            self.state.clear()
+            self.weights = np.zeros((wide.n_features, wide.n_columns), np.float32)
+        if _fitted(self.state, training.optimizer_kind.shapes(wide)):
             for array in self.state.values():
                 array[:] = 0
         kind, whitened = STEPS[self.dense], basis is not None
-        _fitted(
-            self.buffers,
-            kind.shapes(self.spec, batch_size=training.batch_size, whitened=whitened),
-        )
+        _fitted(self.buffers, kind.shapes(wide, batch_size=training.batch_size, whitened=whitened))
+        if whitened and "plain" in self.buffers:
+            self.buffers["plain"] = np.zeros(
+                (training.batch_size, self.spec.n_features), np.float32
+            )
         self._number[0] = 0
         self._trains = kind(self, training)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
-        if self.basis is not None:
+        if self.basis is not None and self.basis.whitens:
             with self.blas():
                 self.basis.unwhiten_weights(self.weights, self.bias)
-            self.basis = None
+            self.basis = self.basis.plain
 
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Do nothing: all models are here."""
@@ -100,7 +110,13 @@ class CpuBackend(Forward):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return weights and optimiser state, as they are held: what is written there counts."""
-        return {"weights": self.weights, "bias": self.bias, "steps": self._number, **self.state}
+        found: dict[str, NDArray[Any]] = {
+            "weights": self.weights,
+            "bias": self.bias,
+            "steps": self._number,
+            **self.state,
+        }
+        return found if self.projection is None else {**found, "projection": self.projection}
 
     def restore(self) -> None:
         """Do nothing: what is written into the arrays counts at once."""

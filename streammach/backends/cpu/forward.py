@@ -22,8 +22,9 @@ from streammach.backends.cpu.decode import decode_one, decode_tile
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import Basis, product
+from streammach.rows.dense import product
 from streammach.rows.packed import PackedRows, Table
+from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
@@ -52,7 +53,8 @@ class Forward(Ranked):
         Threads that compute.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise.
+        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
+        ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
 
     Attributes
     ----------
@@ -60,8 +62,8 @@ class Forward(Ranked):
         The optimiser's tables, by their names in a checkpoint.
     buffers : dict of str to array
         Room that is kept between calls: ``x`` and ``plain`` for dense rows, and what steps need.
-    basis : Basis or None
-        Coordinates that dense rows are brought to.
+    basis : Basis, Waves or None
+        What dense rows are brought to.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Forward(Ranked):
         self.state: dict[str, NDArray[Any]] = {}
         self.buffers: dict[str, NDArray[Any]] = {}
         self._number = np.zeros(1, np.int64)  # of the last step
-        self.basis: Basis | None = None
+        self.basis: RowMap | None = None
+        if weights is not None and "projection" in weights:
+            self.basis = Waves(np.asarray(weights["projection"]))
         self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
@@ -160,23 +164,35 @@ class Forward(Ranked):
 
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""
-        x = self._room("x", len(rows.classes))
-        if self.basis is None:
-            kernels.expand(rows.indptr, rows.features, rows.values, x)
-        else:
-            plain = self._room("plain", len(x))
-            kernels.expand(rows.indptr, rows.features, rows.values, plain)
-            self.basis.apply(plain, x)
+        x = self.laid_out(rows)
         product(x, self.weights, out=z)
         z += self.bias
         return x
 
-    def _room(self, name: str, n: int) -> NDArray[np.float32]:
-        """Return room for dense rows: float32 (n, d)."""
+    @property
+    def projection(self) -> NDArray[np.float32] | None:
+        """What gives rows more columns, float32 (d + 2, D), if something does."""
+        return self.basis.projection if isinstance(self.basis, Waves) else None
+
+    def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:
+        """Return dense rows whole, in the basis if there is one: float32 (n, d + D)."""
+        n, d = len(rows.classes), self.spec.n_features
+        if self.basis is None:
+            x = self._room("x", n, d)
+            kernels.expand(rows.indptr, rows.features, rows.values, x)
+            return x
+        plain = self._room("plain", n, d)
+        kernels.expand(rows.indptr, rows.features, rows.values, plain)
+        x = self._room("x", n, d + self.basis.n_more)
+        self.basis.apply(plain, x)
+        return x
+
+    def _room(self, name: str, n: int, width: int) -> NDArray[np.float32]:
+        """Return room for dense rows: float32 (n, width)."""
         held = self.buffers.get(name)
-        if held is not None and n <= len(held):
+        if held is not None and n <= len(held) and held.shape[1] == width:
             return held[:n]
-        return np.empty((n, self.spec.n_features), np.float32)
+        return np.empty((n, width), np.float32)
 
     def blas(self) -> AbstractContextManager[object]:
         """Return what makes BLAS use these threads, and no others, while it is held."""

@@ -227,7 +227,7 @@ class DenseSteps(Steps):
             part = gradient[:, : columns.stop - columns.start]
             with model.blas():
                 product(x[:n].T, z[:n, columns], out=part)
-            model.run(partial(self._update_rows, part, models), model.pieces(spec.n_features))
+            model.run(partial(self._update_rows, part, models), model.pieces(len(gradient)))
 
     def _update_rows(self, gradient: NDArray[Any], models: Pair, first: int, last: int) -> None:
         self._update(self._table, gradient, (first, last), models)

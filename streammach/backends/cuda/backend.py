@@ -32,10 +32,12 @@ from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.ranked import Ranked
+from streammach.errors import DeviceError
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import Basis
 from streammach.rows.packed import Table
+from streammach.rows.waves import RowMap, Waves
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
@@ -91,6 +93,10 @@ class CudaBackend(Ranked):
         keep: tuple[int, int] = (0, 0),
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
+        if weights is not None and "projection" in weights:
+            raise DeviceError(
+                "rows get no more columns on cuda", hint="Use --device cpu with this model."
+            )
         self.spec, self.dense = spec, dense
         waves = waves or fewest_waves(spec, dense=dense, device_bytes=device_bytes)
         self._edges = group_edges(spec, waves)
@@ -123,7 +129,7 @@ class CudaBackend(Ranked):
             self._group.read(self._host)
             self.row_cache = Resident(self._memory, *keep) if any(keep) else None
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: Basis | None = None) -> None:
+    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self._training = training
         shapes = training.optimizer_kind.shapes(self.spec)
@@ -152,6 +158,7 @@ class CudaBackend(Ranked):
                 self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
+            assert not isinstance(basis, Waves), "rows get no more columns here"
             self._use(basis)
             self._joint = None
             if training.loss == "joint":

@@ -18,11 +18,13 @@ from streammach.figures import Reached
 from streammach.parts.base import Session
 from streammach.parts.discriminant.sums import Discriminant
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import expanded, parts, product
+from streammach.rows.dense import parts, product
 from streammach.rows.transforms import transformed
+from streammach.rows.waves import Waves, laid_out
 from streammach.spec.types import Transform
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
+Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 
@@ -64,7 +66,10 @@ class Fitting:
         self._backend, arrays = session.backend, session.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
-        self._sums = Discriminant(arrays["first"].reshape(self._out.shape[::-1]))
+        projection = arrays.get("projection")
+        self._waves = None if projection is None else Waves(projection)
+        room = arrays["first"].reshape(self._out.shape[::-1])
+        self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
 
     def choose(self) -> Share:
@@ -79,7 +84,8 @@ class Fitting:
             for prior_rows in PRIOR_ROWS:
                 self._check()
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
-                for share, reached in _reached(rows, (self._weights, self._bias), closed):
+                trained = (self._weights, self._bias)
+                for share, reached in _reached(rows, trained, closed, self._waves):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found[0.0, 0.0]
@@ -120,25 +126,24 @@ class Fitting:
         self._sums.add(transformed(rows, self._transform))
 
 
-Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
-
-
-def _reached(rows: RowBlock, trained: Linear, closed: Linear) -> Iterable[tuple[float, Reached]]:
+def _reached(
+    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None
+) -> Iterable[tuple[float, Reached]]:
     """Return what trained weights and a share of closed ones reach together, for each share."""
     shares = (0.0, *SHARES)
     hits = np.zeros((len(shares), 2), np.int64)
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
-        hits += _hits(part, shares, trained, closed)
+        hits += _hits(laid_out(part, d, waves), part.classes, shares, trained, closed)
     found = hits / rows.n_rows
     return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
 
 
 def _hits(
-    rows: RowBlock, shares: tuple[float, ...], trained: Linear, closed: Linear
-) -> NDArray[np.int64]:
+    x: NDArray[np.float32], classes: NDArray[np.int32], shares: tuple[float, ...],
+    trained: Linear, closed: Linear,
+) -> NDArray[np.int64]:  # fmt: skip
     """Return how many rows have their class first, and among the first five, for each share."""
-    x = expanded(rows, len(trained[0]))
     z, more = (product(x, weights) for weights, _ in (trained, closed))
     z += trained[1]
     more += closed[1]
@@ -146,7 +151,7 @@ def _hits(
     for i, share in enumerate(shares):
         np.multiply(more, np.float32(share), out=both)
         both += z
-        true = np.take_along_axis(both, rows.classes[:, None].astype(np.int64), axis=1)
+        true = np.take_along_axis(both, classes[:, None].astype(np.int64), axis=1)
         rank = (both > true).sum(axis=1)
         hits[i] = (rank < 1).sum(), (rank < 5).sum()
     return hits

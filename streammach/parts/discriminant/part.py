@@ -58,12 +58,13 @@ class ClosedForm(Part):
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of the covariance and of its use."""
-        return {"closed form": sums.footprint(facts.n_features, facts.n_rows)}
+        return {"closed form": sums.footprint(config.weight_rows, facts.n_rows)}
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of the sums and of the solution."""
-        wide = facts.n_features + 8 * config.shape.n_columns
-        return Work(finish=facts.n_rows * facts.n_features * wide * CLOSED)
+        rows = config.weight_rows
+        wide = rows + 8 * config.shape.n_columns
+        return Work(finish=facts.n_rows * rows * wide * CLOSED)
 
     def text(self, part: PartPlan) -> str:
         """Return its name."""

@@ -11,7 +11,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import PIECE_BYTES, class_sums, expanded, parts, product
+from streammach.rows.dense import PIECE_BYTES, class_sums, parts, product
+from streammach.rows.waves import Waves, laid_out
 
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sums leaves
@@ -32,11 +33,13 @@ class Discriminant:
     ----------
     sums : float32 (K, d)
         Room for the sums of each class; set to 0.
+    waves : Waves, optional
+        What gives rows columns beyond their features, which count among d.
     """
 
-    def __init__(self, sums: NDArray[np.float32]) -> None:
+    def __init__(self, sums: NDArray[np.float32], waves: Waves | None = None) -> None:
         sums[:] = 0
-        self._sums = sums
+        self._sums, self._waves = sums, waves
         self._squares = np.zeros((sums.shape[1], sums.shape[1]))
         self._rows = np.zeros(len(sums), np.int64)
 
@@ -44,7 +47,7 @@ class Discriminant:
         """Add rows with known classes, after their transform."""
         d = self._sums.shape[1]
         for part in parts(rows, 4 * d):
-            x = expanded(part, d)
+            x = laid_out(part, d, self._waves)
             self._squares += product(x.T, x)
             classes, _, counts, sums = class_sums(x, part.classes)
             self._sums[classes] += sums

@@ -65,5 +65,9 @@ class JointLoss(Part):
         better, reason = trials.better(spec, other, "loss", (spec.loss, "joint"))
         return other if better else spec, [*reasons, reason]
 
+    def used(self, spec: TrainSpec) -> bool:
+        """Return whether a training uses it."""
+        return spec.loss == "joint"
+
 
 PART = JointLoss()

@@ -10,7 +10,7 @@ from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.whitening import spread
 from streammach.parts.whitening.basis import basis_of
 from streammach.parts.whitening.switch import SWITCH
-from streammach.rows.dense import Basis
+from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -74,9 +74,13 @@ class Whitening(Part):
         white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
         return white, [reason, why_rate]
 
-    def basis(self, session: Session, spec: TrainSpec) -> Basis | None:
+    def used(self, spec: TrainSpec) -> bool:
+        """Return whether a training uses it."""
+        return spec.whitened
+
+    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return the basis in which rows are white, if the training uses it."""
-        return basis_of(session, spec.transform) if spec.whitened else None
+        return basis_of(session, spec.transform) if spec.whitened else before
 
 
 PART = Whitening()

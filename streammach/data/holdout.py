@@ -30,8 +30,9 @@ class HeldOut:
     Attributes
     ----------
     rows : RowBlock
-        The rows, with the training store's ids, before any transform; rows of one group, if there
-        are groups, lie together.
+        The rows, with the training store's ids, before any transform, without the features that
+        no other row of the store holds: they are new to the model. Rows of one group, if there are
+        groups, lie together.
     mask : bool (n_rows,) or None
         Which rows of the training store they are; None where they come from another store.
     origin : str
@@ -80,7 +81,18 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     rows, numbers = _masked_rows(dataset, room, mask)
     if groups is not None:
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-    return HeldOut(rows, mask, origin)
+    return HeldOut(_of_known_features(rows, dataset), mask, origin)
+
+
+def _of_known_features(rows: RowBlock, dataset: Dataset) -> RowBlock:
+    """Return held-out rows without the features that no other row of their store holds.
+
+    In rows to come such features are unknown, and are left out. A group by which rows are held out
+    is one of them.
+    """
+    features, n_rows = np.unique(rows.features, return_counts=True)
+    new = features[dataset.feature_counts[features] <= n_rows]
+    return rows.with_values(~np.isin(rows.features, new))
 
 
 def check_held_out(options: TrainingOptions) -> None:

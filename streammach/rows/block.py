@@ -79,6 +79,14 @@ class RowBlock:
         tags = None if self.tags is None else self.tags.take(chosen)
         return self._rows(indptr, values, chosen, tags)
 
+    def with_values(self, kept: NDArray[np.bool_]) -> RowBlock:
+        """Return the rows with those of their values for which `kept` bool (nnz,) is True."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return replace(
+            self, indptr=before[self.indptr], features=self.features[kept],
+            values=self.values[kept],
+        )  # fmt: skip
+
     def _rows(
         self, indptr: NDArray[np.int64], values: Places, rows: Places, tags: Texts | None
     ) -> RowBlock:
@@ -110,3 +118,8 @@ class RowBlock:
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
         names = ("features", "values", "classes", "importance", "places", "numbers")
         return cls(indptr=np.concatenate([[0], *ends]), **{name: joined(name) for name in names})
+
+
+def evenly(n: int, some: int) -> NDArray[np.int64]:
+    """Return `some` numbers below n at even distances: int64 (some,)."""
+    return np.arange(some, dtype=np.int64) * n // max(some, 1)

@@ -32,7 +32,7 @@ from streammach.model.shrink import (
 from streammach.prediction.evaluate import fit_calibration, measure
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
-from streammach.rows.block import RowBlock
+from streammach.rows.block import RowBlock, evenly
 from streammach.rows.pairs import CountWeights
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
@@ -124,7 +124,13 @@ class Judge:
         """Return what a form reaches."""
         self.session.check()
         with self.ranking(form) as ranking:
-            return measure(self.session.held.rows.part(0, self.n_rows), ranking)
+            return measure(self._judging, ranking)
+
+    @cached_property
+    def _judging(self) -> RowBlock:
+        """The held-out rows that judge, evenly from all groups."""
+        rows = self.session.held.rows
+        return rows.take(evenly(rows.n_rows, self.n_rows))
 
     @property
     def n_rows(self) -> int:
@@ -147,7 +153,9 @@ class Judge:
         with ExitStack() as closing:
             found = self._ranking(form, ranker or self.ranker, closing)
             kept = self.kept(form.least_rows) if form.least_rows else None
-            yield lambda rows, k: found(rows if kept is None else _of(rows, kept), k)
+            yield lambda rows, k: found(
+                rows if kept is None else rows.with_values(kept[rows.features]), k
+            )
 
     def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
         """Return the ranking by a form of all features."""
@@ -389,13 +397,3 @@ def _above(gains: NDArray[np.int16], least: int) -> NDArray[np.int16]:
 def _first(spec: ModelSpec, n: int) -> ModelSpec:
     """Return the first repetitions of a model."""
     return replace(spec, n_repetitions=n, hash_a=spec.hash_a[:n], hash_b=spec.hash_b[:n])
-
-
-def _of(rows: RowBlock, kept: NDArray[np.bool_]) -> RowBlock:
-    """Return rows with some of their features."""
-    chosen = kept[rows.features]
-    before = np.concatenate([[0], np.cumsum(chosen)])
-    return replace(
-        rows, indptr=before[rows.indptr], features=rows.features[chosen],
-        values=rows.values[chosen],
-    )  # fmt: skip

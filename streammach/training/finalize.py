@@ -16,6 +16,7 @@ from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
 from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.rows.block import evenly
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
@@ -149,7 +150,7 @@ def finalize_alone(
         assert part.ranking is not None, "it ranks alone"
         calibration = Calibration()
         if rows.n_rows:
-            some = rows.part(0, min(rows.n_rows, judges))
+            some = rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
             calibration = fit_calibration(some, part.ranking, session.dataset.n_classes)
         decided = Decided(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,

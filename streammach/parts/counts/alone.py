@@ -149,14 +149,15 @@ class CountLearner:
         """Fit on as many rows as there is time for, and measure on not many more."""
         fitting, wanted = self._fitting, self._options.fit_rows
         if wanted is None and self._clock.limited:
-            n_fit, fitting.n_fit = fitting.n_fit, min(PROBE_ROWS, fitting.n_fit)
+            n_fit = fitting.n_fit
+            fitting.limit(PROBE_ROWS, PROBE_ROWS)
             began = time.monotonic()
             fitting.screened(table, start)
             a_row = (time.monotonic() - began) / fitting.n_fit
             fits = int(FIT_SHARE * max(self._clock.left, 0.0) / a_row)
-            wanted = fitting.n_fit = max(min(n_fit, fits), fitting.n_fit)
+            wanted = max(min(n_fit, fits), fitting.n_fit)
         if wanted is not None:
-            fitting.rows = fitting.rows.part(0, min(fitting.rows.n_rows, MEASURED * wanted))
+            fitting.limit(wanted, MEASURED * wanted)
 
     def _blocks(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
         """Yield the first rows of the store, and which are held out."""

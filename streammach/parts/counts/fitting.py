@@ -18,7 +18,7 @@ from streammach.figures import Reached
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
-from streammach.rows.block import RowBlock
+from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Transform
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
@@ -44,6 +44,9 @@ class Fitted:
 class Fitting:
     """Fits weights of counts on held-out rows.
 
+    Rows of one group lie together, so that halves share no group but one, and rows that are
+    fitted on are taken evenly from all groups.
+
     Parameters
     ----------
     rows : RowBlock
@@ -59,8 +62,16 @@ class Fitting:
     def __init__(
         self, rows: RowBlock, n_fit: int, *, threads: int, hashed: HashedModels | None = None
     ) -> None:
-        self.rows, self.n_fit = rows, min(n_fit, rows.n_rows, MOST_FIT_ROWS)
-        self.threads, self.hashed = threads, hashed
+        self._known, self.threads, self.hashed = rows, threads, hashed
+        self.limit(n_fit)
+
+    def limit(self, n_fit: int, measured: int | None = None) -> None:
+        """Fit on so many rows at most; measure on all, or on so many."""
+        n = self._known.n_rows
+        self.n_fit = min(n_fit, n, MOST_FIT_ROWS)
+        spare = n - self.n_fit if measured is None else max(min(measured, n) - self.n_fit, 0)
+        places, self._first = _in_halves(n, self.n_fit, spare)
+        self.rows = self._known.take(places)
 
     def screened(self, table: CountTable, start: GroupWeights) -> Reached:
         """Return what weights reach on a half of the rows, fitted on the other half."""
@@ -101,7 +112,8 @@ class Fitting:
             factor = _best_factor(fits, halves, factors) if beside else 1.0
         del found, halves  # a large part of the memory
         fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
-        others = (self.rows.part(half, self.rows.n_rows), self.rows.part(0, half))
+        middle = self._first + half
+        others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
         reached = _joined(
             (rows.n_rows, self.judged(table, weights, rows))
             for weights, rows in zip(fits[:2], others, strict=True)
@@ -127,8 +139,8 @@ class Fitting:
     def candidates(
         self, scorer: CountScorer, n_rows: int
     ) -> tuple[RowBlock, NDArray[np.int32], NDArray[np.int64]]:
-        """Return the first rows whose class is a candidate, their candidates, their numbers."""
-        rows = self.rows.part(0, min(n_rows, self.rows.n_rows))
+        """Return rows to fit on whose class is a candidate, their candidates, their numbers."""
+        rows = self.rows.part(self._first, self._first + min(n_rows, self.n_fit))
         if self.hashed is None:
             candidates = scorer.topk(rows, FIT_CANDIDATES)[0].astype(np.int32)
         else:
@@ -206,3 +218,17 @@ def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:
     moved = np.argsort(repeated, axis=1, kind="stable")
     found = np.where(repeated, np.int32(-1), candidates)
     return np.take_along_axis(found, moved, axis=1)
+
+
+def _in_halves(n: int, n_fit: int, spare: int) -> tuple[NDArray[np.int64], int]:
+    """Return rows of n to fit on, evenly from both halves, between spare ones; and their first."""
+    middle, half = n // 2, n_fit // 2
+    before = max(spare // 2, spare - (n - middle - (n_fit - half)))
+    found = []
+    for rows, fitted, some in (
+        (np.arange(middle), half, before), (np.arange(middle, n), n_fit - half, spare - before)
+    ):  # fmt: skip
+        chosen = evenly(len(rows), fitted)
+        left = np.delete(rows, chosen)
+        found += [rows[chosen], left[evenly(len(left), some)]]
+    return np.concatenate([found[1], found[0], found[2], found[3]]), before

@@ -171,7 +171,8 @@ def say_run(run: Run) -> None:
     accuracy = "" if best is None else f"held-out {figures_text(best)}; "
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
     if not result.history:
-        epochs = "no hashed models"
+        training = run.settings.training
+        epochs = "no whole epoch" if training.epochs else training.text
     say(
         f"{short_path(run.path)}: {accuracy}{epochs}"
         f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "

@@ -185,6 +185,8 @@ class Part:
         Whether it goes with exact models alone.
     ranks_alone : bool
         Whether it ranks classes without hashed models, too.
+    ranks_untrained : bool
+        Whether it gives weights that were not trained, too: no epoch is needed.
     when : str
         ``before`` the first epoch or ``after`` the last one: when its memory is taken.
     changes_weights : bool
@@ -196,6 +198,7 @@ class Part:
     weighed = False
     exact_only = False
     ranks_alone = False
+    ranks_untrained = False
     when: Literal["before", "after"] = "after"
     changes_weights = False
 
@@ -296,6 +299,10 @@ class Part:
             If it belongs to another training, or is damaged.
         """
         return None
+
+    def untrained(self, session: Session, spec: TrainSpec) -> Reached:
+        """Return what held-out rows reach with its weights, which take those of the backend."""
+        raise NotImplementedError
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Return what held-out rows say of it after the last epoch."""

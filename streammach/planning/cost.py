@@ -142,8 +142,9 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     finish = held * (step + RANK * decoded)
     epoch = (n * step + measure) * scale + written
     if config.dense:
-        elastic += (epochs - 1) * epoch + SEARCH_ELASTIC * search * scale
-        points += EPOCHS_POINTS
+        needed = not any(part.ranks_untrained for part in planned(config))
+        elastic += (epochs - needed) * epoch + (SEARCH_ELASTIC if needed else 1) * search * scale
+        points += EPOCHS_POINTS * needed
     return Cost(
         search=search * scale + trials * TRIAL,
         epochs=epochs * epoch,

@@ -21,6 +21,7 @@ from streammach.spec.config import RunConfig
 from streammach.spec.model import ModelSpec
 
 CODING_BYTES = 6  # of a word of a piece that is coded
+DENSE_ROWS = 512  # for which weights are narrowed once
 WORK = 4  # pieces at once: as they are, as whole numbers, and what is between
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once, at most
 
@@ -45,6 +46,8 @@ class Narrowed(Forward):
         Threads that compute.
     """
 
+    dense_rows = DENSE_ROWS
+
     def __init__(
         self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Width, *,
         dense: bool, threads: int,
@@ -62,7 +65,8 @@ class Narrowed(Forward):
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
         coded = 2 * config.weight_rows * shape.n_columns if config.dense else 0
-        judged = WORK * PIECE_BYTES + tables + tile
+        rows = 2 * 4 * DENSE_ROWS * config.weight_rows if config.dense else 0
+        judged = WORK * PIECE_BYTES + tables + tile + rows
         return max(judged, CODING_BYTES * PIECE_WORDS + coded)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:

@@ -30,7 +30,8 @@ class TrainingOptions:
     Attributes
     ----------
     epochs : int, optional
-        Passes over the rows; 5 for sparse rows, 12 for dense ones.
+        Passes over the rows; 5 for sparse rows, 12 for dense ones. 0 leaves the closed form of
+        dense rows alone.
     learning_rate : float, optional
         The rate at the start; searched otherwise.
     transform : str
@@ -83,7 +84,7 @@ class TrainingOptions:
         if self.transform != "auto" and self.fixed_transform is None:
             known = ", ".join(("auto", *TRANSFORMS))
             raise UsageError(f"'{clean(self.transform)}' is not one of {known}: --transform")
-        if self.epochs is not None and self.epochs < 1:
+        if self.epochs is not None and self.epochs < 0:
             raise UsageError("at least one epoch is needed: --epochs")
         if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
             raise UsageError("the learning rate is not a number above 0: --learning-rate")
@@ -178,10 +179,15 @@ class TrainSpec:
         )
 
     @property
+    def untrained(self) -> bool:
+        """Whether its weights are those of a part, without an epoch; not without hashed models."""
+        return not self.epochs and self.learning_rate > 0
+
+    @property
     def text(self) -> str:
         """How a model is trained, for people."""
         if not self.epochs:
-            return "no hashed models"
+            return f"no epochs, {self.transform} values" if self.untrained else "no hashed models"
         return (
             f"{self.optimizer}, {self.searched_text}, smoothing {self.label_smoothing:g}, "
             f"batch {self.batch_size:,}"

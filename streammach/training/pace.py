@@ -12,6 +12,7 @@ from streammach.training.search import SearchResult
 from streammach.training.session import Session
 
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
+LEAST_SEARCH = 0.3  # of the search that is planned, without which no epoch is trained
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
 AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
 SEARCH_SHARE = {False: 0.3, True: 0.5}  # of the time, for the search, by dense
@@ -85,6 +86,12 @@ class Pace:
     def hashed_fits(self) -> bool:
         """Return whether there is time to begin hashed models."""
         return self._whole.left >= LEAST_SHARE * self._expected.hashed
+
+    def epoch_fits(self) -> bool:
+        """Return whether there is time for an epoch, after a short search."""
+        dense = self._session.plan.config.dense
+        least = self._expected.epochs / EPOCHS[dense] + LEAST_SEARCH * self._expected.search
+        return not self._whole.limited or self._whole.left >= self._finish + least
 
     def epochs_that_fit(self, found: SearchResult) -> int:
         """Return how many epochs there is time for, at least one and at most those wanted."""

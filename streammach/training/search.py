@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures
+from streammach.parts.base import Part
 from streammach.parts.registry import planned
 from streammach.planning.cost import search_trials
 from streammach.planning.schedule import EPOCHS, rungs, trial
@@ -104,6 +105,30 @@ class Search:
             reasons += more
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
 
+    def untrained(self, part: Part) -> SearchResult:
+        """Return a training of no epoch with the transform that is best for the weights of a part.
+
+        Parameters
+        ----------
+        part : Part
+            Gives the weights.
+        """
+        session, fixed = self._session, self._options.fixed_transform
+        names, tried = [fixed] if fixed else self._transforms(), dict[Transform, Reached]()
+        for name in names:
+            if tried and session.clock.left <= 0:
+                break
+            spec = replace(self._start(name), epochs=0)
+            session.backend.prepare(spec, session.plan.config.batching.batch_nnz)
+            tried[name] = part.untrained(session, spec)
+        best = max(tried, key=lambda name: tried[name].selection_score)
+        figures = ", ".join(
+            f"{name} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for name, one in tried.items()
+        )
+        reason = f"no epochs, transform {best}: held-out accuracy / top-5 {figures}"
+        session.tell(reason)
+        return SearchResult(replace(self._start(best), epochs=0), (), (reason,))
+
     def _start(self, transform: Transform) -> TrainSpec:
         """Return the training that the search starts from, with a transform."""
         config, options, rows = self._session.plan.config, self._options, self._rows
@@ -111,7 +136,8 @@ class Search:
         value = max(typical_value(rows, transform), 1e-6)
         mean_nnz = max(rows.nnz / max(rows.n_rows, 1), 1.0)
         spec = TrainSpec(
-            epochs=options.epochs or EPOCHS[config.dense], batch_size=config.batching.batch_size,
+            epochs=EPOCHS[config.dense] if options.epochs is None else options.epochs,
+            batch_size=config.batching.batch_size,
             learning_rate=options.learning_rate or kind.usual_rate(value, mean_nnz),
             label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
             transform=transform, optimizer=kind.name, seed=options.seed,
@@ -123,12 +149,17 @@ class Search:
             spec = part.begin(spec, planned_part)
         return spec
 
-    def _choose_transform(self) -> tuple[Transform, str]:
+    def _transforms(self) -> list[Transform]:
+        """Return the transforms that make a difference."""
         names: list[Transform] = list(TRANSFORMS)
         if len(np.unique(self._rows.values)) == 1:  # scaled copies of one another
             names = ["binary", "l2"]
         if self._session.plan.facts.density > WHOLE:
             names.remove("binary")
+        return names
+
+    def _choose_transform(self) -> tuple[Transform, str]:
+        names = self._transforms()
         if len(names) == 1:
             return names[0], f"transform {names[0]}: the only one that makes a difference"
         left, evidence = names, []
@@ -171,6 +202,8 @@ class Search:
         def at(rate: float) -> Trial:
             return self._rehearsed(replace(spec, learning_rate=rate))
 
+        if self._session.clock.left <= 0:
+            return spec, f"{what} {spec.learning_rate:.3g}: no time was left to try others"
         tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
         factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
         best = max(tried, key=lambda trial: trial.score)

@@ -14,7 +14,7 @@ from streammach.clock import Clock
 from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
-from streammach.errors import MismatchError, clean
+from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.folders import make_folder, remove_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, read_small, sha256
@@ -22,7 +22,8 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
-from streammach.parts.registry import decided
+from streammach.parts.base import Part
+from streammach.parts.registry import decided, planned
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
@@ -131,6 +132,7 @@ class Trainer:
             done = resume and (folder / RESULT).exists()
             if not done:
                 check_held_out(options)
+                self._check_epochs()
             begun(folder, resume=resume)
             request = self._request(folder)
             check_request(folder, request)
@@ -249,8 +251,13 @@ class Trainer:
         path = folder / SETTINGS
         if path.exists():
             return from_json(read_small(path, MAX_DOCUMENT), Settings)
-        found = Search(session, self.options).choose()
-        epochs = pace.epochs_that_fit(found)
+        search, epochs = Search(session, self.options), 0
+        untrained = self._untrained(session, pace)
+        if untrained is not None:
+            found = search.untrained(untrained)
+        else:
+            found = search.choose()
+            epochs = pace.epochs_that_fit(found)
         settings = Settings(
             training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
             trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
@@ -258,6 +265,19 @@ class Trainer:
         )  # fmt: skip
         write_atomic(path, to_json(settings))
         return settings
+
+    def _untrained(self, session: Session, pace: Pace) -> Part | None:
+        """Return the part whose weights need no epoch, if there is to be none."""
+        if self.options.epochs != 0 and (pace.epoch_fits() or not session.held.rows.n_rows):
+            return None
+        return next((part for part in planned(self.plan.config) if part.ranks_untrained), None)
+
+    def _check_epochs(self) -> None:
+        """Raise UsageError where weights need an epoch that the user does not want."""
+        config = self.plan.config
+        needed = not any(part.ranks_untrained for part in planned(config))
+        if self.options.epochs == 0 and (needed or not config.batching.held_out_rows):
+            raise UsageError("at least one epoch is needed: --epochs")
 
     def _request(self, folder: Path) -> str:
         """Return the digest of all that decides the result: the store, the plan, the options."""

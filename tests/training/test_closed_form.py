@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted
+from streammach.clock import Clock
+from streammach.errors import Interrupted, UsageError
 from streammach.parts.discriminant import fit as closed_form
 from streammach.parts.discriminant import sums as discriminant
 from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
+from streammach.rows.transforms import transformed
 from streammach.spec.training import TrainingOptions
 from streammach.training.signals import StopSignals
 from tests.builders import dense_block
@@ -71,7 +73,7 @@ def test_its_line_in_the_ledger_bounds_what_it_takes(rng, monkeypatch):
     reached = list(closed_form._reached(block.part(0, 1000), (out, bias), closed))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(reached) == len(closed_form.SHARES) + 1
+    assert len(reached) == len(closed_form.SHARES)
     assert peak <= discriminant.footprint(d, n)
 
 
@@ -123,3 +125,40 @@ def test_sparse_rows_and_hashed_models_have_none(tiny, stores):
     assert not sm.plan(data, memory="1GB", optimizer="sgd").config.part("closed_form")
     with tiny.dataset("sparse.zarr", n_rows=300) as sparse:
         assert not sm.plan(sparse, memory="1GB").config.part("closed_form")
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_without_an_epoch_it_is_all_there_is(stores, tiny, limited):
+    data, test = stores
+    plan = sm.plan(data, memory="1GB", threads=1)
+    if limited:
+        clock, options = Clock(0.0), TrainingOptions(model_size="full")
+    else:
+        clock, options = None, TrainingOptions(epochs=0, model_size="full")
+    run = sm.Trainer(plan, options, clock=clock).fit(data, tiny.folder / "run")
+    spec = run.settings.training
+    assert (spec.epochs, spec.untrained, run.result.history) == (0, True, ())
+    assert spec.text == f"no epochs, {spec.transform} values"
+    assert reached(run, test) > 0.8
+    block = transformed(data.rows(0, data.n_rows), spec.transform)
+    sums = discriminant.Discriminant(np.zeros((30, 12), np.float32))
+    sums.add(block)
+    weights = np.empty((12, 30), np.float32)
+    reason = next(r for r in run.result.reasons if r.startswith("closed form added: share 1, "))
+    bias = sums.solve(float(reason.split(" with ")[1].split()[0]), weights)
+    np.testing.assert_allclose(run.model.weights, weights, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(run.model.bias, bias, rtol=1e-3, atol=1e-3)
+    if limited:
+        said = run.result.reasons[-1]
+        assert "--epochs 0" in said
+        assert "--whitening off" in said
+
+
+def test_no_epoch_is_refused_where_weights_need_one(stores, tiny):
+    data, _ = stores
+    with tiny.dataset(name="sparse.zarr") as sparse:
+        for store, off in ((data, {"closed_form": "off"}), (sparse, {})):
+            trainer = sm.Trainer(sm.plan(store, memory="1GB", **off), TrainingOptions(epochs=0))
+            with pytest.raises(UsageError, match="at least one epoch is needed"):
+                trainer.fit(store, tiny.folder / "run")
+            assert not (tiny.folder / "run").exists()

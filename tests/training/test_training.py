@@ -297,7 +297,7 @@ def test_a_second_process_is_refused(data, tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"transform": "sqrt"}, "transform"), ({"epochs": 0}, "epochs"),
+        ({"transform": "sqrt"}, "transform"), ({"epochs": -1}, "epochs"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
     ],

@@ -64,7 +64,11 @@ class Forward(Ranked):
         Room that is kept between calls: ``x`` and ``plain`` for dense rows, and what steps need.
     basis : Basis, Waves or None
         What dense rows are brought to.
+    dense_rows : int
+        How many dense rows are multiplied with the weights at a time.
     """
+
+    dense_rows = LANES
 
     def __init__(
         self,
@@ -113,8 +117,8 @@ class Forward(Ranked):
 
         if self.dense:
             with self.blas():
-                for first in range(0, rows.n_rows, LANES):
-                    piece(first, min(first + LANES, rows.n_rows))
+                for first in range(0, rows.n_rows, self.dense_rows):
+                    piece(first, min(first + self.dense_rows, rows.n_rows))
         else:
             self.run(piece, self.pieces(rows.n_rows))
         return z

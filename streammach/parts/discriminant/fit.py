@@ -25,7 +25,8 @@ from streammach.spec.types import Transform
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
-SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+UNTRAINED = (1.0,)  # of weights that are all zero, any share ranks alike
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,15 @@ class Share:
         Its weight; 0 to leave it out.
     prior_rows : float
         Rows of the mean of all rows that each class is given beside its own.
+    reached : Reached
+        What held-out rows reach.
     reason : str
         Why, in a sentence.
     """
 
     share: float
     prior_rows: float
+    reached: Reached
     reason: str
 
 
@@ -72,7 +76,7 @@ class Fitting:
         self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
 
-    def choose(self) -> Share:
+    def choose(self, shares: tuple[float, ...] = SHARES) -> Share:
         """Return the share that held-out rows want, from sums that do not hold them."""
         known = np.flatnonzero(self._held.rows.classes >= 0)
         rows = transformed(self._held.rows.take(known), self._transform)
@@ -85,16 +89,18 @@ class Fitting:
                 self._check()
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
                 trained = (self._weights, self._bias)
-                for share, reached in _reached(rows, trained, closed, self._waves):
+                for share, reached in _reached(rows, trained, closed, self._waves, shares):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
-        best, alone = found[share, prior_rows], found[0.0, 0.0]
+        best, alone = found[share, prior_rows], found.get((0.0, 0.0))
         reason = (
             f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
             f"{prior_rows:g} rows of all: held-out accuracy / top-5 {best.accuracy:.3f} / "
-            f"{best.top_5_accuracy:.3f}, {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
+            f"{best.top_5_accuracy:.3f}"
         )
-        return Share(share, prior_rows, reason)
+        if alone is not None:
+            reason += f", {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
+        return Share(share, prior_rows, best, reason)
 
     def add(self, chosen: Share) -> None:
         """Add what was chosen to the weights; nothing where the share is 0."""
@@ -127,10 +133,10 @@ class Fitting:
 
 
 def _reached(
-    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None
-) -> Iterable[tuple[float, Reached]]:
+    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
+    shares: tuple[float, ...] = SHARES,
+) -> Iterable[tuple[float, Reached]]:  # fmt: skip
     """Return what trained weights and a share of closed ones reach together, for each share."""
-    shares = (0.0, *SHARES)
     hits = np.zeros((len(shares), 2), np.int64)
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):

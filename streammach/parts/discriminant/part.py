@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streammach.figures import Reached
 from streammach.parts.base import Decision, Part, Session
 from streammach.parts.discriminant import sums
-from streammach.parts.discriminant.fit import Fitting, Share
+from streammach.parts.discriminant.fit import (
+    PRIOR_ROWS,
+    SHARES,
+    UNTRAINED,
+    Fitting,
+    Share,
+)
 from streammach.parts.discriminant.switch import SWITCH
 from streammach.parts.expected import AccuracyDrop, Choice, Work
 from streammach.rows.dense import MAX_FEATURES
@@ -14,7 +21,11 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
-CLOSED = 6e-12  # seconds of a row, a feature, and a feature or eight columns of a closed form
+# Seconds of one thread of the machine of docs/planner.md: a feature of a row that is added, alone
+# and with another one; of a solution, a class and two features; of a held-out row and a class, a
+# feature and a share.
+ADD, SQUARE, SOLVE, PRODUCT, TRY = 12e-9, 0.012e-9, 0.13e-9, 0.03e-9, 1.5e-9
+UNTRAINED_POINTS = 6.0  # that the epochs bring beside it: 1.3 and more were measured
 LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and 0 were measured
 
 
@@ -38,6 +49,7 @@ class ClosedForm(Part):
     weighed = True
     exact_only = True
     changes_weights = True
+    ranks_untrained = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why there is no closed form."""
@@ -62,18 +74,23 @@ class ClosedForm(Part):
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of the sums and of the solution."""
-        rows = config.weight_rows
-        wide = rows + 8 * config.shape.n_columns
-        return Work(finish=facts.n_rows * rows * wide * CLOSED)
+        d, k, held = config.weight_rows, config.shape.n_columns, config.batching.held_out_rows
+        sums = facts.n_rows * d * (ADD + d * SQUARE)
+        solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY))
+        return Work(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
     def text(self, part: PartPlan) -> str:
         """Return its name."""
         return "closed form"
 
+    def untrained(self, session: Session, spec: TrainSpec) -> Reached:
+        """Return what held-out rows reach with it alone."""
+        return Fitting(session, spec.transform).choose(UNTRAINED).reached
+
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
         fitting = Fitting(session, spec.transform)
-        share = fitting.choose()
+        share = fitting.choose(SHARES if spec.epochs else UNTRAINED)
         session.tell(share.reason)
         fitting.add(share)
         return ClosedFormDecision(fitting, share)

@@ -88,6 +88,12 @@ class Found:
     calibration: Calibration | None = None
 
 
+def judging_rows(session: Session, judges: int) -> RowBlock:
+    """Return the held-out rows that decide: all, or so many, evenly, where time is short."""
+    rows = session.held.rows
+    return rows if judges >= MOST_ROWS else rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judge:
     """What forms of a model reach on held-out rows that it has not learnt from.
@@ -131,6 +137,11 @@ class Judge:
         """The held-out rows that judge, evenly from all groups."""
         rows = self.session.held.rows
         return rows.take(evenly(rows.n_rows, self.n_rows))
+
+    @property
+    def calibrating(self) -> RowBlock:
+        """The held-out rows that probabilities are calibrated on."""
+        return judging_rows(self.session, self.most_rows)
 
     @property
     def n_rows(self) -> int:
@@ -236,9 +247,9 @@ def choose(judge: Judge) -> Found:
             form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
         return Found(form=form, evidence=f"as it was trained: {LOST}")
-    rows, n_classes = judge.session.held.rows, judge.session.dataset.n_classes
+    n_classes = judge.session.dataset.n_classes
     with judge.ranking(form, "logsum") as ranking:
-        calibration = fit_calibration(rows, ranking, n_classes)
+        calibration = fit_calibration(judge.calibrating, ranking, n_classes)
     figures = f"{_text(reached)}, {_text(whole)} whole"
     return Found(
         form=form, calibration=calibration, evidence=f"held-out accuracy / top-5 {figures}"

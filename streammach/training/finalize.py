@@ -29,6 +29,7 @@ from streammach.training.compact import (
     Judge,
     choose,
     compacted,
+    judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
@@ -90,7 +91,7 @@ def _decided(
         reason = "estimator logsum: no held-out rows to choose on"
         return build(session, spec, Decided(ranker=USUAL, reasons=(reason,))), (reason,), None
     with ExitStack() as closing:
-        decided = decide(session, spec, closing)
+        decided = decide(session, spec, closing, judges)
         judge = _judge(session, spec, decided, session.plan.model, judges)
         decided, found = _smallest(judge, decided, size)
         learn_held_out(session, replace(spec, epochs=session.options.last_passes))
@@ -164,9 +165,9 @@ def finalize_alone(
     return compacted(session, model, size, found), spec, decided.reasons
 
 
-def decide(session: Session, spec: TrainSpec, closing: ExitStack) -> Decided:
+def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> Decided:
     """Let held-out rows decide on optional parts, ranking and calibration."""
-    rows, backend = session.held.rows, session.backend
+    rows, backend = judging_rows(session, judges), session.backend
 
     def chosen(*, change_weights: bool) -> list[Decision]:
         found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streammach.clock import Clock
 from streammach.parts.base import Ahead
+from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE, cost, making_smaller
 from streammach.planning.schedule import EPOCHS
 from streammach.planning.speed import known_speed
@@ -106,4 +107,6 @@ class Pace:
     @property
     def _finish(self) -> float:
         """Seconds from the last epoch to the end."""
-        return self._expected.finish + self._beside
+        config, seconds = self._session.plan.config, self._expected.parts
+        parts = sum(seconds[part.name] for part in planned(config) if not part.ranks_alone)
+        return self._expected.finish + self._beside + parts

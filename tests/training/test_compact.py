@@ -45,7 +45,7 @@ class Table:
         self.losses, self.known_rows, self.few, self.asked = losses, n_rows, few, []
         self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
         config = SimpleNamespace(dense=dense)
-        held = SimpleNamespace(rows=None)
+        held, self.calibrating = SimpleNamespace(rows=None), None
         dataset = SimpleNamespace(n_classes=9)
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=config), held=held, dataset=dataset

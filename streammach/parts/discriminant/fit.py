@@ -26,7 +26,7 @@ from streammach.spec.types import Transform
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
-UNTRAINED = (1.0,)  # of weights that are all zero, any share ranks alike
+USUAL_PRIOR_ROWS = 0.3
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,15 @@ class Fitting:
         self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
 
-    def choose(self, shares: tuple[float, ...] = SHARES) -> Share:
-        """Return the share that held-out rows want, from sums that do not hold them."""
+    def choose(self, *, untrained: bool = False) -> Share:
+        """Return the share that held-out rows want, from sums that do not hold them.
+
+        Parameters
+        ----------
+        untrained : bool
+            Whether the weights are all zero, so that any share ranks alike.
+        """
+        shares = (1.0,) if untrained else SHARES
         known = np.flatnonzero(self._held.rows.classes >= 0)
         rows = transformed(self._held.rows.take(known), self._transform)
         found: dict[tuple[float, float], Reached] = {}
@@ -85,7 +92,7 @@ class Fitting:
             for block, held in masked_blocks(self._dataset, self._held):
                 self._check()
                 self._add_rows(block.take(np.flatnonzero(~held)))
-            for prior_rows in PRIOR_ROWS:
+            for prior_rows in (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS:
                 self._check()
                 closed = (self._out, self._sums.solve(prior_rows, self._out))
                 trained = (self._weights, self._bias)

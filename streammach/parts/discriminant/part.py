@@ -10,7 +10,6 @@ from streammach.parts.discriminant import sums
 from streammach.parts.discriminant.fit import (
     PRIOR_ROWS,
     SHARES,
-    UNTRAINED,
     Fitting,
     Share,
 )
@@ -85,12 +84,12 @@ class ClosedForm(Part):
 
     def untrained(self, session: Session, spec: TrainSpec) -> Reached:
         """Return what held-out rows reach with it alone."""
-        return Fitting(session, spec.transform).choose(UNTRAINED).reached
+        return Fitting(session, spec.transform).choose(untrained=True).reached
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
         fitting = Fitting(session, spec.transform)
-        share = fitting.choose(SHARES if spec.epochs else UNTRAINED)
+        share = fitting.choose(untrained=not spec.epochs)
         session.tell(share.reason)
         fitting.add(share)
         return ClosedFormDecision(fitting, share)

@@ -60,6 +60,7 @@ def signatures():
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "expand": types.void(i, f, i, int64, int64, f),
+        "cosines": types.void(f, int64, int64, int64, int64, f),
         "joint": types.void(i, f, u, int64, f, wide, float32, f, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
@@ -87,6 +88,7 @@ def every_kernel(capability):
     yield "place", "place", segments.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
     yield "expand", "expand", products.expand, (THREADS, 4), False
+    yield "cosines", "cosines", products.cosines, (THREADS, 4), False
     for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:
             yield from step_kernels(n_buckets, n_repetitions, weights_are, capability)

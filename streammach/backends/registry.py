@@ -89,8 +89,6 @@ def open_to_predict(
     from streammach.spec.config import RunConfig  # loads hashes
 
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
-    if n_more and wanted == "auto":
-        wanted = fallback()
     chosen = fallback() if spec.unhashed and wanted == "auto" else choose_device(wanted)[0]
     for device in dict.fromkeys((chosen, fallback())):
         config = RunConfig.predicting(

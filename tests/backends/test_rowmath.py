@@ -45,6 +45,14 @@ def test_exp_is_within_two_units_in_the_last_place(rng):
     assert np.max(np.abs(apply(rowmath.exp, x) - exact) / unit) < 2
 
 
+@pytest.mark.parametrize("most", [1.0, 10.0, 1000.0, 6000.0])
+def test_cosine_is_right_to_a_millionth(rng, most):
+    x = rng.uniform(-most, most, 4000).astype(np.float32)
+    exact = np.cos(x.astype(np.float64))
+    assert np.max(np.abs(apply(rowmath.cosine, x) - exact)) < 1e-6
+    assert apply(rowmath.cosine, np.zeros(1, np.float32)) == 1
+
+
 def test_exp_of_zero_is_one_and_far_below_it_is_zero():
     x = np.array([0, -40.0001, -100, -1e30, -np.inf], np.float32)
     assert apply(rowmath.exp, x).tolist() == [1, 0, 0, 0, 0]

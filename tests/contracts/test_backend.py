@@ -13,6 +13,7 @@ from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
 from streammach.rows.dense import Basis, expanded
 from streammach.rows.packed import PackedRows
+from streammach.rows.waves import Waves
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.builders import (
@@ -188,6 +189,53 @@ def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape,
     backend.close()
 
 
+@pytest.mark.parametrize("whitened", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_with_more_columns_train_as_rows_that_hold_them(device, shape, whitened, rng):
+    (n_classes, d), more = shape[:2], 11
+    spec, n = spec_of(*shape), few(device, 30)
+    how = training(optimizer="adam", batch_size=n, epsilon=1e-3, whitened=whitened)
+    basis = None
+    if whitened:
+        rotation = np.eye(d) + 0.3 * rng.normal(size=(d, d))
+        basis = Basis(rotation.astype(np.float32), rng.normal(size=d).astype(np.float32))
+    waves = Waves(rng.normal(size=(d + 2, more)).astype(np.float32), basis)
+    backend, _ = both(device, spec, how, dense=True)  # of plain rows at first
+    backend.prepare(how, MOST_VALUES, waves)
+    reference = ReferenceMach(
+        d + more, backend.codes, spec.n_buckets, optimizer="adam", epsilon=1e-3
+    )
+    for _ in range(few(device, 4)):
+        plain = dense_block(rng.normal(size=(n, d)), rng.integers(0, n_classes, n))
+        x = np.empty((n, d + more), np.float32)
+        waves.apply(expanded(plain, d), x)
+        wide = dense_block(x, plain.classes)
+        loss = loss_of(backend, batch_of(plain, d), 0.1)
+        weights = np.ones(n, np.float32)
+        arrays = (wide.indptr, wide.features, wide.values, wide.classes, weights)
+        assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-3)
+    held = backend.arrays()
+    np.testing.assert_allclose(held["weights"], reference.W, atol=1e-4, rtol=1e-3)
+    assert (held["projection"] == waves.projection).all()
+    before = backend.outputs(plain, logarithms=False)
+    expected = reference.probabilities(wide.indptr, wide.features, wide.values)
+    np.testing.assert_allclose(before, expected, atol=1e-4)
+    backend.unwhiten_weights()
+    np.testing.assert_allclose(backend.outputs(plain, logarithms=False), before, atol=1e-4)
+    held = {name: array.copy() for name, array in backend.arrays().items()}
+    backend.prepare(how, MOST_VALUES)  # plain rows again
+    assert backend.arrays()["weights"].shape == (d, spec.n_columns)
+    loss_of(backend, batch_of(plain, d), 0.1)
+    backend.close()
+    names = ("weights", "bias", "projection")
+    trained = open_backend(
+        device, spec, weights={name: held[name] for name in names}, dense=True, basis=True,
+        n_more=more,
+    )  # fmt: skip
+    np.testing.assert_allclose(trained.outputs(plain, logarithms=False), before, atol=1e-4)
+    trained.close()
+
+
 def test_untouched_features_keep_their_weights(device, rng):
     spec = spec_of(20, 9, 4, 3)
     backend, _ = both(device, spec, training(batch_size=6), dense=False)
@@ -279,25 +327,29 @@ def test_outputs_equal_the_reference(device, shape, dense, rng):
     backend.close()
 
 
-@pytest.mark.parametrize("rows", ["sparse", "dense", "whitened"])
+@pytest.mark.parametrize("rows", ["sparse", "dense", "whitened", "wide"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_ledger_states_what_is_allocated(device, rows, optimizer, rng):
-    spec, dense, whitened = spec_of(300, 50, 16, 6), rows != "sparse", rows == "whitened"
+    spec, dense, whitened = spec_of(300, 50, 16, 6), rows != "sparse", rows in ("whitened", "wide")
+    n_more = 30 if rows == "wide" else 0
     how = training(optimizer=optimizer, batch_size=32, whitened=whitened)
     backend, _ = both(device, spec, how, dense=dense)
     basis = Basis(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
+    if n_more:
+        basis = Waves(np.ones((52, n_more), np.float32), basis)
     backend.prepare(how, MOST_VALUES, basis)
     config = config_of(
         spec.shape, device, dense=dense, optimizer=optimizer, rows=32, nnz=MOST_VALUES,
-        basis=whitened,
+        basis=whitened, n_more=n_more,
     )  # fmt: skip
     stated, on_device = BACKENDS[device].footprint(config, None)
     held = backend.arrays()
-    state = [a for name, a in held.items() if name not in ("weights", "bias", "steps")]
+    others = ("weights", "bias", "steps", "projection")
+    state = [a for name, a in held.items() if name not in others]
     assert stated["weights"] == held["weights"].nbytes + held["bias"].nbytes
     assert stated["optimizer"] == sum(a.nbytes for a in state)
     assert stated["tables"] == backend.codes.nbytes
-    if device == "cpu" and whitened:
+    if device == "cpu" and whitened and not n_more:
         assert stated["basis"] == basis.rotation.nbytes + basis.shift.nbytes
     if device == "cpu":
         assert stated["residuals"] == sum(a.nbytes for a in backend.buffers.values())

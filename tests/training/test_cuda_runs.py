@@ -13,6 +13,7 @@ from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
+from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
 from tests.backends.late import LateMemory
 from tests.builders import TinyData, block_of, changed, config_of, open_backend, spec_of
@@ -205,6 +206,30 @@ def test_what_stands_beside_the_weights_is_the_cpus(dense, tmp_path_factory, tmp
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     assert runs[0].result.reasons[0] == runs[1].result.reasons[0]
     assert runs[0].result.estimator == runs[1].result.estimator
+
+
+def test_rows_with_cosines_are_trained_and_applied_on_both(tmp_path_factory, tmp_path, monkeypatch):
+    monkeypatch.setattr(fourier, "SIZES", {16: 0.0})
+    data = store(tmp_path_factory, 10)
+    options = {"epochs": 1, "transform": "raw", "learning_rate": 0.1}
+    runs = []
+    for device in ("cuda", "cpu"):
+        plan = sm.plan(
+            data, device=device, threads=1, whitening="off", closed_form="off", fourier="on"
+        )
+        runs.append(fit(data, tmp_path / device, plan, **options))
+    found, expected = (run.model for run in runs)
+    assert found.n_more == expected.n_more == 16
+    for name, array in expected.arrays().items():
+        most = np.abs(array).max()
+        assert np.abs(found.arrays()[name] - array).max() <= 1e-4 * most, name
+    with Dataset.open(data) as opened:
+        rows = opened.rows(0, 20)
+    scores = []
+    for device in ("cuda", "cpu"):
+        with sm.Predictor(found, device=device) as predictor:
+            scores.append(predictor.topk(rows, 3)[1])
+    np.testing.assert_allclose(*scores, atol=1e-4)
 
 
 def test_a_model_larger_than_the_device_is_applied_in_groups():

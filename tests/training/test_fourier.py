@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DeviceError, Interrupted, ModelError, UsageError
+from streammach.errors import Interrupted, ModelError, UsageError
 from streammach.model.document import WAVES_FORMAT
 from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
@@ -224,8 +224,3 @@ def test_more_time_and_memory_are_reckoned_with(stores):
     assert few.projected_bytes > none.projected_bytes
     assert few.disk_bytes > none.disk_bytes
     assert few.small_model_bytes > none.small_model_bytes
-
-
-def test_other_devices_refuse_such_a_model(run):
-    with pytest.raises(DeviceError):
-        sm.Predictor(run.model, device="cuda")

@@ -48,8 +48,9 @@ class CpuBackend(Forward):
         if config.optimizer is not None:
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
             buffers = STEPS[config.dense].shapes(
-                shape, batch_size=config.batching.batch_size, whitened=config.basis
-            )
+                shape, batch_size=config.batching.batch_size, whitened=config.basis,
+                n_more=config.more_columns,
+            )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
@@ -79,11 +80,9 @@ class CpuBackend(Forward):
             for array in self.state.values():
                 array[:] = 0
         kind, whitened = STEPS[self.dense], basis is not None
-        _fitted(self.buffers, kind.shapes(wide, batch_size=training.batch_size, whitened=whitened))
-        if whitened and "plain" in self.buffers:
-            self.buffers["plain"] = np.zeros(
-                (training.batch_size, self.spec.n_features), np.float32
-            )
+        n_more = wide.n_features - self.spec.n_features
+        shapes = kind.shapes(wide, batch_size=training.batch_size, whitened=whitened, n_more=n_more)
+        _fitted(self.buffers, shapes)
         self._number[0] = 0
         self._trains = kind(self, training)
 

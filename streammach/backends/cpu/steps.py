@@ -61,8 +61,8 @@ class Steps(ABC):
         self._all = (0, model.spec.n_repetitions)
 
     @staticmethod
-    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool) -> Shapes:
-        """Return the shapes of the float32 buffers, by name."""
+    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int) -> Shapes:
+        """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
         per_model = (batch_size, spec.n_repetitions)
         return {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
 
@@ -200,14 +200,14 @@ class DenseSteps(Steps):
     """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
 
     @staticmethod
-    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool) -> Shapes:
-        """Return the shapes of the float32 buffers, by name."""
+    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int) -> Shapes:
+        """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
         x = (batch_size, spec.n_features)
         models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
         return {
-            **Steps.shapes(spec, batch_size=batch_size, whitened=whitened),
+            **Steps.shapes(spec, batch_size=batch_size, whitened=whitened, n_more=n_more),
             "x": x,
-            **({"plain": x} if whitened else {}),
+            **({"plain": (batch_size, spec.n_features - n_more)} if whitened else {}),
             "gradient": (spec.n_features, models * spec.n_buckets),
         }
 

@@ -21,10 +21,10 @@ from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.memory import DeviceArray, open_memory
+from streammach.backends.cuda.memory import open_memory
 from streammach.backends.cuda.prediction import Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.products import table_of
+from streammach.backends.cuda.products import RowTables, table_of, table_size
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.steps import DenseSteps, SparseSteps, Steps
 from streammach.backends.cuda.tables import Host
@@ -32,10 +32,8 @@ from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.ranked import Ranked
-from streammach.errors import DeviceError
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import Basis
 from streammach.rows.packed import Table
 from streammach.rows.waves import RowMap, Waves
 from streammach.spec.estimators import EstimatorKind
@@ -55,7 +53,8 @@ class CudaBackend(Ranked):
         Whether rows are expanded and go through matrix products.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise.
+        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
+        ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
     device_bytes : int
         Most bytes of the device's memory.
     waves : int
@@ -93,17 +92,21 @@ class CudaBackend(Ranked):
         keep: tuple[int, int] = (0, 0),
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
-        if weights is not None and "projection" in weights:
-            raise DeviceError(
-                "rows get no more columns on cuda", hint="Use --device cpu with this model."
-            )
         self.spec, self.dense = spec, dense
-        waves = waves or fewest_waves(spec, dense=dense, device_bytes=device_bytes)
+        projection = None if weights is None else weights.get("projection")
+        more = None if projection is None else Waves(np.asarray(projection))
+        self._wide = spec  # with as many features as the table has rows
+        if more is not None:
+            self._wide = replace(spec, n_features=spec.n_features + more.n_more)
+        waves = waves or fewest_waves(
+            spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more
+        )
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
         scale = None if weights is None else weights.get("scale")
         self._scale = None if scale is None else np.asarray(scale)
+        self._weights_are = weights_are
         self._steps = np.zeros(1, np.int64)
         self._wave_steps = 0
         if weights is None:
@@ -117,22 +120,25 @@ class CudaBackend(Ranked):
         self._trains: Steps | None = None
         self._losses: Losses | None = None
         self._joint: JointLoss | None = None
-        self._basis: Basis | None = None
-        self._table: DeviceArray | None = None  # of the basis
+        self._basis: RowMap | None = None
+        self._tables: RowTables | None = None  # of the basis
         self._room = (0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
-            self._group = ModelGroup(self._memory, spec, self.codes, self._most, weights_are)
+            self._group = ModelGroup(self._memory, self._wide, self.codes, self._most, weights_are)
             self._group.take(*self._edges[0])
             self._group.read(self._host)
             self.row_cache = Resident(self._memory, *keep) if any(keep) else None
+            if more is not None:
+                self._use(more)
 
     def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self._training = training
-        shapes = training.optimizer_kind.shapes(self.spec)
+        self._widen(0 if basis is None else basis.n_more)
+        shapes = training.optimizer_kind.shapes(self._wide)
         kept = {name: self._host[name] for name in ("weights", "bias")}
         state = {n: a for n, a in self._host.items() if n in shapes and a.shape == shapes[n]}
         if state.keys() != shapes.keys():
@@ -152,13 +158,12 @@ class CudaBackend(Ranked):
                 self._trains = None  # its buffers go before new ones come
                 kind = DenseSteps if self.dense else SparseSteps
                 self._trains = kind(
-                    self._memory, self.spec, self._most, training.batch_size, batch_nnz,
-                    self.row_cache,
+                    self._memory, self._wide, self._most, training.batch_size, batch_nnz,
+                    self.row_cache, n_more=self._n_more,
                 )  # fmt: skip
                 self._losses = Losses(self._memory, training.batch_size * self._most)
                 self._room = (training.batch_size, batch_nnz)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
-            assert not isinstance(basis, Waves), "rows get no more columns here"
             self._use(basis)
             self._joint = None
             if training.loss == "joint":
@@ -167,27 +172,54 @@ class CudaBackend(Ranked):
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
-        if self._basis is None:
+        if self._basis is None or not self._basis.whitens:
             return
         host = self.arrays()
         self._basis.unwhiten_weights(host["weights"], host["bias"])
         with self._memory.use():
-            self._use(None)
+            self._use(self._basis.plain)
         self.restore()
 
-    def _use(self, basis: Basis | None) -> None:
-        """Bring dense rows to a basis from now on, or leave them plain."""
-        assert self._trains is not None
-        self._basis = basis
-        table = None
-        if basis is not None:
-            table = self._table = self._table or self._memory.empty(
-                (self.spec.n_features + 1) ** 2, np.float32
+    @property
+    def _n_more(self) -> int:
+        """D, the columns that rows have beyond their features."""
+        return self._wide.n_features - self.spec.n_features
+
+    def _widen(self, n_more: int) -> None:
+        """Make the tables those of rows with D more columns, if they are not."""
+        if n_more == self._n_more:
+            return
+        self._wide = replace(self.spec, n_features=self.spec.n_features + n_more)
+        shape = (self._wide.n_features, self.spec.n_columns)
+        self._host = {"weights": np.zeros(shape, np.float32), "bias": self._host["bias"]}
+        self.drain_losses()
+        with self._memory.use():
+            # What is there goes before something else comes.
+            self._trains = self._losses = self._joint = self._tables = self._predicts = None
+            self._room = (0, 0)
+            del self._group
+            self._group = ModelGroup(
+                self._memory, self._wide, self.codes, self._most, self._weights_are
             )
-            self._memory.send(table, table_of(basis).reshape(-1))
-            self._memory.wait()
-        self._trains.use(table)
-        self._prediction().use(table)
+
+    def _use(self, basis: RowMap | None) -> None:
+        """Bring dense rows to a basis from now on, or leave them plain."""
+        self._basis, memory = basis, self._memory
+        if basis is not None:
+            d = self.spec.n_features
+            if self._tables is None:
+                amplitudes = memory.empty(self._n_more, np.float32) if self._n_more else None
+                table = memory.empty(table_size(d, self._n_more), np.float32)
+                self._tables = RowTables(table, amplitudes)
+            memory.send(self._tables.table, table_of(basis, d).reshape(-1))
+            memory.wait()
+            if self._tables.amplitudes is not None and isinstance(basis, Waves):
+                memory.send(self._tables.amplitudes, np.ascontiguousarray(basis.projection[-1]))
+                memory.wait()
+        used = None if basis is None else self._tables
+        if self._trains is not None:
+            self._trains.use(used)
+        self._prediction().use(used)
 
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
@@ -244,7 +276,10 @@ class CudaBackend(Ranked):
             with self._memory.use():
                 self._group.write(self._host)
             self._ahead = False
-        return {**self._host, "steps": self._steps}
+        found = {**self._host, "steps": self._steps}
+        if isinstance(self._basis, Waves):
+            found["projection"] = self._basis.projection
+        return found
 
     def restore(self) -> None:
         """Take over what was written into the arrays that :meth:`arrays` returned."""
@@ -259,7 +294,7 @@ class CudaBackend(Ranked):
     def close(self) -> None:
         """Give the device's memory back."""
         self._memory.wait()  # copies may be on their way from the room that goes now
-        self._trains = self._losses = self._joint = self._table = self._predicts = None
+        self._trains = self._losses = self._joint = self._tables = self._predicts = None
         self.row_cache = None
         del self._group
         self._memory.close()
@@ -284,8 +319,9 @@ class CudaBackend(Ranked):
     def _prediction(self) -> Prediction:
         if self._predicts is None:
             self._predicts = Prediction(
-                self._memory, self.spec, self.codes, self.n_waves, self._groups, dense=self.dense
-            )
+                self._memory, self._wide, self.codes, self.n_waves, self._groups,
+                dense=self.dense, n_more=self._n_more,
+            )  # fmt: skip
         return self._predicts
 
     def _groups(self) -> Iterator[ModelGroup]:

@@ -7,7 +7,7 @@ from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.products import table_bytes
+from streammach.backends.cuda.products import table_bytes, table_size
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.steps import QUERY_NNZ, DenseSteps, SparseSteps, query_rows
 from streammach.backends.cuda.tables import Tables
@@ -23,7 +23,7 @@ from streammach.spec.model import ModelSpec
 
 def host_footprint(config: RunConfig) -> dict[str, int]:
     """Return the bytes of host memory of a backend, by name."""
-    shape, placement, batching = config.shape, config.placement, config.batching
+    shape, placement, batching = config.wide, config.placement, config.batching
     models = widest(shape, placement.waves)
     rows = query_rows(shape, models, dense=config.dense)
     lines = {
@@ -35,8 +35,8 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
         + TransferBuffer.host_footprint(rows, QUERY_NNZ),
     }  # fmt: skip
     if config.basis:
-        square = shape.n_features * (shape.n_features + 1)
-        lines["basis"] = 4 * (square + (shape.n_features + 1) ** 2)
+        d, n_more = config.shape.n_features, config.more_columns
+        lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table_size(d, n_more))
     if config.optimizer is not None:
         lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
         lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
@@ -61,12 +61,14 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     DeviceError
         If the model's shape cannot be launched, or kernels have no branch for the optimiser.
     """
-    shape, placement, batching = config.shape, config.placement, config.batching
-    models = widest(shape, placement.waves)
+    shape, placement, batching = config.wide, config.placement, config.batching
+    models, n_more = widest(shape, placement.waves), config.more_columns
     lines = {
         CONTEXT: RESERVED_BYTES,
         **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
-        **Prediction.footprint(shape, placement.waves, dense=config.dense, whitened=config.basis),
+        **Prediction.footprint(
+            shape, placement.waves, dense=config.dense, whitened=config.basis, n_more=n_more
+        ),
     }
     if config.optimizer is not None:
         if config.optimizer_kind.step is not None:
@@ -77,16 +79,16 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
         kind = DenseSteps if config.dense else SparseSteps
         lines |= kind.footprint(
             shape, models, batching.batch_size, batching.batch_nnz,
-            resident=placement.resident, whitened=config.basis,
+            resident=placement.resident, whitened=config.basis, n_more=n_more,
         )  # fmt: skip
     if config.basis:
-        lines["basis"] = table_bytes(shape)
+        lines["basis"] = table_bytes(config.shape.n_features, n_more)
     if placement.resident and facts is not None:
         lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz)
     return lines
 
 
-def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int) -> int:
+def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int, n_more: int = 0) -> int:
     """Return in how few groups a model fits for predicting.
 
     Parameters
@@ -97,6 +99,8 @@ def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int) -> int:
         Whether rows go through matrix products.
     device_bytes : int
         Most bytes of the device's memory.
+    n_more : int
+        D, columns that dense rows get beyond their features.
 
     Raises
     ------
@@ -106,7 +110,7 @@ def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int) -> int:
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
         config = RunConfig.predicting(
-            spec.shape, device="cuda", dense=dense, threads=1, waves=waves
+            spec.shape, device="cuda", dense=dense, threads=1, waves=waves, n_more=n_more
         )
         needed = sum(device_footprint(config, None).values())
         if needed <= device_bytes:

@@ -173,6 +173,7 @@ def power_of_two(n: Number) -> Any:
 
 
 exp = shared(rowmath.exp, whole=whole, power_of_two=power_of_two)
+cosine = shared(rowmath.cosine, whole=whole)
 residual = shared(rowmath.residual)
 adagrad_step = shared(rowmath.adagrad_step)
 adam_moment = shared(rowmath.adam_moment)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.group import ModelGroup
-from streammach.backends.cuda.memory import UNIT, DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.memory import UNIT, Memory, buffer_bytes
+from streammach.backends.cuda.products import RowTables
 from streammach.backends.cuda.steps import Queries
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.waves import widest
@@ -47,6 +48,8 @@ class Prediction:
         Yields them one after another, each on the device until the next is asked for.
     dense : bool
         Whether rows go through matrix products.
+    n_more : int
+        D, how many of the model's features are columns that rows get here.
 
     Attributes
     ----------
@@ -63,21 +66,26 @@ class Prediction:
         groups: Callable[[], Iterator[ModelGroup]],
         *,
         dense: bool,
+        n_more: int = 0,
     ) -> None:
         self._memory, self._spec, self._groups = memory, spec, groups
-        self._queries = Queries(memory, spec, widest(spec, waves), dense=dense)
+        self._queries = Queries(memory, spec, widest(spec, waves), dense=dense, n_more=n_more)
         self.decoder = Decoder(memory, spec, codes)
         self._joint = memory.empty(_joint_size(spec), np.float32) if waves > 1 else None
 
-    def use(self, table: DeviceArray | None) -> None:
+    def use(self, tables: RowTables | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""
-        self._queries.use(table)
+        self._queries.use(tables)
 
     @staticmethod
-    def footprint(spec: ModelShape, waves: int, *, dense: bool, whitened: bool) -> dict[str, int]:
+    def footprint(
+        spec: ModelShape, waves: int, *, dense: bool, whitened: bool, n_more: int = 0
+    ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         lines = {
-            "queries": Queries.footprint(spec, widest(spec, waves), dense=dense, whitened=whitened)
+            "queries": Queries.footprint(
+                spec, widest(spec, waves), dense=dense, whitened=whitened, n_more=n_more
+            )
             + UNIT,
             "decode": Decoder.footprint(spec),
         }

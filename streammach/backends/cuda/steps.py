@@ -12,7 +12,7 @@ from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.launch import launch_shape
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.products import Products
+from streammach.backends.cuda.products import Products, RowTables
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.segments import SEGMENT, SegmentBuilder, Segments, most_slots
 from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
@@ -43,11 +43,13 @@ class Steps(ABC):
         Most rows and values of a batch.
     resident : Resident, optional
         Where batches are gathered from.
+    n_more : int
+        D, how many of the model's features are columns that dense rows get here.
     """
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None,
+        resident: Resident | None, *, n_more: int = 0,
     ) -> None:  # fmt: skip
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
@@ -63,13 +65,14 @@ class Steps(ABC):
     @staticmethod
     @abstractmethod
     def footprint(
-        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
-    ) -> dict[str, int]:
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
+        n_more: int = 0,
+    ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
 
-    def use(self, table: DeviceArray | None) -> None:
+    def use(self, tables: RowTables | None) -> None:
         """Bring dense rows to a basis from now on, or leave rows as they are."""
-        assert table is None, "sparse rows have no other basis"
+        assert tables is None, "sparse rows have no other basis"
 
     @abstractmethod
     def step(
@@ -95,9 +98,9 @@ class SparseSteps(Steps):
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None,
+        resident: Resident | None, *, n_more: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(memory, spec, models, n_rows, nnz, resident)
+        super().__init__(memory, spec, models, n_rows, nnz, resident, n_more=n_more)
         self._sorter = SegmentBuilder(memory, n_rows, nnz, spec.n_features)
 
     @staticmethod
@@ -108,8 +111,9 @@ class SparseSteps(Steps):
 
     @staticmethod
     def footprint(
-        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
-    ) -> dict[str, int]:
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
+        n_more: int = 0,
+    ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
@@ -138,11 +142,11 @@ class DenseSteps(Steps):
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None,
+        resident: Resident | None, *, n_more: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(memory, spec, models, n_rows, nnz, resident)
+        super().__init__(memory, spec, models, n_rows, nnz, resident, n_more=n_more)
         self._rows = spec.n_features + 1
-        self._products = Products(memory, spec, n_rows)
+        self._products = Products(memory, spec, n_rows, n_more)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
         self._numbers = memory.sent(numbers[:-1])
         self._items = Segments(
@@ -159,8 +163,9 @@ class DenseSteps(Steps):
 
     @staticmethod
     def footprint(
-        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool
-    ) -> dict[str, int]:
+        spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
+        n_more: int = 0,
+    ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows, nnz)
         row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
@@ -168,12 +173,12 @@ class DenseSteps(Steps):
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
             "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident)
-            + Products.footprint(spec, n_rows, whitened=whitened),
+            + Products.footprint(spec, n_rows, whitened=whitened, n_more=n_more),
         }
 
-    def use(self, table: DeviceArray | None) -> None:
+    def use(self, tables: RowTables | None) -> None:
         """Bring rows to a basis from now on, or leave them plain."""
-        self._products.use(table)
+        self._products.use(tables)
 
     def step(
         self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
@@ -214,26 +219,32 @@ class Queries:
         Most models of a group.
     dense : bool
         Whether rows go through matrix products.
+    n_more : int
+        D, how many of the model's features are columns that rows get here.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, *, dense: bool) -> None:
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, *, dense: bool, n_more: int = 0
+    ) -> None:
         self._memory = memory
         self.most_rows = query_rows(spec, models, dense=dense)
         self._slot = TransferBuffer(memory, self.most_rows, QUERY_NNZ)
         self.z = memory.empty(self.most_rows * _stride(spec, models), np.float32)
-        self._products = Products(memory, spec, self.most_rows) if dense else None
+        self._products = Products(memory, spec, self.most_rows, n_more) if dense else None
 
-    def use(self, table: DeviceArray | None) -> None:
+    def use(self, tables: RowTables | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""
         if self._products is not None:
-            self._products.use(table)
+            self._products.use(tables)
 
     @staticmethod
-    def footprint(spec: ModelShape, models: int, *, dense: bool, whitened: bool) -> int:
+    def footprint(
+        spec: ModelShape, models: int, *, dense: bool, whitened: bool, n_more: int = 0
+    ) -> int:
         """Return the bytes on the device."""
         n_rows = query_rows(spec, models, dense=dense)
         z = buffer_bytes(n_rows * _stride(spec, models), np.float32)
-        x = Products.footprint(spec, n_rows, whitened=whitened) if dense else 0
+        x = Products.footprint(spec, n_rows, whitened=whitened, n_more=n_more) if dense else 0
         return TransferBuffer.footprint(n_rows, QUERY_NNZ) + z + x
 
     def parts(self, rows: RowBlock) -> list[tuple[int, int]]:

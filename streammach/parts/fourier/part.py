@@ -42,8 +42,6 @@ class Fourier(Part):
             return "rows are sparse"
         if not config.optimizer_kind.gains_by_whitening:
             return f"{config.optimizer} does not train them"
-        if config.placement.device != "cpu":
-            return f"rows get no more columns on {config.placement.device}"
         if facts.n_features > MAX_FEATURES:
             return "there are too many features"
         return None

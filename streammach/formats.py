@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-STORE_FORMATS = (2, 3)
-MODEL_FORMATS = (1, 2, 3, 4)
+STORE_FORMATS = (2, 3, 4)  # 4: rows have lists of labels
+MODEL_FORMATS = (1, 2, 3, 4, 5)

@@ -12,6 +12,8 @@ from streammach.formats import MODEL_FORMATS, STORE_FORMATS
 from tests.golden import make
 
 FOLDERS = sorted(make.HERE.glob("formats-*"))
+STORES = [path for folder in FOLDERS for name in ("store", "lists")
+          if (path := folder / name).exists()]  # fmt: skip
 MODELS = sorted(path.parent for path in make.HERE.glob("formats-*/*/model.json"))
 
 
@@ -24,16 +26,16 @@ def named(path):
 
 
 def test_all_formats_that_are_read_are_here():
-    roots = [json.loads((folder / "store/zarr.json").read_text()) for folder in FOLDERS]
+    roots = [json.loads((store / "zarr.json").read_text()) for store in STORES]
     assert {root["attributes"]["streammach"]["format"] for root in roots} == set(STORE_FORMATS)
     documents = [json.loads((path / "model.json").read_text()) for path in MODELS]
     assert {document["format"] for document in documents} == set(MODEL_FORMATS)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_a_store_of_an_older_version_holds_what_it_held(folder):
-    assert make.content(folder / "store") == expected(folder)["store"]
-    with sm.Dataset.open(folder / "store") as store:
+@pytest.mark.parametrize("path", STORES, ids=named)
+def test_a_store_of_an_older_version_holds_what_it_held(path):
+    assert make.content(path) == expected(path.parent)[path.name]
+    with sm.Dataset.open(path) as store:
         assert store.verify(deep=True) == []
 
 

@@ -55,7 +55,13 @@ class Backend(Ranked, Protocol):
         """Where rows are kept, if they are."""
         ...
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
+    def prepare(
+        self,
+        training: TrainSpec,
+        batch_nnz: int,
+        basis: RowMap | None = None,
+        batch_labels: int = 0,
+    ) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again.
 
         Parameters
@@ -67,6 +73,8 @@ class Backend(Ranked, Protocol):
         basis : Basis or Waves, optional
             Coordinates that dense rows are brought to, until :meth:`unwhiten_weights`, and further
             columns, which stay.
+        batch_labels : int
+            Most labels of a batch, where rows have lists of them; else 0.
         """
         ...
 

@@ -12,6 +12,7 @@ from streammach.clock import Clock
 from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import switches
 from streammach.spec.training import TrainingOptions
+from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.planning.constraints import Constraints
@@ -119,6 +120,7 @@ class FitArguments(RunArguments):
     x_path: str | None
     y_path: str | None
     first_label: bool
+    multilabel: Multilabel
     on_bad_row: str
     max_bad: int | None
 

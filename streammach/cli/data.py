@@ -22,6 +22,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import StoreError
+from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
@@ -57,6 +58,7 @@ def convert(
     x_path: str | None,
     y_path: str | None,
     first_label: bool,
+    multilabel: Multilabel,
     like: Path | None,
     on_bad_row: str,
     max_bad: int | None,
@@ -84,8 +86,8 @@ def convert(
     with Progress(progress, STAGES) as shown:
         done = run(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-            first_label=first_label, like=like, on_bad_row=on_bad_row, max_bad=max_bad,
-            memory=memory, threads=threads, seed=seed, force=force, progress=shown,
+            first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
+            max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force, progress=shown,
         )  # fmt: skip
     if done.unseen_label_rows:
         warnings.warn(

@@ -18,6 +18,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import say, say_json, short_path
 from streammach.machine import size_text, time_text
+from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.explore import Exploration, SourceFacts
@@ -43,6 +44,7 @@ def explore(
     x_path: str | None,
     y_path: str | None,
     first_label: bool,
+    multilabel: Multilabel,
     as_json: bool,
 ) -> None:
     """Look at the start of sources: what they hold, what their conversion will take.
@@ -53,8 +55,9 @@ def explore(
     from streammach.data.explore import explore as run  # compiled code loads on demand
 
     found = run(
-        sources, format=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label
-    )
+        sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
+        first_label=first_label, multilabel=multilabel,
+    )  # fmt: skip
     if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})
         return

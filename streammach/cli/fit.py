@@ -99,8 +99,9 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
         done = convert(
             wanted.sources, wanted.store, labels=wanted.labels, like=wanted.like,
             format=arguments.form, x_path=arguments.x_path, y_path=arguments.y_path,
-            first_label=arguments.first_label, on_bad_row=arguments.on_bad_row,
-            max_bad=arguments.max_bad, memory=arguments.memory, threads=arguments.threads,
+            first_label=arguments.first_label, multilabel=arguments.multilabel,
+            on_bad_row=arguments.on_bad_row, max_bad=arguments.max_bad,
+            memory=arguments.memory, threads=arguments.threads,
             seed=arguments.seed, progress=shown,
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
@@ -117,6 +118,7 @@ def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
         x_path=arguments.x_path,
         y_path=arguments.y_path,
         first_label=arguments.first_label,
+        multilabel=arguments.multilabel,
     )
     wrong = difference_from(
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),

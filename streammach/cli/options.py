@@ -78,6 +78,9 @@ def source_options(command: F) -> F:
                      help="Where in a file the labels are.  [default: guessed]"),
         click.option("--first-label", is_flag=True,
                      help="Take the first of several labels of a svmlight or XMC row."),
+        click.option("--multilabel", type=click.Choice(["auto", "on", "off"]), default="auto",
+                     show_default=True,
+                     help="Whether rows have lists of labels; auto: if one has several."),
     ]  # fmt: skip
     return _with(command, options)
 

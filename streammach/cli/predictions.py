@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +25,11 @@ from streammach.cli.output import Progress, peak_of, say, say_json, short_path
 from streammach.errors import UsageError
 from streammach.machine import time_text
 from streammach.spec.estimators import BLEND, ESTIMATORS
+from streammach.spec.types import Multilabel
+
+if TYPE_CHECKING:
+    from streammach.prediction.evaluate import Evaluation
+    from streammach.prediction.set_metrics import SetMetrics
 
 
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
@@ -32,6 +38,10 @@ from streammach.spec.estimators import BLEND, ESTIMATORS
 @click.option("--estimator", type=click.Choice([BLEND, *ESTIMATORS]),
               help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
                    "[default: chosen in training]")  # fmt: skip
+@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
+@click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
+              metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
 @format_option
 @source_options
 @memory_option
@@ -45,11 +55,14 @@ def evaluate(
     run: Path,
     store: Path,
     estimator: str | None,
+    threshold: float,
+    propensity: tuple[float, float],
     form: str | None,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
     first_label: bool,
+    multilabel: Multilabel,
     memory: str | None,
     device: str,
     threads: int | None,
@@ -58,12 +71,15 @@ def evaluate(
 ) -> None:
     """Measure accuracy, top-3 and top-5 accuracy and log loss.
 
+    Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
+    and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
+
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
     from streammach.model.model import Model
-    from streammach.prediction.evaluate import CANDIDATES
+    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
@@ -72,7 +88,7 @@ def evaluate(
         raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
     options = SourceOptions(
         form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
-        first_label=first_label,
+        first_label=first_label, multilabel=multilabel,
     )  # fmt: skip
     room = room_before(
         run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
@@ -85,22 +101,67 @@ def evaluate(
         ) as predictor,
         Progress(progress, "rows") as shown,
     ):
-        found = measure(predictor, store, options=options, progress=shown)
+        found = measure(
+            predictor, store, options=options, progress=shown, threshold=threshold,
+            propensity=propensity,
+        )  # fmt: skip
     if found.n_unseen:
         warnings.warn(
-            f"{found.n_unseen:,} rows carry a label never seen in training: {short_path(store)}. "
-            "They count as wrong; see n_unseen",
+            f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
+            f"never seen in training: {short_path(store)}. They count as wrong; see n_unseen",
             stacklevel=1,
         )
     projected = room.projected_bytes
     peak = peak_of(projected)
     if as_json:
-        say_json(dataclasses.asdict(found) | {"projected_bytes": projected, "peak_bytes": peak})
+        say_json(_figures(found) | {"projected_bytes": projected, "peak_bytes": peak})
         return
     say(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
+    if found.sets is not None:
+        _say_sets(found, found.sets)
+    else:
+        _say_classes(found)
+    if found.unknown_values:
+        say(f"left out    {found.unknown_values:,} values of features never seen in training")
+
+
+def _figures(found: Evaluation) -> dict[str, Any]:
+    """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
+    known = dataclasses.asdict(found)
+    sets, f1, threshold = (known.pop(name) for name in ("sets", "f1", "threshold"))
+    if found.sets is None:
+        return known
+    for name in ("accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss"):
+        del known[name]
+    return {
+        **known, **found.sets.named(), "n_labels": sets["n_labels"],
+        "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
+        "threshold": threshold,
+    }  # fmt: skip
+
+
+def _say_sets(found: Evaluation, sets: SetMetrics) -> None:
+    """Say what is reached on rows with lists of labels."""
+    say("            " + "".join(f"{f'at {k}':>7}" for k in sets.precision))
+    for name, figures in (
+        ("precision", sets.precision), ("nDCG", sets.ndcg), ("recall", sets.recall),
+        ("PSP", sets.psp), ("PSnDCG", sets.psndcg),
+    ):  # fmt: skip
+        say(f"{name:<12}" + "".join(f"{x:7.3f}" for x in figures.values()))
+    say("by tenths   " + " ".join(f"{x:.3f}" for x in sets.decile_recall) + "  recall at 5")
+    assert found.f1 is not None, "it comes with them"
+    say(
+        f"F1          micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with a "
+        f"probability of {found.threshold:g} or more"
+    )
+    say(f"labels      {sets.n_labels / max(sets.n_rows, 1):.2f} a row; estimator {found.estimator}")
+
+
+def _say_classes(found: Evaluation) -> None:
+    """Say what is reached on rows with one label each."""
     say("            accuracy  top-3  top-5  log loss")
     seen = found.n_rows - found.n_unseen
     scale = found.n_rows / seen if seen else float("nan")
@@ -112,14 +173,15 @@ def evaluate(
     first, third, fifth = (x * scale for x in hits)
     say(f"seen labels {first:8.3f}{third:7.3f}{fifth:7.3f}{found.log_loss:10.3f}")
     say(f"estimator   {found.estimator}; majority class {found.majority:.4f}")
-    if found.unknown_values:
-        say(f"left out    {found.unknown_values:,} values of features never seen in training")
 
 
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("source", metavar="INPUT", type=click.Path(path_type=Path))
 @click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
+@click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
+              help="Of rows with lists of labels: the k likeliest labels with at least this "
+                   "probability, and their probabilities as scores.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Where to write.  [default: standard output]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
@@ -136,6 +198,7 @@ def predict(
     run: Path,
     source: Path,
     k: int,
+    threshold: float | None,
     out: Path | None,
     force: bool,
     form: str | None,
@@ -179,7 +242,7 @@ def predict(
         output.opened(goal) as table,
     ):
         table.write(output.heading(min(k, model.spec.n_classes)))
-        for part in predictor.stream(source, k, options=options, seen=seen):
+        for part in predictor.stream(source, k, options=options, seen=seen, threshold=threshold):
             table.write(output.lines(part, predictor.labels(part.ids)))
             shown("predict", seen.rows, 0)
     if seen.unknown_values:

@@ -25,6 +25,7 @@ DECIDED = {
     "x_path",
     "y_path",
     "first_label",
+    "multilabel",
     "like",
     "progress",
 }

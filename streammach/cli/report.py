@@ -51,8 +51,8 @@ def report(
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
     """
     from streammach.files.destinations import Destination  # compiled code loads on demand
+    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.diagnose import diagnose
-    from streammach.prediction.evaluate import CANDIDATES
     from streammach.prediction.memory import room_before
     from streammach.report.drawing import require
     from streammach.report.html import PAGE

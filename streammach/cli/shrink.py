@@ -170,7 +170,7 @@ def _store_of(run: Path) -> Path:
 def _projected(run: Path, store: Path | None, memory: str | None, threads: int | None) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.held import held_in  # loads on demand
-    from streammach.prediction.evaluate import CANDIDATES
+    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.memory import room_before, shrinking_lines
     from streammach.spec.ledger import bytes_in
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,17 +72,19 @@ def cut_lists(
 
 @kernel(fastmath=False)
 def listed_candidates(
-    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
-    classes: Array, gains: Array, cut_of: Array, cut_classes: Array, cut_gains: Array,
-    penalty: Array, base: Array, log_values: Array, class_rows: Array, step: Number, units: Array,
-    touched: Array, slot: Array, ids: Array,
+    indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
+    starts: Array, classes: Array, gains: Array, cut_of: Array, cut_classes: Array,
+    cut_gains: Array, penalty: Array, base: Array, log_values: Array, class_rows: Array,
+    step: Number, units: Array, touched: Array, slot: Array, ids: Array, n_own: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by short lists and by what cuts left of others.
 
     Parameters
     ----------
-    indptr, features, row_classes : int64 (n + 1,), int32 (nnz,), int32 (n,)
+    indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
+    label_starts, labels : int64 (n + 1,), int32 (l,)
+        Their classes.
     first, last : int
         Which of them.
     starts, classes, gains : int64 (d + 1,), int32 (Z,), int16 (Z,)
@@ -97,8 +100,10 @@ def listed_candidates(
     units, touched, slot : int32 (K,), int32 (K,), uint8 (K,)
         Scratch; `slot` holds zeros before and after.
     ids : int32 (n, m)
-        Receives the row's class, then the best others, best first, NOBODY where there are no more;
-        NOBODY first where the row's class is not among the best, or the row is the only one of it.
+        Receives the row's classes that are among the best, then the best others, best first, NOBODY
+        where there are no more. A class of which the row is the only one is left out.
+    n_own : int32 (n,)
+        Receives how many of the row's classes that are; where it is 0, NOBODY stands first.
     """
     m = ids.shape[1]
     scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
@@ -125,22 +130,25 @@ def listed_candidates(
             score = base[c] - rest * log_values[c] + units[c] * step
             if score > scores[m - 1]:
                 insert(scores, best, score, c)
-        own_first(best, row_classes[i], class_rows[row_classes[i]] > 1, ids[i])
+        own = labels[label_starts[i] : label_starts[i + 1]]
+        n_own[i] = own_first(best, own, class_rows, ids[i])
 
 
 @kernel(fastmath=False)
 def scanned_candidates(
-    indptr: Array, features: Array, row_classes: Array, first: int, last: int, starts: Array,
-    classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array, penalty: Array,
-    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
-    class_values: Array, units: Array, total: Array, ids: Array,
+    indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
+    starts: Array, classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array,
+    penalty: Array, base: Array, log_values: Array, slope: Array, match: Array, prior: Number,
+    class_rows: Array, class_values: Array, units: Array, total: Array, ids: Array, n_own: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by all pairs, each row left out of the counts.
 
     Parameters
     ----------
-    indptr, features, row_classes : int64 (n + 1,), int32 (nnz,), int32 (n,)
+    indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
+    label_starts, labels : int64 (n + 1,), int32 (l,)
+        Their classes.
     first, last : int
         Which of them.
     starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
@@ -155,16 +163,19 @@ def scanned_candidates(
         Those of :class:`CountTable`.
     units, total : int32 (K,), float32 (K,)
         Scratch.
-    ids : int32 (n, m)
+    ids, n_own : int32 (n, m), int32 (n,)
         As of :func:`listed_candidates`.
     """
     m = ids.shape[1]
     scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
     for i in range(first, last):
-        row, own = features[indptr[i] : indptr[i + 1]], row_classes[i]
+        row = features[indptr[i] : indptr[i + 1]]
+        those = labels[label_starts[i] : label_starts[i + 1]]
         sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
-        total[own] = EXCLUDED
-        if class_rows[own] > 1:
+        for own in those:
+            total[own] = EXCLUDED
+            if class_rows[own] < 2:
+                continue
             rest, gained = np.float32(0), np.float32(0)
             for f in row:
                 rest += penalty[f]
@@ -175,18 +186,32 @@ def scanned_candidates(
             values = max(class_values[own] - row.shape[0], 0.5)
             total[own] = gained - rest * np.float32(math.log(values))
         best_of(total, scores, best)
-        own_first(best, own, class_rows[own] > 1, ids[i])
+        n_own[i] = own_first(best, those, class_rows, ids[i])
 
 
 @kernel(inline=True)
-def own_first(best: Array, own: int, known: bool, ids: Array) -> None:
-    """Write candidates with the row's class first, NOBODY if it is none of them or not known."""
-    n = 1
-    ids[0] = NOBODY
+def is_one(c: int, own: Array) -> Any:
+    """Return whether a class is one of some."""
+    found = False
+    for one in own:
+        found = found | (c == one)
+    return found
+
+
+@kernel(inline=True)
+def own_first(best: Array, own: Array, class_rows: Array, ids: Array) -> Any:
+    """Write candidates with the row's own classes first; return how many of these there are."""
+    n = 0
     for c in best:
-        if c == own:
-            ids[0] = own if known else NOBODY
-        elif n < ids.shape[0]:
+        if c != NOBODY and is_one(c, own) and class_rows[c] > 1:
+            ids[n] = c
+            n += 1
+    n_own = n
+    if n == 0:
+        ids[0], n = NOBODY, 1
+    for c in best:
+        if n < ids.shape[0] and c != NOBODY and not is_one(c, own):
             ids[n] = c
             n += 1
     ids[n:] = NOBODY
+    return n_own

@@ -75,17 +75,17 @@ def compare_rows(
     indptr: Array, features: Array, candidates: Array, first: int, last: int, starts: Array,
     classes: Array, counts: Array, gains: Array, mark_of: Array, marks: Array, penalty: Array,
     base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
-    class_values: Array, theta: Array, delta: Array, step: Number, slot: Array, place: Array,
-    residuals: Array,
+    class_values: Array, theta: Array, delta: Array, step: Number, slot: Array, n_own: Array,
+    place: Array, residuals: Array,
 ) -> None:  # fmt: skip
-    """Write ``p - onehot(own)`` over the candidates of rows ``first:last``, each row left out.
+    """Write ``p - target`` over the candidates of rows ``first:last``, each row left out.
 
     Parameters
     ----------
     indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
     candidates : int32 (n, m)
-        The row's class, then other ones, then -1; -1 alone for a row that teaches nothing.
+        The row's classes, then other ones, then -1; -1 alone for a row that teaches nothing.
     first, last : int
         Which rows.
     starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
@@ -106,23 +106,25 @@ def compare_rows(
         A unit of gains in nats.
     slot : uint8 (K,)
         Scratch; zeros before and after.
+    n_own : int32 (n,)
+        How many of the candidates are the row's own, which share the target.
     place : int32 (nnz, m)
         Receives the number of each pair within its feature's list; -1 where it is not counted.
     residuals : float32 (n, m)
         Receives the result, zeros for a row that teaches nothing.
     """
     s = np.empty(candidates.shape[1], np.float32)
-    units = np.empty(candidates.shape[1], np.int32)
+    units, gained = np.empty(candidates.shape[1], np.int32), np.empty_like(s)
     for i in range(first, last):
         residuals[i] = 0
-        n = n_candidates(candidates[i])
+        n, true = n_candidates(candidates[i]), n_own[i]
         if n == 0:
             continue
-        row, own = features[indptr[i] : indptr[i + 1]], candidates[i, 0]
+        row = features[indptr[i] : indptr[i + 1]]
         found = place[indptr[i] : indptr[i + 1]]
         find_places(row, candidates[i], n, starts, classes, mark_of, marks, slot, found)
-        s[:], units[:] = 0, 0
-        rest, gained = np.float32(0), np.float32(0)
+        s[:], units[:], gained[:] = 0, 0, 0
+        rest = np.float32(0)
         for j in range(row.shape[0]):
             f = row[j]
             rest += penalty[f]
@@ -130,20 +132,22 @@ def compare_rows(
                 z = starts[f] + found[j, k]
                 if found[j, k] < 0:
                     continue
-                if counts[z] < 2 if k == 0 else gains[z] == 0:
+                if counts[z] < 2 if k < true else gains[z] == 0:
                     found[j, k] = -1
                     continue
                 s[k] += theta[z] + delta[f]
-                if k == 0:
-                    gained += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
+                if k < true:
+                    gained[k] += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
                 else:
                     units[k] += gains[z]
-        values = np.float32(math.log(max(class_values[own] - row.shape[0], 0.5)))
-        s[0] += gained + prior * np.float32(math.log(class_rows[own] - 1)) - rest * values
-        for k in range(1, n):
+        for k in range(true):
+            c = candidates[i, k]
+            values = np.float32(math.log(max(class_values[c] - row.shape[0], 0.5)))
+            s[k] += gained[k] + prior * np.float32(math.log(class_rows[c] - 1)) - rest * values
+        for k in range(true, n):
             c = candidates[i, k]
             s[k] += base[c] - rest * log_values[c] + units[k] * step
-        set_residuals(s[:n], 0)
+        set_residuals(s[:n], true)
         residuals[i, :n] = s[:n]
 
 
@@ -190,11 +194,12 @@ def learn_rows(
 
 @kernel(inline=True)
 def set_residuals(s: Array, true: int) -> None:
-    """Turn scores into ``p - onehot(true)`` in place."""
+    """Turn scores into ``p - target`` in place; the first `true` ones share the target."""
     high, total = s.max(), np.float32(0)
     for k in range(s.shape[0]):
         s[k] = math.exp(s[k] - high)
         total += s[k]
     for k in range(s.shape[0]):
         s[k] /= total
-    s[true] -= np.float32(1)
+    for k in range(true):
+        s[k] -= np.float32(1) / np.float32(true)

@@ -22,6 +22,7 @@ from streammach.counts.kernels import STEP
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.threads import Workers
 
 CANDIDATES = 40  # classes that a row is compared with, its own among them
@@ -46,7 +47,8 @@ class PairLearner:
 
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
     score of class i for every counted pair of the row, which is scored as if it had not been
-    counted. Rows whose class is not among the candidates teach nothing. The rows of a batch are
+    counted. Rows whose class is not among the candidates teach nothing; where rows have lists of
+    labels, those among the candidates share the target. The rows of a batch are
     compared with the same weights, and their steps are taken in the order of the rows: bytes depend
     on the rows and their batches, never on the number of threads.
 
@@ -106,10 +108,13 @@ class PairLearner:
         candidates = np.empty((rows.n_rows, self._m), np.int32)
         place = np.empty((rows.nnz, self._m), np.int32)
         residuals = np.empty((rows.n_rows, self._m), np.float32)
+        n_own, lists = np.empty(rows.n_rows, np.int32), rows.lists
 
         def compare(first: int, last: int) -> None:
-            self._find(rows, first, last, candidates)
-            self._compare(rows, first, last, candidates, place=place, residuals=residuals)
+            self._find(rows, lists, first, last, candidates=candidates, n_own=n_own)
+            self._compare(
+                rows, first, last, candidates, n_own=n_own, place=place, residuals=residuals
+            )
 
         def step(part: int, parts: int) -> None:
             learning_kernels.learn_rows(
@@ -123,27 +128,31 @@ class PairLearner:
         self._workers.each(compare, itertools.pairwise(edges))
         self._workers.each(step, [(part, threads) for part in range(threads)])
 
-    def _find(self, rows: RowBlock, first: int, last: int, candidates: NDArray[np.int32]) -> None:
-        """Write the candidates of some rows."""
+    def _find(
+        self, rows: RowBlock, lists: LabelLists, first: int, last: int, *,
+        candidates: NDArray[np.int32], n_own: NDArray[np.int32],
+    ) -> None:  # fmt: skip
+        """Write the candidates of some rows, and how many are the rows' own classes."""
         table, w, mine, short = self._table, self._scores, self._scratch(), self._short
         if short is None:
             scanned_candidates(
-                rows.indptr, rows.features, rows.classes, first, last, w.starts, w.classes,
-                table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
-                self._slope, self._match, np.float32(self._weights.prior), table.class_rows,
-                table.class_values, mine.units, mine.other.view(np.float32), candidates,
+                rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
+                w.classes, table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base,
+                w.log_values, self._slope, self._match, np.float32(self._weights.prior),
+                table.class_rows, table.class_values, mine.units, mine.other.view(np.float32),
+                candidates, n_own,
             )  # fmt: skip
         else:
             listed_candidates(
-                rows.indptr, rows.features, rows.classes, first, last, w.starts, w.classes,
-                w.gains, short.cut_of, short.classes, short.gains, w.penalty, w.base,
+                rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
+                w.classes, w.gains, short.cut_of, short.classes, short.gains, w.penalty, w.base,
                 w.log_values, table.class_rows, STEP, mine.units, mine.other, mine.slot,
-                candidates,
+                candidates, n_own,
             )  # fmt: skip
 
     def _compare(
         self, rows: RowBlock, first: int, last: int, candidates: NDArray[np.int32], *,
-        place: NDArray[np.int32], residuals: NDArray[np.float32],
+        n_own: NDArray[np.int32], place: NDArray[np.int32], residuals: NDArray[np.float32],
     ) -> None:  # fmt: skip
         """Write the residuals of some rows, and where their pairs lie."""
         table, w = self._table, self._scores
@@ -152,7 +161,7 @@ class PairLearner:
             table.counts, w.gains, table.pair_places.mark_of, table.pair_places.marks, w.penalty,
             w.base, w.log_values, self._slope, self._match, np.float32(self._weights.prior),
             table.class_rows, table.class_values, self._theta, self._delta, STEP,
-            self._scratch().slot, place, residuals,
+            self._scratch().slot, n_own, place, residuals,
         )  # fmt: skip
 
     def _scratch(self) -> _Scratch:

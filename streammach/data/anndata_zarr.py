@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
 from streammach.data.label_arrays import Labels, Nullable, column_names
+from streammach.data.label_sets import LabelSets
 from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
-from streammach.data.numpy_files import load_labels
+from streammach.data.numpy_files import labels_in, load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.data.zarr_arrays import ZarrArray
 from streammach.data.zarr_metadata import OBJECT_BYTES, Node, check_files, place_in, read_node
@@ -194,7 +195,9 @@ class AnnDataSource(MatrixSource):
             raise UsageError(f"it has no matrix '{clean(self._x, 60)}': --x-path", path=self.path)
         matrix = self._dense(node) if node.is_array else self._sparse(node)
         if self._options.labels is not None:
-            labels: Labels | None = load_labels(self._options.labels)
+            labels: Labels | LabelSets | None = load_labels(
+                self._options.labels, self._options.multilabel
+            )
         else:
             labels = None if self._y is None else self._labels(self._y)
         names = None
@@ -233,8 +236,14 @@ class AnnDataSource(MatrixSource):
             (indices.shape[0], data.shape[0]), (shape[0], shape[1]), self.path,
         )  # fmt: skip
 
-    def _labels(self, name: str) -> Labels:
-        node = self._node(name)
+    def _labels(self, name: str) -> Labels | LabelSets:
+        node, multilabel = self._node(name), self._options.multilabel
+        if node.encoding == "csr_matrix" and multilabel != "off":
+            indptr, indices, data = (
+                self._whole(f"{name}/{part}") for part in ("indptr", "indices", "data")
+            )
+            sets = LabelSets.of_csr(indptr, indices, data, self.path, name)
+            return sets.asked(multilabel, self.path, name)
         if node.encoding == "categorical":
             kinds = self._column(self._node(f"{name}/categories"), f"{name}/categories")
             codes = self._whole(f"{name}/codes")
@@ -248,7 +257,7 @@ class AnnDataSource(MatrixSource):
                 path=self.path,
                 hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
             )
-        return Labels.of(self._whole(name), self.path, name)
+        return labels_in(self._whole(name), multilabel, self.path, name)
 
     def _column(self, node: Node, name: str) -> Nullable:
         """Return an array, or the array and the mask of one that may miss values."""

@@ -24,7 +24,7 @@ from streammach.data.source_options import Paths, SourceOptions, paths_of
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
-from streammach.data.store.root import FORMAT
+from streammach.data.store.root import LIST_FORMAT
 from streammach.data.text import is_piped
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
@@ -33,6 +33,7 @@ from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.writing import remove_file
 from streammach.machine import cores
+from streammach.spec.types import Multilabel
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
 
@@ -95,6 +96,7 @@ def convert(
     x_path: str | None = None,
     y_path: str | None = None,
     first_label: bool = False,
+    multilabel: Multilabel = "auto",
     like: str | os.PathLike[str] | None = None,
     on_bad_row: str = "error",
     max_bad: int | None = None,
@@ -125,8 +127,12 @@ def convert(
     x_path, y_path : str, optional
         Where in a file of several arrays rows and labels are; guessed otherwise.
     first_label : bool
-        Whether a row of svmlight or XMC text with several labels counts under the first one; such
-        rows are bad otherwise.
+        Whether a row of svmlight or XMC text with several labels counts under the first one.
+    multilabel : str
+        ``auto``: labels between commas are several, and a store of such rows holds a list of labels
+        for each, an empty one for rows of XMC text without labels; ``on``: lists in any case, and
+        any row may have none; ``off``: a row has one label, those with several are bad. With
+        `like`, ``auto`` is what that store has.
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
@@ -179,7 +185,12 @@ def convert(
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         tidy(target)
-    alike = SourceOptions(form=format, x_path=x_path, y_path=y_path, first_label=first_label)
+    if multilabel == "auto" and like is not None:
+        with Dataset.open(like) as known:
+            multilabel = "on" if known.listed else "off"
+    alike = SourceOptions(
+        form=format, x_path=x_path, y_path=y_path, first_label=first_label, multilabel=multilabel
+    )
     options = alike.each(len(paths), label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
     job, destination, listed = check_target(target, reads, force=force)
@@ -290,7 +301,7 @@ def _make(
     try:
         build = Build(opened, job, settings)
         identity = msgspec.json.encode({
-            "format": FORMAT, "sources": [] if piped else states,
+            "format": LIST_FORMAT, "sources": [] if piped else states,
             "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
         }, order="deterministic")  # fmt: skip
         resume = job.prepare(identity)

@@ -24,7 +24,8 @@ def packed_bytes(
     rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
     done = canonicalize(block, rank)
     values = _encoded(done.features) + _encoded(done.values.astype(value_type))
-    rows = _encoded(done.indptr) + _encoded(done.classes)
+    rows = _encoded(done.indptr) + _encoded(done.lists.classes)
+    rows += 0 if done.labels is None else _encoded(done.labels.starts)
     return values / max(1, block.nnz), rows / max(1, block.n_rows)
 
 

@@ -27,6 +27,7 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.types import Multilabel
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
 SAMPLE_VALUES = 1 << 20
@@ -84,6 +85,8 @@ class Exploration:
         Classes and features among them.
     max_row_nnz : int
         The most values of a row among them.
+    sample_labels, max_row_labels : int
+        Labels of all these rows, and the most of one of them.
     skipped : dict of str to int
         Bad rows among those read, by reason.
     label_kind : str
@@ -107,6 +110,8 @@ class Exploration:
     sample_classes: int
     sample_features: int
     max_row_nnz: int
+    sample_labels: int
+    max_row_labels: int
     skipped: dict[str, int]
     label_kind: str
     value_kind: str
@@ -157,6 +162,7 @@ def explore(
     x_path: str | None = None,
     y_path: str | None = None,
     first_label: bool = False,
+    multilabel: Multilabel = "auto",
 ) -> Exploration:
     """Look at the start of sources without converting them.
 
@@ -172,6 +178,8 @@ def explore(
         Where in a file of several arrays rows and labels are; guessed otherwise.
     first_label : bool
         Whether a row of text with several labels counts under the first one.
+    multilabel : str
+        Whether rows have lists of labels, as for :func:`convert`.
 
     Raises
     ------
@@ -189,7 +197,9 @@ def explore(
         raise UsageError("standard input can be read once, by convert: -")
     if given and len(given) != len(files):
         raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
-    alike = SourceOptions(form=format, x_path=x_path, y_path=y_path, first_label=first_label)
+    alike = SourceOptions(
+        form=format, x_path=x_path, y_path=y_path, first_label=first_label, multilabel=multilabel
+    )
     options = alike.each(len(files), given)
     return explore_sources([open_source(f, o) for f, o in zip(files, options, strict=True)])
 
@@ -257,10 +267,11 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
 
 
 def _copied(block: RowBlock) -> RowBlock:
+    every = np.arange(block.n_rows)
     return RowBlock(
         indptr=block.indptr.copy(), features=block.features.copy(), values=block.values.copy(),
         classes=block.classes.copy(),
-    )  # fmt: skip
+    ).with_labels(None if block.labels is None else block.labels.take(every))  # fmt: skip
 
 
 def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
@@ -343,7 +354,7 @@ def _estimated(
         names_bytes(names, ids, rows / max(1, block.n_rows))
         for names, ids in (
             (vocabulary.feature_names(), block.features),
-            (vocabulary.label_names(), block.classes),
+            (vocabulary.label_names(), block.lists.classes),
         )
     )
     return Exploration(
@@ -353,6 +364,8 @@ def _estimated(
         sample_classes=vocabulary.n_labels,
         sample_features=vocabulary.n_features,
         max_row_nnz=int(np.diff(block.indptr).max(initial=0)),
+        sample_labels=block.lists.n_labels,
+        max_row_labels=int(block.lists.lengths.max(initial=0)),
         skipped=dict(sorted(reasons.items())),
         label_kind=vocabulary.label_names().kind,
         value_kind="uint8" if whole else "float32",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, Nullable, column_names
+from streammach.data.label_sets import LabelSets
 from streammach.data.matrix import (
     ANY_WIDTH,
     MAX_PIECE_BYTES,
@@ -22,7 +23,7 @@ from streammach.data.matrix import (
     check_numbers,
 )
 from streammach.data.matrix_source import MatrixSource
-from streammach.data.numpy_files import COPY_HINT, load_labels
+from streammach.data.numpy_files import COPY_HINT, labels_in, load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -34,6 +35,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NO_PLUGINS = "::"  # a plugin is a library that opening a file would run
 FILTERS = {1, 2, 3, 6, 32000}  # deflate, shuffle, fletcher32, scale-offset, lzf
 MAX_NODES, MAX_DEPTH = 10_000, 8
+LABEL_MATRICES = ("y", "Y", "labels")  # that are taken for labels without being named
 SPARSE_PARTS = ("data", "indices", "indptr")
 Datasets = Mapping[str, "h5py.Dataset"]  # of a file, by path
 
@@ -150,11 +152,12 @@ class Hdf5Source(MatrixSource):
         if self._options.labels is not None:
             return None
         groups = _groups_of_rows(found, n_rows)
+        matrices = self._label_matrices(found, n_rows)
         if wanted is not None:
-            if wanted.strip("/") in found.keys() | groups | _nullable(found):
+            if wanted.strip("/") in found.keys() | groups | _nullable(found) | matrices:
                 return wanted.strip("/")
             raise UsageError(f"it has no dataset '{clean(wanted)}': --y-path", path=self.path)
-        parts = {_inside(self._x, part) for part in SPARSE_PARTS}
+        parts = {_inside(x, part) for x in (self._x, *matrices) for part in SPARSE_PARTS}
         fitting = {
             name
             for name, d in found.items()
@@ -169,6 +172,7 @@ class Hdf5Source(MatrixSource):
             fitting = groups or columns - {_index_of(file, "obs", found)}
         else:
             fitting = fitting - {_inside(group, "codes") for group in groups} | groups
+        fitting |= {name for name in matrices if name in LABEL_MATRICES}
         if not fitting:
             return None
         return self._only(fitting, ("y", "labels"), "labels", "--y-path")
@@ -203,7 +207,9 @@ class Hdf5Source(MatrixSource):
             found = _datasets_of(file)
             matrix = self._dense(found[self._x]) if self._x in found else self._sparse(file, found)
             if self._options.labels is not None:
-                labels: Labels | None = load_labels(self._options.labels)
+                labels: Labels | LabelSets | None = load_labels(
+                    self._options.labels, self._options.multilabel
+                )
             else:
                 labels = None if self._y is None else self._labels(found, self._y)
             names = None
@@ -256,7 +262,22 @@ class Hdf5Source(MatrixSource):
         rows, columns = np.asarray(shape).ravel().tolist()
         return rows, columns
 
-    def _labels(self, found: Datasets, name: str) -> Labels:
+    def _label_matrices(self, found: Datasets, n_rows: int) -> set[str]:
+        """Return the groups that may be a matrix of rows x labels, if there may be any."""
+        if self._options.multilabel == "off":
+            return set()
+        names = {name.rpartition("/")[0] for name in found} - {self._x}
+        whole = (name for name in names if all(_inside(name, p) in found for p in SPARSE_PARTS))
+        return {name for name in whole if found[_inside(name, "indptr")].shape == (n_rows + 1,)}
+
+    def _labels(self, found: Datasets, name: str) -> Labels | LabelSets:
+        multilabel = self._options.multilabel
+        if name in self._label_matrices(found, self._n_rows(found)):
+            data, indices, indptr = (self._whole(found, _inside(name, p)) for p in SPARSE_PARTS)
+            sets = LabelSets.of_csr(indptr, indices, data, self.path, name)
+            return sets.asked(multilabel, self.path, name)
+        if name in found and found[name].ndim == 2:
+            return labels_in(self._whole(found, name), multilabel, self.path, name)
         if name in found or name in _nullable(found):
             return Labels.of_nullable(self._column(found, name), self.path, name)
         codes, kinds = f"{name}/codes", self._column(found, f"{name}/categories")

@@ -84,6 +84,13 @@ class Labels:
     names: list[bytes]
     refused: dict[int, tuple[str, str]] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def raws(self, codes: list[int]) -> list[bytes]:
+        """Return labels by their codes."""
+        return [self.names[code] for code in codes]
+
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
         """Return the labels in an array of integers, whole floats, or strings.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
+from streammach.data.label_sets import LabelSets
 from streammach.data.source import Held, MatrixColumns, Place
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
@@ -202,7 +203,7 @@ class Opened:
     """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
 
     matrix: Matrix
-    labels: Labels | None
+    labels: Labels | LabelSets | None
     names: Names | None = None
 
     @property

@@ -6,7 +6,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -15,12 +17,14 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
 from streammach.data.label_arrays import Labels
+from streammach.data.label_sets import LabelSets
 from streammach.data.matrix import ANY_WIDTH, MatrixPiece, Opened, Piece
 from streammach.data.source import START, Held, Part, Place, Source
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import Columns, first_bad
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
@@ -59,7 +63,7 @@ class MatrixSource(Source[MatrixPiece]):
         """Return what reading it takes, rows that were read aside."""
         with self.opened() as opened:
             piece, whole = opened.matrix.held
-            labels = 0 if opened.labels is None else LABEL_BYTES * len(opened.labels.codes)
+            labels = 0 if opened.labels is None else LABEL_BYTES * _size(opened.labels)
             names = 0 if opened.names is None else 2 * opened.names.n_bytes
         return Held(piece, whole + labels + names)
 
@@ -120,7 +124,6 @@ class MatrixReader:
             self._check_labels(labels, matrix.n_rows)
             self._columns = self._columns_of(piece.opened)
         places = rows.first_row + np.arange(len(rows.indptr) - 1)
-        codes = None if labels is None else labels.codes[places]
         good, bad = self._good(rows, self._width, labels)
         if bad and self._strict:
             good[:] = False
@@ -130,7 +133,6 @@ class MatrixReader:
             kept = np.repeat(good, lengths)
             numbers, values = numbers[kept], values[kept]
             lengths, places = lengths[good], places[good]
-            codes = None if codes is None else codes[good]
         if self._ids is None:
             ids = self._columns.ids(self._vocabulary, numbers)
         else:
@@ -143,12 +145,12 @@ class MatrixReader:
             ids, values = ids[known], values[known]
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
-        classes = self._classes(labels, codes, len(lengths))
+        classes, lists = self._classes(labels, places)
         block = RowBlock(
             indptr=indptr, features=ids, values=values, classes=classes,
             importance=np.ones(len(lengths), np.float32), places=places,
             numbers=places - rows.first_row,
-        )  # fmt: skip
+        ).with_labels(lists)  # fmt: skip
         return Part(block, bad, unknown_values=unknown)
 
     def found_bad(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
@@ -181,45 +183,57 @@ class MatrixReader:
                 warnings.warn(f"{clean(self._path)}: {remark}", stacklevel=2)
         return columns
 
-    def _check_labels(self, labels: Labels | None, n_rows: int) -> None:
+    def _check_labels(self, labels: Labels | LabelSets | None, n_rows: int) -> None:
         if labels is None and self._label_needed:
             hint = "Name a file with --labels, or where they are with --y-path."
             raise DataError("the rows have no labels", path=self._path, hint=hint)
-        if labels is not None and len(labels.codes) != n_rows:
+        if labels is not None and len(labels) != n_rows:
             raise DataError(
-                f"{len(labels.codes):,} labels for {n_rows:,} rows",
+                f"{len(labels):,} labels for {n_rows:,} rows",
                 path=self._path,
                 hint="Give a label for each row.",
             )
 
     def _classes(
-        self, labels: Labels | None, codes: NDArray[np.integer] | None, n: int
-    ) -> NDArray[np.int32]:
-        """Return the vocabulary's ids of the labels of `n` rows, -1 where there is none."""
-        if labels is None or codes is None or not n:
-            return np.full(n, -1, np.int32)
+        self, labels: Labels | LabelSets | None, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], LabelLists | None]:
+        """Return the vocabulary's ids of the labels of rows, -1 where there is none, as lists too.
+
+        They are lists where rows may have several.
+        """
+        if labels is None or not len(rows):
+            return np.full(len(rows), -1, np.int32), None
+        if isinstance(labels, Labels):
+            return self._ids_of(labels, labels.codes[rows]), None
+        lists = labels.lists.take(rows)
+        lists = replace(lists, classes=self._ids_of(labels, lists.classes)).sorted()
+        return lists.first, lists
+
+    def _ids_of(self, labels: Labels | LabelSets, codes: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the vocabulary's ids of labels by their codes; -1: refused or unknown."""
         found, inverse = np.unique(codes, return_inverse=True)
-        usable = [c for c in found.tolist() if c not in labels.refused]
+        refused = labels.refused if isinstance(labels, Labels) else {}
+        usable = [c for c in found.tolist() if c not in refused]
         ids_of = dict.fromkeys(found.tolist(), -1)
-        given = self._vocabulary.label_ids([labels.names[c] for c in usable]).tolist()
+        given = self._vocabulary.label_ids(labels.raws(usable)).tolist()
         ids_of.update(zip(usable, given, strict=True))
         return np.array([ids_of[c] for c in found.tolist()], np.int32)[inverse]
 
     def _good(
-        self, piece: Piece, n_columns: int, labels: Labels | None
+        self, piece: Piece, n_columns: int, labels: Labels | LabelSets | None
     ) -> tuple[NDArray[np.bool_], list[BadRow]]:
         """Return which rows can be taken, and the others."""
         n = len(piece.indptr) - 1
         bad = np.empty(n, np.int64)
         first_bad(piece.indptr, piece.columns, piece.values, n_columns, bad)
         good = bad < 0
-        if labels is not None and labels.refused:
+        if isinstance(labels, Labels) and labels.refused:
             codes = labels.codes[piece.first_row : piece.first_row + n]
             good &= ~np.isin(codes, list(labels.refused))
         refused = []
         for row in np.flatnonzero(~good).tolist():
             if bad[row] < 0:
-                assert labels is not None
+                assert isinstance(labels, Labels)
                 reason, text = labels.refused[int(labels.codes[piece.first_row + row])]
             elif not 0 <= piece.columns[bad[row]] < n_columns:
                 reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])
@@ -227,3 +241,8 @@ class MatrixReader:
                 reason, text = NOT_FINITE, str(piece.values[bad[row]])
             refused.append(BadRow(reason=reason, text=text, line=piece.first_row + row))
         return good, refused
+
+
+def _size(labels: Labels | LabelSets) -> int:
+    """Return how many labels there are, of all rows."""
+    return len(labels) if isinstance(labels, Labels) else labels.lists.n_labels

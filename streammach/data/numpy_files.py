@@ -16,11 +16,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, text_labels
+from streammach.data.label_sets import NPZ_MAGIC, LabelSets, read_label_matrix
 from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
+from streammach.spec.types import Multilabel
 
 NPY_MAGIC = b"\x93NUMPY"
 DAMAGED = (
@@ -81,13 +83,41 @@ def load_npy(path: Path) -> NDArray[Any]:
         return out
 
 
-def load_labels(path: Path) -> Labels:
-    """Return the labels in a .npy or a text of one a line, or raise UsageError or DataError."""
+def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
+    """Return the labels in a file.
+
+    Parameters
+    ----------
+    path : Path
+        A .npy, a text of one label a line, or a matrix of rows x labels in a .npz.
+    multilabel : str
+        Whether rows have lists of labels.
+
+    Raises
+    ------
+    UsageError, DataError
+        If it is none of these.
+    """
     if not path.is_file():
         raise UsageError("there is no such file of labels", path=path)
     with damage_said(path), open(path, "rb") as file:
-        is_npy = file.read(len(NPY_MAGIC)) == NPY_MAGIC
-    return Labels.of(load_npy(path) if is_npy else text_labels(path), path, "the labels")
+        head = file.read(len(NPY_MAGIC))
+    if head.startswith(NPZ_MAGIC):
+        with damage_said(path), zipfile.ZipFile(path) as archive:
+            check_held(sum(info.file_size for info in archive.infolist()), path, "the labels")
+            return read_label_matrix(archive, path).asked(multilabel, path, "it")
+    values = load_npy(path) if head == NPY_MAGIC else text_labels(path)
+    return labels_in(values, multilabel, path, "the labels")
+
+
+def labels_in(
+    values: NDArray[Any], multilabel: Multilabel, path: Path, what: str
+) -> Labels | LabelSets:
+    """Return the labels in an array: one a row, or a column for each label; see `LabelSets`."""
+    wide = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf"
+    if not wide or multilabel == "off":
+        return Labels.of(values, path, what)
+    return LabelSets.of_dense(values, path, what).asked(multilabel, path, what)
 
 
 class _Member:
@@ -199,13 +229,14 @@ class NpzSource(MatrixSource):
                 labels = self._labels(archive, stack)
             yield Opened(matrix, labels)
 
-    def _labels(self, archive: zipfile.ZipFile, stack: ExitStack) -> Labels | None:
+    def _labels(self, archive: zipfile.ZipFile, stack: ExitStack) -> Labels | LabelSets | None:
+        multilabel = self._options.multilabel
         if self._options.labels is not None:
-            return load_labels(self._options.labels)
+            return load_labels(self._options.labels, multilabel)
         if self._y is None:
             return None
         values = _Member(archive, self._y, self.path, stack).whole()
-        return Labels.of(values, self.path, self._y)
+        return labels_in(values, multilabel, self.path, self._y)
 
     def _shape(self, shape: NDArray[Any]) -> tuple[int, int]:
         if shape.size != 2 or (shape < 0).any():
@@ -257,7 +288,7 @@ class NpySource(MatrixSource):
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
         super().__init__(path, options)
-        self._y = options.labels
+        self._y, self._multilabel = options.labels, options.multilabel
         if self._y is None:
             self._y = guessed_labels(path)
             if self._y is not None:
@@ -295,5 +326,5 @@ class NpySource(MatrixSource):
     @contextmanager
     def opened(self) -> Iterator[Opened]:
         """Open the matrix for as long as a block runs."""
-        labels = None if self._y is None else load_labels(self._y)
+        labels = None if self._y is None else load_labels(self._y, self._multilabel)
         yield Opened(Dense(self._read, self._shape), labels)

@@ -23,6 +23,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError
 from streammach.rows.batch import Batch, BatchSlot
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
 
@@ -57,17 +58,35 @@ class _Pool:
                 importance=arrays["importance"][rows] if "importance" in arrays else None,
             ))  # fmt: skip
             indptr += before - indptr[0]
+            self._add_labels(n, dataset.lists(start, stop))
             n, nnz = rows.stop, values.stop
         self.rows = order.rows_of(blocks)
+
+    def _add_labels(self, n: int, lists: LabelLists | None) -> None:
+        """Take in the labels of rows behind the first n, where rows have lists of them."""
+        if lists is None:
+            return
+        starts = self._arrays["label_starts"][n : n + len(lists) + 1]
+        first = int(starts[0]) if n else 0
+        starts[:] = first + lists.starts
+        self._arrays["classes"][n : n + len(lists)] = lists.first
+        some = slice(first, first + lists.n_labels)
+        self._arrays["label_classes"][some] = lists.classes
+        self._arrays["label_weights"][some] = 1 if lists.weights is None else lists.weights
 
     @property
     def block(self) -> RowBlock:
         """The decoded rows."""
         arrays, n = self._arrays, len(self.rows)
+        labels = None
+        if "label_starts" in arrays:
+            labels = LabelLists(
+                arrays["label_starts"][: n + 1], arrays["label_classes"], arrays["label_weights"]
+            )
         return RowBlock(
             indptr=arrays["indptr"][: n + 1], features=arrays["features"],
             values=arrays["values"], classes=arrays["classes"][:n],
-            importance=arrays["importance"][:n] if "importance" in arrays else None,
+            importance=arrays["importance"][:n] if "importance" in arrays else None, labels=labels,
         )  # fmt: skip
 
 
@@ -92,6 +111,10 @@ class Reader:
         Rows that are left out.
     rows : int, optional
         Read only so many of the store's first rows: a random sample, since the store is shuffled.
+    batch_labels : int
+        Most labels of a batch, where rows have lists of them; else 0.
+    shared : bool
+        Whether the labels of a row share its target.
 
     Attributes
     ----------
@@ -113,6 +136,8 @@ class Reader:
         by_feature: bool,
         held: NDArray[np.bool_] | None = None,
         rows: int | None = None,
+        batch_labels: int = 0,
+        shared: bool = True,
     ) -> None:
         facts = dataset.facts
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
@@ -123,7 +148,14 @@ class Reader:
         ]
         self._kept = False  # whether a single pool is filled already
         self._slots = [
-            BatchSlot(batch_size, batch_nnz, facts.n_features, by_feature=by_feature)
+            BatchSlot(
+                batch_size,
+                batch_nnz,
+                facts.n_features,
+                by_feature=by_feature,
+                n_labels=batch_labels,
+                shared=shared,
+            )
             for _ in range(N_SLOTS)
         ]
         self._batch_size = batch_size
@@ -132,14 +164,22 @@ class Reader:
 
     @staticmethod
     def footprint(
-        facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool
+        facts: DataFacts,
+        *,
+        batch_size: int,
+        batch_nnz: int,
+        pool_blocks: int,
+        by_feature: bool,
+        batch_labels: int = 0,
     ) -> dict[str, int]:
         """Return the bytes of the buffers of such a reader, by name."""
         pool_blocks = min(pool_blocks, n_blocks(facts))
         arrays = block_arrays(facts, pool_blocks)
         pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
         orders = ORDER_BYTES * arrays["classes"][0]
-        slot = BatchSlot.footprint(batch_size, batch_nnz, by_feature=by_feature)
+        slot = BatchSlot.footprint(
+            batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels
+        )
         pools = 1 if pool_blocks == n_blocks(facts) else 2
         return {"decoded rows": pools * pool + orders, "batches": N_SLOTS * slot}
 

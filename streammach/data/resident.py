@@ -40,7 +40,10 @@ def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int)
     """
     facts = dataset.facts
     step = min(facts.block_rows, facts.n_rows)
-    slot = BatchSlot(step, facts.max_block_nnz, facts.n_features, by_feature=False)
+    slot = BatchSlot(
+        step, facts.max_block_nnz, facts.n_features, by_feature=False,
+        n_labels=facts.max_block_labels,
+    )  # fmt: skip
     for first in range(start, stop, facts.block_rows):
         block = dataset.rows(first, min(first + step, facts.n_rows))
         slot.clear()

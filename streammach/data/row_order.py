@@ -41,6 +41,11 @@ def block_arrays(facts: DataFacts, n_blocks: int) -> dict[str, tuple[int, Any]]:
     }
     if facts.weighted:
         arrays["importance"] = (rows, np.float32)
+    if facts.listed:
+        labels = min(n_blocks * facts.max_block_labels, facts.n_labels)
+        arrays["label_starts"] = (rows + 1, np.int64)
+        arrays["label_classes"] = (labels, np.int32)
+        arrays["label_weights"] = (labels, np.float32)
     return arrays
 
 

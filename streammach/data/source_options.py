@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from streammach.spec.types import Multilabel
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -24,6 +26,9 @@ class SourceOptions:
         Which member, dataset or group holds the rows and the labels; None: guessed.
     first_label : bool
         Whether a text row with several labels counts under its first one.
+    multilabel : str
+        ``on``: a row has a list of labels, perhaps an empty one; ``off``: it has one label;
+        ``auto``: rows have lists if one of them has several.
     """
 
     form: str | None = None
@@ -31,6 +36,7 @@ class SourceOptions:
     x_path: str | None = None
     y_path: str | None = None
     first_label: bool = False
+    multilabel: Multilabel = "auto"
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
         """Return the options of sources, each with its file of labels where there are any."""

@@ -52,6 +52,10 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     """
     options = options or GUESSED
     form = options.form
+    if options.multilabel not in ("auto", "on", "off"):
+        raise UsageError(f"'{clean(options.multilabel)}' is not one of auto, on, off: --multilabel")
+    if options.first_label and options.multilabel == "on":
+        raise UsageError("rows have one label or several: --first-label, --multilabel on")
     if form is not None and form not in {**TEXT_FORMATS, **MATRIX_SOURCES}:
         known = ", ".join((*TEXT_FORMATS, *MATRIX_SOURCES))
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
@@ -113,7 +117,10 @@ def _text_source(path: Path, options: SourceOptions) -> TextSource:
         )
     if options.first_label and not TEXT_FORMATS[form].several_labels:
         raise UsageError(f"a row of {form} text has one label: --first-label", path=path)
-    return TextSource(path, form, first_label=options.first_label, raw=raw if piped else None)
+    return TextSource(
+        path, form, first_label=options.first_label, multilabel=options.multilabel,
+        raw=raw if piped else None,
+    )  # fmt: skip
 
 
 def _opened(path: Path) -> RawFile:

@@ -24,6 +24,7 @@ from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
+from streammach.spec.types import Multilabel
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE = 64 << 20
@@ -116,17 +117,27 @@ class TextSource(Source[TextPiece]):
     form : str
         Its format, one of :data:`streammach.data.formats.registry.TEXT_FORMATS`.
     first_label : bool
-        Whether a row with several labels counts under the first one; such rows are bad otherwise.
+        Whether a row with several labels counts under the first one.
+    multilabel : str
+        Whether labels are lists; see :class:`streammach.data.source_options.SourceOptions`.
     raw : RawFile, optional
         The pipe, if it was opened already.
     """
 
     def __init__(
-        self, path: Path, form: str, *, first_label: bool = False, raw: RawFile | None = None
+        self,
+        path: Path,
+        form: str,
+        *,
+        first_label: bool = False,
+        multilabel: Multilabel = "off",
+        raw: RawFile | None = None,
     ) -> None:
         self.path = path
         self.form = form
-        self._read_as = ReadAs(TEXT_FORMATS[form], first_label)
+        self._read_as = ReadAs(
+            TEXT_FORMATS[form], first_label, "off" if first_label else multilabel
+        )
         self._raw = raw
         self._header: Promised | None = None
         self._free: deque[TextBuffer] = deque()

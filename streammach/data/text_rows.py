@@ -14,14 +14,18 @@ from streammach.data.formats.parsed import (
     FROM,
     GROW,
     HARD,
+    LABELS,
     LINE,
+    LISTED,
     MOST_COLUMNS,
     MOST_LABELS,
     N_STATE,
     NEWLINE,
+    NONE_OK,
     REASON,
     REASONS,
     ROWS,
+    SPLIT,
     TO,
     UNKNOWN,
     VALUES,
@@ -31,9 +35,11 @@ from streammach.data.formats.registry import TextFormat
 from streammach.data.source import Part, Place
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
+from streammach.spec.types import Multilabel
 
 DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
@@ -89,14 +95,24 @@ class ReadAs:
         Their format.
     first_label : bool
         Whether the first of several labels counts.
+    multilabel : str
+        ``on``: rows have lists of labels; ``auto``: labels between commas are several, and rows
+        have lists if one of them has more or fewer than one; ``off``: a row has one.
     most_columns, most_labels : int
         What a header promises; 0 where there is none.
     """
 
     form: TextFormat
     first_label: bool
+    multilabel: Multilabel = "off"
     most_columns: int = 0
     most_labels: int = 0
+
+    @property
+    def none_ok(self) -> bool:
+        """Whether a row may have no label."""
+        may = self.form.unlabelled_rows and not self.first_label
+        return self.multilabel == "on" or (self.multilabel == "auto" and may)
 
 
 class TextReader:
@@ -118,6 +134,9 @@ class TextReader:
         out.state[:] = 0
         out.state[LINE] = piece.n_lines_before
         out.state[FIRST] = self._read_as.first_label
+        out.state[SPLIT] = self._read_as.multilabel != "off"
+        out.state[NONE_OK] = self._read_as.none_ok
+        out.state[LISTED] = self._read_as.multilabel == "on"
         out.state[MOST_COLUMNS] = self._read_as.most_columns
         out.state[MOST_LABELS] = self._read_as.most_labels
         bad = self._parse(piece, out)
@@ -158,6 +177,7 @@ def room_for(text_bytes: int) -> Parsed:
     return Parsed(
         classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
         places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
+        label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(n, np.int32),
         indptr=np.zeros(n + 1, np.int64), features=np.empty(n, np.int32),
         values=np.empty(n, np.float32), keys=np.empty((n, 3), np.uint64),
         spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
@@ -183,11 +203,15 @@ def _taken(text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow]) -
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
     n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
+    labels = None
+    if out.state[LISTED]:
+        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+        labels = LabelLists(starts, ids).sorted()
     return RowBlock(
         indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
         classes=out.classes[:n], importance=out.importance[:n], places=out.places[:n] + base,
         numbers=np.arange(n) + earlier, tags=_tags(text, out.tags[:n]),
-    )  # fmt: skip
+    ).with_labels(labels)  # fmt: skip
 
 
 def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:

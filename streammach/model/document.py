@@ -25,10 +25,12 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
-# matrix, whose columns are remembered; any of these, of rows with cosines of projections.
-FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT = MODEL_FORMATS
+# matrix, whose columns are remembered; any of these, of rows with cosines of projections; any of
+# these, of rows with lists of labels, whose rows are remembered.
+FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT = MODEL_FORMATS
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
+LABEL_COUNTS = "label_counts"
 MOST_MORE = 2**20  # columns beyond the features
 Stored = Literal["float32", "float16", "int8", "int4"]
 Width = Stored | Literal["float10"]  # float16 with four bits of the mantissa, stored as float16
@@ -43,6 +45,8 @@ class Calibration(msgspec.Struct, frozen=True):
     S is the score of a class by counts and hashed models together, or where there are no counts the
     mean logarithm of the hashed models. Then ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
     e^other)`` over the best candidates j; what is left is spread evenly over the other classes.
+    Where rows have lists of labels, a label has ``p_i = 1 / (1 + e^-(beta (S_i - M) + other))`` on
+    its own, with M the median score of the row's 32 best candidates.
     """
 
     beta: float = 1.0
@@ -88,6 +92,8 @@ class Document(
         Columns of the matrix that was trained on; 0 without one.
     n_more : int
         D, the columns that dense rows get beyond their features; 0 without.
+    n_rows : int
+        Rows of the training store, where rows have lists of labels; 0 otherwise.
     """
 
     format: int
@@ -107,6 +113,7 @@ class Document(
     coded: dict[str, Coded] = {}
     n_columns: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
     n_more: Annotated[int, msgspec.Meta(ge=0, le=MOST_MORE)] = 0
+    n_rows: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -115,10 +122,18 @@ class Document(
             raise ValueError("the majority is no class")
         if self.estimator == "blend" and self.hashed_weight is None:
             raise ValueError("there are no counts to blend")
-        if (self.format == WAVES_FORMAT) != (self.n_more > 0) or (self.n_more and not self.dense):
+        waves = self.format == WAVES_FORMAT or (self.format > WAVES_FORMAT and self.n_more > 0)
+        if waves != (self.n_more > 0) or (self.n_more and not self.dense):
             raise ValueError("the columns beyond the features do not belong to the format")
+        if self.listed != (self.training.label_share is not None):
+            raise ValueError("lists of labels do not belong to the format")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.format == LISTS_FORMAT
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
@@ -138,7 +153,10 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     if document.hashed_weight is not None:
         counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}
-    if document.format == COLUMNS_FORMAT or (document.n_more and document.n_columns):
+    if document.listed:
+        found[LABEL_COUNTS] = ((k,), np.int64)
+    later = document.format > COLUMNS_FORMAT and document.n_columns > 0
+    if document.format == COLUMNS_FORMAT or later:
         found[COLUMNS] = ((d,), np.int32)
     return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in found.items()}
 

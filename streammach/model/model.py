@@ -22,6 +22,8 @@ from streammach.model.document import (
     COLUMNS,
     COLUMNS_FORMAT,
     FORMAT,
+    LABEL_COUNTS,
+    LISTS_FORMAT,
     PROJECTION,
     WAVES_FORMAT,
     WEIGHTS_ARE,
@@ -86,6 +88,10 @@ class Model:
     projection : float32 (d + 2, D) or None
         What gives dense rows D more columns (:class:`streammach.rows.waves.Waves`); None where
         D is 0.
+    label_counts : int64 (K,) or None
+        Training rows with each label, where rows have lists of labels; None otherwise.
+    n_rows : int
+        Rows of the training store then; 0 otherwise.
     """
 
     spec: ModelSpec
@@ -105,6 +111,8 @@ class Model:
     stored: Stored | None = None
     columns: TrainedColumns = NO_COLUMNS
     projection: NDArray[np.float32] | None = None
+    label_counts: NDArray[np.int64] | None = None
+    n_rows: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -118,6 +126,11 @@ class Model:
         arrays: dict[str, Table] = {"weights": self.weights, "bias": self.bias}
         more = {"scale": self.scale, PROJECTION: self.projection}
         return arrays | {name: array for name, array in more.items() if array is not None}
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.training.label_share is not None
 
     @property
     def n_more(self) -> int:
@@ -188,6 +201,7 @@ class Model:
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
+            **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
         }  # fmt: skip
 
     def file_bytes(self, spare: NDArray[np.uint8] | None = None) -> int:
@@ -217,6 +231,8 @@ class Model:
             form = COLUMNS_FORMAT
         if self.n_more:
             form = WAVES_FORMAT
+        if self.listed:
+            form = LISTS_FORMAT
         return Document(
             format=form, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator, calibration=self.calibration,
@@ -225,7 +241,7 @@ class Model:
             feature_kind=cast("Kind", self.features.kind),
             majority=self.majority, validation=self.validation, tensors=tensors,
             stored=self.stored, coded=coded, n_columns=self.columns.n_columns,
-            n_more=self.n_more,
+            n_more=self.n_more, n_rows=self.n_rows,
         )  # fmt: skip
 
     @classmethod
@@ -257,7 +273,8 @@ class Model:
             weights=weights_in(folder, document, arrays), bias=arrays["bias"],
             scale=arrays.get("scale"), stored=document.stored,
             columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
-            projection=arrays.get(PROJECTION),
+            projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
+            n_rows=document.n_rows,
         )  # fmt: skip
         if document.coded:
             give_back()  # tens of megabytes of pieces

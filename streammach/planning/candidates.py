@@ -235,7 +235,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     usual = max(MIN_BATCH, min(kind.batch[dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_HELD_OUT_ROWS, int(facts.n_rows * HELD_OUT_SHARE))
-    mean = facts.nnz / facts.n_rows
+    mean, mean_labels = facts.nnz / facts.n_rows, facts.n_labels / facts.n_rows
     if constraints.batch_size:
         batches = [min(constraints.batch_size, facts.n_rows)]
     shape = ModelShape(
@@ -251,12 +251,15 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     others = (_choices(part, weighing, first) for part in PARTS.values() if not part.weighed)
     for choices, batch in itertools.product(itertools.product(*others), batches):
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
+        labels = max(facts.max_row_labels, int(BATCH_SPREAD * batch * mean_labels) + 1)
         for pool, waves, resident in itertools.product(
-            POOL_BLOCKS, range(1, kind.max_waves + 1), kind.resident
+            POOL_BLOCKS, range(1, kind.max_waves + 1), (False,) if facts.listed else kind.resident
         ):
             batching = Batching(
                 batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,
                 held_out_rows=rows, held_out_nnz=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_nnz),
+                batch_labels=min(labels, batch * facts.max_row_labels),
+                held_out_labels=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_labels),
             )  # fmt: skip
             placement = replace(
                 first.placement, waves=waves, weights=constraints.weight_type, resident=resident

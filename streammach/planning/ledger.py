@@ -66,7 +66,7 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         return OrderReader.footprint(facts, pool_blocks=batching.pool_blocks)
     return Reader.footprint(
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
-        pool_blocks=batching.pool_blocks,
+        batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
         by_feature=not config.dense and BACKENDS[config.placement.device].wants_by_feature,
     )  # fmt: skip
 

@@ -14,13 +14,8 @@ from streammach.errors import DataError, clean
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.evaluate import (
-    CANDIDATES,
-    PLACES,
-    log_probabilities,
-    ranked,
-    top_k_hits,
-)
+from streammach.prediction.calibrate import CANDIDATES, log_probabilities
+from streammach.prediction.evaluate import PLACES, ranked, top_k_hits
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room

@@ -1,4 +1,4 @@
-"""How good predictions are: top-k accuracy, log loss, and the map from scores to probabilities."""
+"""How good predictions are: top-k accuracy and log loss, or the metrics of lists of labels."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DataError, clean
+from streammach.errors import DataError, UsageError, clean
 from streammach.figures import FormerNames, Reached
-from streammach.model.document import Calibration
+from streammach.prediction.calibrate import CANDIDATES, label_probabilities, log_probabilities
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.prediction.set_metrics import (
+    DEFAULT_A,
+    DEFAULT_B,
+    F1,
+    F1Figures,
+    SetFigures,
+    SetMetrics,
+)
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators
 from streammach.spec.types import Estimator, Ranker, Transform
 
-CANDIDATES = 32
 PLACES = (1, 3, 5)
 
 
@@ -53,6 +60,14 @@ class Evaluation(FormerNames):
         How classes were ranked.
     seconds : float
         Time taken.
+    sets : SetMetrics or None
+        The metrics of rows with lists of labels, where the rows or the model's have them. Then
+        ``accuracy``, ``top_3_accuracy`` and ``top_5_accuracy`` are precision at 1, 3 and 5,
+        `n_unseen` counts labels, and ``log_loss`` is NaN.
+    f1 : F1 or None
+        F1 of the labels whose probability is at least `threshold`.
+    threshold : float
+        That probability.
     """
 
     n_rows: int
@@ -65,6 +80,9 @@ class Evaluation(FormerNames):
     majority: float
     estimator: Ranker
     seconds: float
+    sets: SetMetrics | None = None
+    f1: F1 | None = None
+    threshold: float = 0.5
 
 
 def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
@@ -72,11 +90,19 @@ def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> in
     return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
 
 
-def measure(rows: RowBlock, ranking: Ranking) -> Reached:
-    """Return what a ranking reaches on rows held in memory."""
-    ids, _ = ranking(rows, PLACES[-1])
+def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
+    """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
+    # Where rows have lists of labels these are precision at 1 and at 5.
     n = max(rows.n_rows, 1)
-    return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
+    if rows.labels is None:
+        return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
+    hits = rows.labels.matched(ids[:, :5])
+    return Reached(float(hits[:, :1].sum()) / n, float(hits.sum()) / (5 * n))
+
+
+def measure(rows: RowBlock, ranking: Ranking) -> Reached:
+    """Return what a ranking reaches on rows held in memory; see :func:`reached`."""
+    return reached(rows, ranking(rows, PLACES[-1])[0])
 
 
 def choose_estimator(
@@ -104,69 +130,14 @@ def choose_estimator(
     return best if found[best].selection_score > usual.selection_score + error else names[0], found
 
 
-def log_probabilities(
-    ids: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    classes: NDArray[np.int32],
-    *,
-    n_classes: int,
-    calibration: Calibration,
-) -> NDArray[np.float64]:
-    """Return ln p of each row's label.
-
-    Parameters
-    ----------
-    ids, scores : int64 (n, m), float32 (n, m)
-        The m best classes and their scores by the ranking that was calibrated.
-    classes : int32 (n,)
-        Class ids, none unknown.
-    n_classes : int
-        K.
-    calibration : Calibration
-        The map; see its text for the equation.
-
-    Returns
-    -------
-    float64 (n,)
-        Natural logarithms.
-    """
-    z = calibration.beta * scores.astype(np.float64)
-    rest = n_classes - ids.shape[1]
-    if rest > 0:
-        z = np.column_stack([z, np.full(len(z), calibration.other)])
-    top = z.max(axis=1, keepdims=True)
-    total = top[:, 0] + np.log(np.exp(z - top).sum(axis=1))
-    found = ids == classes[:, None]
-    place = np.where(found.any(axis=1), found.argmax(axis=1), z.shape[1] - 1)
-    own = z[np.arange(len(z)), place] - total
-    logs: NDArray[np.float64] = np.where(found.any(axis=1), own, own - np.log(max(rest, 1)))
-    return logs
-
-
-def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibration:
-    """Return the map from scores to probabilities with the smallest log loss on held-out rows."""
-    known = np.flatnonzero(rows.classes >= 0)
-    if not len(known):
-        return Calibration()
-    ids, scores = ranking(rows, CANDIDATES)
-    ids, scores, classes = ids[known], scores[known], rows.classes[known]
-
-    def loss(x: NDArray[np.float64]) -> float:
-        map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        logs = log_probabilities(ids, scores, classes, n_classes=n_classes, calibration=map_)
-        return float(-logs.mean())
-
-    start = np.array([0.5, -4.0])
-    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
-    return Calibration(float(np.exp(best.x[0])), float(best.x[1]))
-
-
 def evaluate(
     predictor: Predictor,
     path: str | os.PathLike[str],
     *,
     options: SourceOptions = GUESSED,
     progress: Callable[[str, int, int], None] | None = None,
+    threshold: float = 0.5,
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
 ) -> Evaluation:
     """Return what a model reaches on a store or a labelled text.
 
@@ -182,6 +153,10 @@ def evaluate(
         How a file is read, and where its labels are; guessed otherwise.
     progress : callable, optional
         Called with (stage, done, 0).
+    threshold : float
+        Probability from which on a label is predicted, where rows have lists of labels.
+    propensity : (float, float)
+        A and B of the propensities then.
 
     Raises
     ------
@@ -191,34 +166,90 @@ def evaluate(
         If it does not fit the predictor's memory.
     """
     began = time.monotonic()
-    seen = Seen()
-    counts = dict.fromkeys(PLACES, 0)
-    loss, majority = 0.0, 0
+    seen, model = Seen(), predictor.model
+    sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)
     room = predictor.room("evaluate", path, CANDIDATES, options)
-    for block in rows_of(Path(path), predictor.model, seen, room, options=options):
-        found, loss_sum = _block_figures(predictor, block)
-        for place in PLACES:
-            counts[place] += found[place]
-        loss += loss_sum
-        majority += int((block.classes == predictor.model.majority).sum())
+    for block in rows_of(Path(path), model, seen, room, options=options):
+        if block.labels is not None and not model.listed:
+            raise UsageError(
+                "its rows have lists of labels, those of the model's training had one each",
+                path=clean(path, 300),
+                hint="Convert it again with --first-label, or train on lists.",
+            )
+        sums.add(block)
         if progress is not None:
             progress("evaluate", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
-    known = seen.rows - seen.unseen_labels
     return Evaluation(
-        n_rows=seen.rows,
-        n_unseen=seen.unseen_labels,
-        unknown_values=seen.unknown_values,
-        accuracy=counts[1] / seen.rows,
-        top_3_accuracy=counts[3] / seen.rows,
-        top_5_accuracy=counts[5] / seen.rows,
-        log_loss=loss / known if known else float("nan"),
-        majority=majority / seen.rows,
-        estimator=predictor.estimator,
-        seconds=time.monotonic() - began,
-    )
+        n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
+        estimator=predictor.estimator, seconds=time.monotonic() - began, **sums.figures(seen),
+    )  # fmt: skip
+
+
+class _Classes:
+    """Adds up what is reached on rows with one label each."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._hits, self._loss, self._majority = dict.fromkeys(PLACES, 0), 0.0, 0
+
+    def add(self, block: RowBlock) -> None:
+        """Add rows."""
+        model, (best, ids, scores) = self._predictor.model, ranked(self._predictor, block)
+        known = block.classes >= 0
+        logs = log_probabilities(
+            ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
+            calibration=model.calibration,
+        )  # fmt: skip
+        for place in PLACES:
+            self._hits[place] += top_k_hits(best, block.classes, place)
+        self._loss -= float(logs.sum())
+        self._majority += int((block.classes == model.majority).sum())
+
+    def figures(self, seen: Seen) -> dict[str, Any]:
+        """Return them as fields of an evaluation."""
+        n, known = seen.rows, seen.rows - seen.unseen_labels
+        return {
+            "accuracy": self._hits[1] / n, "top_3_accuracy": self._hits[3] / n,
+            "top_5_accuracy": self._hits[5] / n, "majority": self._majority / n,
+            "log_loss": self._loss / known if known else float("nan"),
+        }  # fmt: skip
+
+
+class _Lists:
+    """Adds up what is reached on rows with lists of labels."""
+
+    def __init__(
+        self, predictor: Predictor, threshold: float, propensity: tuple[float, float]
+    ) -> None:
+        model = predictor.model
+        assert model.label_counts is not None, "it was trained on lists"
+        a, b = propensity
+        self._predictor, self._threshold, self._majority = predictor, threshold, 0
+        self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
+        self._f1 = F1Figures(model.spec.n_classes)
+
+    def add(self, block: RowBlock) -> None:
+        """Add rows."""
+        model, lists = self._predictor.model, block.lists
+        best, ids, scores = ranked(self._predictor, block)
+        self._sets.add(best, lists)
+        said = label_probabilities(scores, model.calibration) >= self._threshold
+        self._f1.add(ids, said, lists)
+        majority = np.full((block.n_rows, 1), model.majority)
+        self._majority += int(lists.matched(majority).sum())
+
+    def figures(self, seen: Seen) -> dict[str, Any]:
+        """Return them as fields of an evaluation."""
+        sets = self._sets.result()
+        p = sets.precision
+        return {
+            "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
+            "majority": self._majority / seen.rows, "log_loss": float("nan"), "sets": sets,
+            "f1": self._f1.result(), "threshold": self._threshold,
+        }  # fmt: skip
 
 
 def ranked(
@@ -230,17 +261,6 @@ def ranked(
     if predictor.estimator == calibrated:
         return ids, ids, scores
     return predictor.topk_ids(block, PLACES[-1])[0], ids, scores
-
-
-def _block_figures(predictor: Predictor, block: RowBlock) -> tuple[dict[int, int], float]:
-    """Return hits by place and the summed log loss of the rows with a known label."""
-    model, (best, ids, scores) = predictor.model, ranked(predictor, block)
-    known = block.classes >= 0
-    logs = log_probabilities(
-        ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
-        calibration=model.calibration,
-    )  # fmt: skip
-    return {place: top_k_hits(best, block.classes, place) for place in PLACES}, float(-logs.sum())
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

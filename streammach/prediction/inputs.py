@@ -34,7 +34,7 @@ class Seen:
     rows : int
         Rows read.
     unseen_labels : int
-        Rows whose label the model does not know.
+        Labels that the model does not know: where a row has one, rows.
     unknown_values : int
         Values whose feature the model does not know; they are left out.
     """
@@ -108,7 +108,7 @@ def rows_of(
         blocks = _file_rows(path, model, seen, room, options, label_needed)
     for block in blocks:
         seen.rows += block.n_rows
-        seen.unseen_labels += int((block.classes < 0).sum())
+        seen.unseen_labels += int((block.lists.classes < 0).sum())
         yield block
 
 
@@ -147,6 +147,8 @@ def _file_rows(
         model.labels, model.features, add_labels=False, add_features=False, columns=model.columns
     )
     bad_rows = BadRows()
+    if options.multilabel == "auto":
+        options = replace(options, multilabel="on" if model.listed else "off")
     source = open_source(path, options)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         for part in room.cut(block):

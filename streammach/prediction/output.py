@@ -46,14 +46,17 @@ def lines(part: Predictions, labels: NDArray[Any]) -> str:
     part : Predictions
         The rows.
     labels : array (n, k)
-        The names of their classes.
+        The names of their classes; cells of the id -1 are empty.
     """
     tags = [b""] * len(part.rows) if part.tags is None else part.tags.raws()
     out = []
-    for row, tag, names, scores in zip(
-        part.rows.tolist(), tags, labels, part.scores.tolist(), strict=True
+    for row, tag, ids, names, scores in zip(
+        part.rows.tolist(), tags, part.ids.tolist(), labels, part.scores.tolist(), strict=True
     ):
-        pairs = (f"{cell(name)}\t{score:.6g}" for name, score in zip(names, scores, strict=True))
+        pairs = (
+            f"{cell(name)}\t{score:.6g}" if class_id >= 0 else "\t"
+            for class_id, name, score in zip(ids, names, scores, strict=True)
+        )
         out.append(f"{row}\t{cell(tag)}\t" + "\t".join(pairs) + "\n")
     return "".join(out)
 

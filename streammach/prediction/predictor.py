@@ -17,6 +17,7 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
 from streammach.model.model import Model
+from streammach.prediction.calibrate import CANDIDATES, label_probabilities
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
 from streammach.prediction.memory import Input, Task, room_for
@@ -211,6 +212,7 @@ class Predictor:
         *,
         options: SourceOptions = GUESSED,
         seen: Seen | None = None,
+        threshold: float | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -227,35 +229,86 @@ class Predictor:
             How a file is read; guessed otherwise.
         seen : Seen, optional
             Counts rows and what the model does not know.
+        threshold : float, optional
+            Give the labels with at least this probability, k at most, and their probabilities as
+            scores; the id is -1 where there is no further one. Only of rows with lists of labels.
 
         Raises
         ------
         UsageError, DataError, StoreError, DiskError
-            If the input cannot be read.
+            If the input cannot be read, or a threshold is given and rows have one label each.
         """
+        if threshold is not None and not self.model.listed:
+            raise UsageError("rows have one label each: --threshold")
         place, k = Path(path), min(k, self.model.spec.n_classes)
         room = self.room("predict", place, k, options)
-        found = self._predicted(place, k, options, seen or Seen(), room)
+        found = self._predicted(place, k, options, seen or Seen(), room, threshold)
         order = source_order(place)
         yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
         room.done()
 
     def _predicted(
-        self, path: Path, k: int, options: SourceOptions, seen: Seen, room: Room
+        self,
+        path: Path,
+        k: int,
+        options: SourceOptions,
+        seen: Seen,
+        room: Room,
+        threshold: float | None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of rows as they lie in the input."""
         for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
             assert block.numbers is not None
-            yield Predictions(block.numbers, *self.topk_ids(block, k), block.tags)
+            if threshold is None:
+                found = self.topk_ids(block, k)
+            else:
+                found = self.likely_ids(block, k, threshold)
+            yield Predictions(block.numbers, *found, block.tags)
+
+    def likely_ids(
+        self, block: RowBlock, k: int, threshold: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the labels of each row with at least a probability, the likeliest first.
+
+        Each label has a probability of its own (:class:`streammach.model.document.Calibration`);
+        those of a row need not add up to 1.
+
+        Parameters
+        ----------
+        block : RowBlock
+            n rows, as they are before the model's transform.
+        k : int
+            How many at most.
+        threshold : float
+            The probability.
+
+        Returns
+        -------
+        ids : int64 (n, min(k, K))
+            Class ids; -1 where there is no further one.
+        probabilities : float32 (n, min(k, K))
+            Their probabilities, 0 where there is none.
+
+        Raises
+        ------
+        DataError
+            If the scores of a row are no numbers.
+        """
+        ids, scores = self.topk_ids(block, max(k, CANDIDATES), self.model.calibrated)
+        p = label_probabilities(scores, self.model.calibration).astype(np.float32)
+        ids, p = ids[:, :k], p[:, :k]
+        likely = p >= threshold
+        return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
 
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data."""
+        # Of the id -1 it is the empty string, in an array of objects.
         names = self.model.labels
         unique, where = np.unique(ids, return_inverse=True)
-        dtype = np.int64 if names.kind == "integer" else object
-        found = np.empty(len(unique), dtype)
+        whole = names.kind == "integer" and not (unique < 0).any()
+        found = np.empty(len(unique), np.int64 if whole else object)
         for i, class_id in enumerate(unique.tolist()):
-            found[i] = names.label(class_id)
+            found[i] = names.label(class_id) if class_id >= 0 else ""
         return found[where].reshape(ids.shape)
 
     def close(self) -> None:

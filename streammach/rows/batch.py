@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import NONE, LabelLists
 from streammach.rows.transforms import TRANSFORMS
 from streammach.spec.types import Transform
 
@@ -51,9 +52,11 @@ class Batch:
     values : float32 (nnz,)
         Transformed values.
     classes : int32 (n,)
-        Class ids.
+        Class ids; the first of each where rows have lists of labels.
     importance : float32 (n,)
         Importance of each row.
+    labels : LabelLists or None
+        All labels of each row with their shares of the target; None where each has one.
     by_feature : ByFeature or None
         The same values feature by feature, where the backend wants them.
     """
@@ -63,6 +66,7 @@ class Batch:
     values: NDArray[np.float32]
     classes: NDArray[np.int32]
     importance: NDArray[np.float32]
+    labels: LabelLists | None = None
     by_feature: ByFeature | None = None
 
     @property
@@ -103,23 +107,37 @@ class BatchSlot:
         Number of features of the data.
     by_feature : bool
         Whether batches also come feature by feature.
+    n_labels : int
+        Most labels of a batch where rows have lists of them; 0: each has one.
+    shared : bool
+        Whether the labels of a row share its target; each has a whole one otherwise.
     """
 
-    def __init__(self, n_rows: int, nnz: int, n_features: int, *, by_feature: bool) -> None:
+    def __init__(
+        self,
+        n_rows: int,
+        nnz: int,
+        n_features: int,
+        *,
+        by_feature: bool,
+        n_labels: int = 0,
+        shared: bool = True,
+    ) -> None:
         self.n_rows = 0
+        self._listed, self._shared = n_labels > 0, shared
         self._n_features = n_features
         self._by_feature = by_feature
         self._rows = {
             name: np.zeros(count, dtype)
-            for name, (count, dtype) in _row_arrays(n_rows, nnz).items()
+            for name, (count, dtype) in _row_arrays(n_rows, nnz, n_labels).items()
         }
         arrays = _feature_arrays(nnz) if by_feature else {}
         self._features = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, *, by_feature: bool) -> int:
+    def footprint(n_rows: int, nnz: int, *, by_feature: bool, n_labels: int = 0) -> int:
         """Return the bytes that such a slot takes."""
-        arrays = [*_row_arrays(n_rows, nnz).values()]
+        arrays = [*_row_arrays(n_rows, nnz, n_labels).values()]
         arrays += _feature_arrays(nnz).values() if by_feature else []
         return sum(count * np.dtype(dtype).itemsize for count, dtype in arrays)
 
@@ -143,8 +161,17 @@ class BatchSlot:
         rows = self._rows
         room = len(rows["classes"]) - self.n_rows
         importance = block.importance if block.importance is not None else np.ones(1, np.float32)
+        chosen = chosen[:room]
+        if self._listed:
+            lists = block.lists
+            fitting = gather_labels(
+                lists.starts, lists.classes, NONE if lists.weights is None else lists.weights,
+                chosen, self.n_rows, self._shared, rows["label_starts"], rows["label_classes"],
+                rows["label_weights"],
+            )  # fmt: skip
+            chosen = chosen[:fitting]
         added = gather_rows(
-            block.indptr, block.features, block.values, block.classes, importance, chosen[:room],
+            block.indptr, block.features, block.values, block.classes, importance, chosen,
             self.n_rows, rows["indptr"], rows["features"], rows["values"], rows["classes"],
             rows["importance"],
         )  # fmt: skip
@@ -167,10 +194,16 @@ class BatchSlot:
             by_feature = ByFeature(
                 f["ids"][:used], f["starts"][: used + 1], f["rows"][:nnz], f["values"][:nnz]
             )
+        labels = None
+        if self._listed:
+            starts = rows["label_starts"][: n + 1]
+            labels = LabelLists(
+                starts, rows["label_classes"][: starts[n]], rows["label_weights"][: starts[n]]
+            )
         return Batch(
             indptr=rows["indptr"][: n + 1], features=rows["features"][:nnz],
             values=rows["values"][:nnz], classes=rows["classes"][:n],
-            importance=rows["importance"][:n], by_feature=by_feature,
+            importance=rows["importance"][:n], labels=labels, by_feature=by_feature,
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -178,14 +211,19 @@ class BatchSlot:
         self.n_rows = 0
 
 
-def _row_arrays(n_rows: int, nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
-    return {
+def _row_arrays(n_rows: int, nnz: int, n_labels: int) -> dict[str, tuple[int, type[np.generic]]]:
+    found: dict[str, tuple[int, type[np.generic]]] = {
         "indptr": (n_rows + 1, np.int64),
         "features": (nnz, np.int32),
         "values": (nnz, np.float32),
         "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
     }
+    if n_labels:
+        found["label_starts"] = (n_rows + 1, np.int64)
+        found["label_classes"] = (n_labels, np.int32)
+        found["label_weights"] = (n_labels, np.float32)
+    return found
 
 
 def _feature_arrays(nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
@@ -242,6 +280,53 @@ def gather_rows(
         out_indptr[first + k + 1] = q
         out_classes[first + k] = classes[row]
         out_importance[first + k] = importance[row] if importance.shape[0] > 1 else importance[0]
+    return chosen.shape[0]
+
+
+@kernel(fastmath=False)
+def gather_labels(
+    starts: Array,
+    classes: Array,
+    weights: Array,
+    chosen: Array,
+    first: int,
+    shared: bool,
+    out_starts: Array,
+    out_classes: Array,
+    out_weights: Array,
+) -> Any:
+    """Copy the labels of chosen rows behind the first rows of the output; return how many fit.
+
+    Parameters
+    ----------
+    starts, classes : int64 (n + 1,), int32 (m,)
+        The labels.
+    weights : float32 (m,) or (0,)
+        Their weights; 1 where there are none.
+    chosen : int64 (k,)
+        Rows to copy.
+    first : int
+        Rows that the output holds.
+    shared : bool
+        Whether a row's weights are divided by their sum.
+    out_starts, out_classes, out_weights : int64, int32, float32
+        The output, of fixed room.
+    """
+    q = out_starts[first]
+    for k in range(chosen.shape[0]):
+        start, stop = starts[chosen[k]], starts[chosen[k] + 1]
+        if q + stop - start > out_classes.shape[0]:
+            return k
+        total = np.float32(0)
+        for p in range(start, stop):
+            weight = weights[p] if weights.shape[0] > 0 else np.float32(1)
+            out_classes[q + p - start], out_weights[q + p - start] = classes[p], weight
+            total += weight
+        if shared and total > 0:
+            for p in range(q, q + stop - start):
+                out_weights[p] /= total
+        q += stop - start
+        out_starts[first + k + 1] = q
     return chosen.shape[0]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
+REPEATED_VALUES = 1 << 20  # of rows that are repeated for their labels, at a time
 Places = slice | NDArray[np.int64]
 
 
@@ -28,7 +30,9 @@ class RowBlock:
     values : uint8 or float32 (nnz,)
         Their values.
     classes : int32 (n,)
-        Class ids; -1 where the class is unknown.
+        Class ids; -1 where the class is unknown. Where rows have lists of labels the first of each.
+    labels : LabelLists or None
+        All labels of each row; None where each has one.
     importance : float32 (n,) or None
         Importance of each row; None where all are 1.
     places : int64 (n,) or None
@@ -44,6 +48,7 @@ class RowBlock:
     features: NDArray[np.int32]
     values: Values
     classes: NDArray[np.int32]
+    labels: LabelLists | None = None
     importance: NDArray[np.float32] | None = None
     places: NDArray[np.int64] | None = None
     numbers: NDArray[np.int64] | None = None
@@ -62,9 +67,12 @@ class RowBlock:
     def part(self, start: int, stop: int) -> RowBlock:
         """Return rows ``start:stop`` as views, with their own row pointers."""
         a, b = int(self.indptr[start]), int(self.indptr[stop])
-        tags = None if self.tags is None else self.tags.part(start, stop)
         indptr = self.indptr[start : stop + 1] - a
-        return self._rows(indptr, slice(a, b), slice(start, stop), tags)
+        return replace(
+            self._rows(indptr, slice(a, b), slice(start, stop)),
+            tags=None if self.tags is None else self.tags.part(start, stop),
+            labels=None if self.labels is None else self.labels.part(start, stop),
+        )
 
     def numbered(self, before: int) -> RowBlock:
         """Return the rows with numbers that are so much larger."""
@@ -76,8 +84,11 @@ class RowBlock:
         lengths = np.diff(self.indptr)[chosen]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         values = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
-        tags = None if self.tags is None else self.tags.take(chosen)
-        return self._rows(indptr, values, chosen, tags)
+        return replace(
+            self._rows(indptr, values, chosen),
+            tags=None if self.tags is None else self.tags.take(chosen),
+            labels=None if self.labels is None else self.labels.take(chosen),
+        )
 
     def with_values(self, kept: NDArray[np.bool_]) -> RowBlock:
         """Return the rows with those of their values for which `kept` bool (nnz,) is True."""
@@ -87,22 +98,54 @@ class RowBlock:
             values=self.values[kept],
         )  # fmt: skip
 
-    def _rows(
-        self, indptr: NDArray[np.int64], values: Places, rows: Places, tags: Texts | None
-    ) -> RowBlock:
+    def with_labels(self, labels: LabelLists | None) -> RowBlock:
+        """Return the rows with lists of labels; without any they stay as they are."""
+        return self if labels is None else replace(self, labels=labels, classes=labels.first)
+
+    @property
+    def lists(self) -> LabelLists:
+        """The labels of each row as a list; an unknown class is one label."""
+        return LabelLists.single(self.classes) if self.labels is None else self.labels
+
+    @property
+    def labelled(self) -> RowBlock:
+        """The rows that have a known class."""
+        known = self.classes >= 0 if self.labels is None else self.labels.known
+        return self.take(np.flatnonzero(known))
+
+    def repeated(self) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+        """Yield a row for each label, with it as its class, and which row that was: int64 (n,).
+
+        Where rows have lists of labels; they come in pieces of a bounded number of values.
+        """
+        if self.labels is None:
+            yield self, np.arange(self.n_rows)
+            return
+        rows, classes = self.labels.rows, self.labels.classes
+        ends = np.cumsum(np.diff(self.indptr)[rows])
+        start = 0
+        while start < len(rows):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + REPEATED_VALUES, "right")))
+            some = rows[start:stop]
+            yield replace(self.take(some), labels=None, classes=classes[start:stop]), some
+            start = stop
+
+    def _rows(self, indptr: NDArray[np.int64], values: Places, rows: Places) -> RowBlock:
         def of(array: Any) -> Any:
             return None if array is None else array[rows]
 
         return RowBlock(
             indptr=indptr, features=self.features[values], values=self.values[values],
             classes=self.classes[rows], importance=of(self.importance), places=of(self.places),
-            numbers=of(self.numbers), tags=tags,
+            numbers=of(self.numbers),
         )  # fmt: skip
 
     @classmethod
     def concat(cls, parts: Sequence[RowBlock]) -> RowBlock:
         """Return the rows of all parts, one after the other; none have float32 values."""
-        # Importance, places and numbers are kept where all parts have them; tags are not.
+        # Importance, places and numbers are kept where all parts have them; tags are not. Labels
+        # are lists where one of the parts has lists.
 
         def joined(name: str) -> Any:
             arrays = [getattr(part, name) for part in parts]
@@ -117,7 +160,11 @@ class RowBlock:
         starts = np.cumsum([0, *(part.nnz for part in parts[:-1])])
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
         names = ("features", "values", "classes", "importance", "places", "numbers")
-        return cls(indptr=np.concatenate([[0], *ends]), **{name: joined(name) for name in names})
+        listed = any(part.labels is not None for part in parts)
+        return cls(
+            indptr=np.concatenate([[0], *ends]), **{name: joined(name) for name in names},
+            labels=LabelLists.concat([part.lists for part in parts]) if listed else None,
+        )  # fmt: skip
 
 
 def evenly(n: int, some: int) -> NDArray[np.int64]:

@@ -42,11 +42,14 @@ def canonicalize(
     indptr = np.empty_like(before)
     merge_repeats(before, ids, values, indptr, np.zeros(2, np.int64))
     sort_rows(indptr, ids, values, 0)
-    own = block.classes
+    own, labels = block.classes, block.labels
     if classes is not None:
         own = np.where(own >= 0, classes[np.maximum(own, 0)], -1).astype(np.int32)
+        labels = None if labels is None else labels.renamed(classes)
     nnz = int(indptr[-1])
-    return replace(block, indptr=indptr, features=ids[:nnz], values=values[:nnz], classes=own)
+    return replace(
+        block, indptr=indptr, features=ids[:nnz], values=values[:nnz], classes=own
+    ).with_labels(labels)
 
 
 @kernel(fastmath=False)  # fast math may take what is not finite for a number

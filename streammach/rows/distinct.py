@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
+from streammach.rows.label_lists import LabelLists
 from streammach.simd import trailing_zeros
 
 BITS = 14
@@ -20,20 +21,37 @@ ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 SMALL = 2.5 * REGISTERS  # below this many, empty registers tell more
 
 
+@kernel(inline=True)
+def add_pair(feature: int, own: int, registers: Array) -> None:
+    """Add a pair of a feature and a class to `registers` uint8 (2^14,)."""
+    x = (np.uint64(feature) << np.uint64(32)) | np.uint64(own)
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    register = np.int64(x & np.uint64(REGISTERS - 1))
+    zeros: Any = np.int64(trailing_zeros(x >> np.uint64(BITS)))
+    rank = min(zeros, 64 - BITS) + 1
+    registers[register] = max(registers[register], rank)
+
+
 @kernel()
 def add_pairs(indptr: Array, features: Array, classes: Array, registers: Array) -> None:
     """Add each pair of a feature and its row's class to `registers` uint8 (2^14,)."""
     for i in range(classes.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
-            x = (np.uint64(features[p]) << np.uint64(32)) | np.uint64(classes[i])
-            x += np.uint64(0x9E3779B97F4A7C15)
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x ^= x >> np.uint64(31)
-            register = np.int64(x & np.uint64(REGISTERS - 1))
-            zeros: Any = np.int64(trailing_zeros(x >> np.uint64(BITS)))
-            rank = min(zeros, 64 - BITS) + 1
-            registers[register] = max(registers[register], rank)
+            add_pair(features[p], classes[i], registers)
+
+
+@kernel()
+def add_list_pairs(
+    indptr: Array, features: Array, starts: Array, classes: Array, registers: Array
+) -> None:
+    """Do the same with all classes of a row, ``classes[starts[i]:starts[i + 1]]``."""
+    for i in range(starts.shape[0] - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            for q in range(starts[i], starts[i + 1]):
+                add_pair(features[p], classes[q], registers)
 
 
 class PairSketch:
@@ -49,7 +67,11 @@ class PairSketch:
         self.registers = np.zeros(REGISTERS, np.uint8)
 
     def add(
-        self, indptr: NDArray[np.int64], features: NDArray[np.int32], classes: NDArray[np.int32]
+        self,
+        indptr: NDArray[np.int64],
+        features: NDArray[np.int32],
+        classes: NDArray[np.int32],
+        lists: LabelLists | None = None,
     ) -> None:
         """Add rows.
 
@@ -60,9 +82,14 @@ class PairSketch:
         features : int32 (nnz,)
             Feature ids.
         classes : int32 (n,)
-            Class ids, none negative.
+            Class ids, none negative; not used where there are lists.
+        lists : LabelLists, optional
+            The classes of each row, where rows have several.
         """
-        add_pairs(indptr, features, classes, self.registers)
+        if lists is None:
+            add_pairs(indptr, features, classes, self.registers)
+        else:
+            add_list_pairs(indptr, features, lists.starts, lists.classes, self.registers)
 
     def merge(self, registers: NDArray[np.uint8]) -> None:
         """Take in what another sketch knows: uint8 (2^14,)."""

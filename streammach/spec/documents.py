@@ -10,7 +10,15 @@ import msgspec
 
 T = TypeVar("T")
 MAX_DEPTH = 32
-LATER = (b',"bandwidth":0.0',)  # fields at values that mean nothing, as before there were any
+LATER = (
+    b',"bandwidth":0.0',
+    b',"label_share":null',
+    b',"batch_labels":0',
+    b',"held_out_labels":0',
+    b',"n_labels":0',
+    b',"max_row_labels":0',
+    b',"max_block_labels":0',
+)  # fields at values that mean nothing, as before there were any
 KEPT_LOSS = {"apart": "independent"}  # losses by the names under which they are saved
 
 

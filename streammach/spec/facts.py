@@ -34,6 +34,9 @@ class DataFacts:
         Bytes of all label and feature names with their offsets.
     row_postings : int
         About how many pairs the features of a row have together, on average.
+    n_labels, max_row_labels, max_block_labels : int
+        Where rows have lists of labels: those of all rows, and the most of a row and of a block; 0
+        where each has one.
     """
 
     path: str
@@ -50,6 +53,14 @@ class DataFacts:
     weighted: bool
     names_bytes: Count
     row_postings: Count = 0
+    n_labels: Count = 0
+    max_row_labels: Count = 0
+    max_block_labels: Count = 0
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.n_labels > 0
 
     @property
     def density(self) -> float:
@@ -66,4 +77,5 @@ class DataFacts:
         return replace(
             self, n_rows=n, nnz=nnz, n_pairs=math.ceil(self.n_pairs * share),
             row_postings=math.ceil(self.row_postings * share),
+            n_labels=math.ceil(self.n_labels * n / self.n_rows),
         )  # fmt: skip

@@ -12,6 +12,7 @@ from streammach.spec.types import (
     MOST,
     Amount,
     Count,
+    LabelShare,
     LossKind,
     Optimizer,
     Share,
@@ -141,6 +142,10 @@ class TrainSpec:
         root of the second moment (Adam).
     seed : int
         Decides the order of the rows.
+    label_share : str or None
+        Where rows have lists of labels: ``shared``, the weights of a row's labels add up to 1;
+        ``each``, a label weighs 1 however many there are (pick-all-labels: Menon et al., 2019).
+        None where each row has one label.
     loss : str
         ``independent``: each repetition learns the bucket of the row's class. ``joint``: all of
         them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
@@ -163,6 +168,7 @@ class TrainSpec:
     loss: LossKind = "independent"
     whitened: bool = False
     bandwidth: Amount = 0.0
+    label_share: LabelShare | None = None
 
     def __post_init__(self) -> None:
         """Refuse an optimiser that is unknown."""

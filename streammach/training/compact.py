@@ -29,7 +29,8 @@ from streammach.model.shrink import (
     shrink,
     spare_after,
 )
-from streammach.prediction.evaluate import fit_calibration, measure
+from streammach.prediction.calibrate import fit_calibration
+from streammach.prediction.evaluate import measure
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.rows.block import RowBlock, evenly

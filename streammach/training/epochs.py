@@ -44,8 +44,7 @@ class Epochs:
         self._backend, self._plan, self._events = session.backend, session.plan, session.events
         self._checkpoint_seconds = checkpoint_seconds
         self._failed_saves, self._saved_at = 0, time.monotonic()
-        batch_nnz = self._plan.config.batching.batch_nnz
-        self._backend.prepare(spec, batch_nnz, session.basis(spec))
+        session.prepare(spec, session.basis(spec))
         session.forget_basis()
         self.progress = checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()

@@ -14,7 +14,8 @@ from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
-from streammach.prediction.evaluate import choose_estimator, fit_calibration, scores_text
+from streammach.prediction.calibrate import fit_calibration
+from streammach.prediction.evaluate import choose_estimator, scores_text
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.rows.block import evenly
 from streammach.spec.estimators import BLEND, USUAL
@@ -32,7 +33,7 @@ from streammach.training.compact import (
     judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.session import Session
+from streammach.training.session import Session, label_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ def finalize_alone(
     spec = TrainSpec(
         epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
         label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
-        seed=session.options.seed,
+        seed=session.options.seed, label_share=label_share(session.dataset),
     )  # fmt: skip
     shape = ModelSpec.unhashed_of(config.shape)
     ahead = next(iter(session.ahead.values()))
@@ -239,4 +240,6 @@ def _built(
         labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
         bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,
         projection=arrays.get("projection"),
+        label_counts=dataset.label_counts if dataset.listed else None,
+        n_rows=dataset.n_rows if dataset.listed else 0,
     )  # fmt: skip

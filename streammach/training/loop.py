@@ -70,6 +70,7 @@ def open_reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=session.backend.wants_by_feature, held=held, rows=rows,
+        batch_labels=batching.batch_labels, shared=spec.label_share != "each",
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.session import Session
+from streammach.training.session import Session, label_share
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -119,7 +119,7 @@ class Search:
             if tried and session.clock.left <= 0:
                 break
             spec = replace(self._start(name), epochs=0)
-            session.backend.prepare(spec, session.plan.config.batching.batch_nnz)
+            session.prepare(spec)
             tried[name] = part.untrained(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(
@@ -142,6 +142,7 @@ class Search:
             label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
             transform=transform, optimizer=kind.name, seed=options.seed,
             epsilon=options.epsilon or kind.epsilon(value),
+            label_share=label_share(self._session.dataset),
         )  # fmt: skip
         for part in planned(config):
             planned_part = config.part(part.name)
@@ -255,8 +256,7 @@ class Search:
         if key in self._trials:
             return self._trials[key]
         session, backend = self._session, self._session.backend
-        batch_nnz = session.plan.config.batching.batch_nnz
-        backend.prepare(short, batch_nnz, session.basis(spec))
+        session.prepare(short, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
         began, speed = time.monotonic(), 0.0
         try:

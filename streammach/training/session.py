@@ -17,7 +17,7 @@ from streammach.parts.registry import planned
 from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import Transform
+from streammach.spec.types import LabelShare, Transform
 from streammach.training.events import Events, Interruption, Measured, Message
 from streammach.training.signals import StopSignals
 
@@ -106,6 +106,11 @@ class Session:
         """Note what a stage reached on held-out rows."""
         self.events.log(Measured(stage, reached))
 
+    def prepare(self, spec: TrainSpec, basis: RowMap | None = None) -> None:
+        """Make the backend ready to train from zero weights, in the room that the plan gives."""
+        room = self.plan.config.batching
+        self.backend.prepare(spec, room.batch_nnz, basis, room.batch_labels)
+
     def basis(self, spec: TrainSpec) -> RowMap | None:
         """Return the basis of a training's rows, and columns beside it, if parts want that."""
         if not (spec.whitened or spec.bandwidth):
@@ -124,6 +129,11 @@ class Session:
     def forget_basis(self) -> None:
         """Give back what was kept for further trials."""
         self._basis = None
+
+
+def label_share(dataset: Dataset) -> LabelShare | None:
+    """Return how the labels of a row share its target; None where each row has one."""
+    return "shared" if dataset.listed else None
 
 
 @contextmanager

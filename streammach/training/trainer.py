@@ -24,7 +24,7 @@ from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
-from streammach.spec.documents import from_json, to_json
+from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.ahead import WorkAhead
@@ -285,8 +285,8 @@ class Trainer:
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
         decided = (plan.facts.digest, plan.model, plan.config.decisive)
-        request = sha256([msgspec.json.encode((*decided, options))])
+        request = sha256([encoded((*decided, options))])
         del options["model_size"]  # which was not asked for once
-        unsized = sha256([msgspec.json.encode((*decided, options))])
+        unsized = sha256([encoded((*decided, options))])
         known = known_request(folder)
         return known if known in (unsized, older_request(plan, self.options)) else request

@@ -12,6 +12,7 @@ from streammach.counts.pair_learning import PairLearner
 from streammach.counts.places import PairPlaces, bits, find_places
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
+from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of
 from tests.counts.test_counts import D, K, as_pairs, counted, drawn, group_weights
 from tests.reference import counts as reference
@@ -26,14 +27,46 @@ def of_some_classes(rng, n=90):
     return replace(block, classes=classes)
 
 
+def with_lists(rng, block):
+    """The rows with up to three labels each, some with none; the only row of a class stays it."""
+    rows = [
+        [3] if y == 3 else sorted({y, *rng.choice([c for c in range(K) if c != 3], 2).tolist()})
+        for y in block.classes.tolist()
+    ]
+    return block.with_labels(LabelLists.of([[] if i % 9 == 4 else r for i, r in enumerate(rows)]))
+
+
+def table_of_lists(block):
+    """The counts of rows with lists of labels."""
+    parts = [(rows, np.zeros(rows.n_rows, bool)) for rows, _ in block.repeated()]
+    most = sum(rows.nnz for rows, _ in parts)
+    return count_pairs(lambda: parts, D, K, max_pairs=most, mark_bytes=1 << 20, threads=1)
+
+
+def test_lists_of_labels_are_counted_label_by_label(rng, monkeypatch):
+    block = with_lists(rng, of_some_classes(rng))
+    wanted, rows, values = reference.pair_counts(block)
+    for most in (1 << 20, 50):
+        monkeypatch.setattr("streammach.rows.block.REPEATED_VALUES", most)
+        table = table_of_lists(block)
+        assert dict(zip(as_pairs(table), table.counts.tolist(), strict=True)) == wanted
+        assert {c: n for c, n in enumerate(table.class_rows.tolist()) if n} == rows
+        assert {c: n for c, n in enumerate(table.class_values.tolist()) if n} == values
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("batch", [7, 200])
 @pytest.mark.parametrize("scan", [True, False])
-def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch, scan):
+@pytest.mark.parametrize("lists", [False, True])
+def test_pairs_are_learnt_as_if_their_row_was_not_counted(
+    rng, monkeypatch, threads, batch, scan, lists
+):
     monkeypatch.setattr(pair_learning, "BATCH_ROWS", batch)
     monkeypatch.setattr(pair_learning, "CANDIDATES", 5)
     block = of_some_classes(rng)
-    table, weights = counted(block), group_weights(rng)
+    if lists:
+        block = with_lists(rng, block)
+    table, weights = table_of_lists(block) if lists else counted(block), group_weights(rng)
     with PairLearner(table, weights, scan=scan, threads=threads) as learner:
         learner.learn(block)
     found, scores = learner.weights(), reference.ReferenceScores(block, K, weights)
@@ -138,8 +171,9 @@ def test_candidates_by_short_lists_are_those_of_the_reference(rng):
     made = weigh(table, weights)
     with PairLearner(table, weights, scan=False, threads=1) as learner:
         m = learner._m
-        found = np.empty((block.n_rows, m), np.int32)
-        learner._find(block, 0, block.n_rows, found)
+        found, n_own = np.empty((block.n_rows, m), np.int32), np.empty(block.n_rows, np.int32)
+        learner._find(block, block.lists, 0, block.n_rows, candidates=found, n_own=n_own)
+    assert np.array_equal(n_own, found[:, 0] >= 0)
     taught = 0
     for i, scores in enumerate(
         reference.listed_scores(block, table, made.gains, made, cut_from=CUT_FROM, kept=KEPT)

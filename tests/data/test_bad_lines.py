@@ -109,6 +109,11 @@ def content(form, lines):
     return b"\n".join([*head, *lines]) + b"\n"
 
 
+def read_as(form):
+    """The options under which a row has one label."""
+    return ["--format", form, "--multilabel", "off"]
+
+
 def command(capsys, *arguments):
     """Exit code, JSON and stderr of a command."""
     code = main([*map(str, arguments), "--json"])
@@ -121,7 +126,7 @@ def test_a_bad_line_is_refused_by_its_place(kind, form, tmp_path, capsys):
     line, message, byte = BAD[kind][form]
     source = tmp_path / "rows.txt"
     source.write_bytes(content(form, [GOOD[form][0], line, GOOD[form][1]]))
-    code, said, err = command(capsys, "convert", source, tmp_path / "o", "--format", form)
+    code, said, err = command(capsys, "convert", source, tmp_path / "o", *read_as(form))
     number = 3 if form == "xmc" else 2
     assert code == 3
     assert (said["error"]["line"], said["error"]["byte"]) == (number, byte)
@@ -142,7 +147,7 @@ def test_a_bad_line_alone_is_left_out(kind, form, tmp_path, capsys):
     (tmp_path / "good").write_bytes(good)
     (tmp_path / "bad").write_bytes(bad)
     convert(tmp_path / "good", tmp_path / "a", format=form)
-    skip = ["--format", form, "--on-bad-row", "skip"]
+    skip = [*read_as(form), "--on-bad-row", "skip"]
     code, said, _ = command(capsys, "convert", tmp_path / "bad", tmp_path / "b", *skip)
     assert code == 0
     assert said["n_rows"] == 3
@@ -157,7 +162,9 @@ def test_every_kind_is_counted_beside_the_others(form, tmp_path):
     lines = [bad[form][0] for bad in BAD.values()]
     mixed = [row for line in lines for row in (GOOD[form][0], line)]
     (tmp_path / "rows").write_bytes(content(form, mixed))
-    done = convert(tmp_path / "rows", tmp_path / "o", format=form, on_bad_row="skip")
+    done = convert(
+        tmp_path / "rows", tmp_path / "o", format=form, multilabel="off", on_bad_row="skip"
+    )
     assert done.n_rows == len(lines) == 16
     assert sum(done.skipped.values()) == 16
     assert len(done.skipped) >= 8
@@ -221,7 +228,7 @@ LEGAL = {
 def test_what_is_odd_but_legal_is_kept(form, number, tmp_path):
     line, row = LEGAL[form][number]
     (tmp_path / "rows").write_bytes(content(form, [GOOD[form][0], line]))
-    done = convert(tmp_path / "rows", tmp_path / "o", format=form)
+    done = convert(tmp_path / "rows", tmp_path / "o", format=form, multilabel="off")
     found = rows_by_name(tmp_path / "o")
     assert done.skipped == {}
     assert done.duplicates == (2 if number == 0 else 0)

@@ -269,7 +269,7 @@ REFUSED = {
     "label objects": (npy_of(X, LABELS.astype(object)), "Python objects, which are pickles"),
     "npz label objects": (npz_with(y=LABELS.astype(object)), "Python objects"),
     "too few labels": (npy_of(X, LABELS[:4]), "4 labels for 5 rows"),
-    "one-hot": (npy_of(X, np.eye(5)), r"shape \(5, 5\), one label a row"),
+    "negative labels": (npy_of(X, -np.eye(5)), "not a finite number of 0 or more"),
     "half a label": (npy_of(X, LABELS + 0.5), "row 0 .*label '3.5' is not a whole number"),
     "no label": (npy_of(X, np.array(["a", "", "b", "c", "d"])), "row 1 .*has no label"),
     "one dimension": (npy_of(X[0]), "rows x columns"),

@@ -24,8 +24,8 @@ def test_rows_are_those_of_the_same_svmlight_text(tiny):
 def test_several_labels_are_bad_or_the_first_counts(tiny):
     path = tiny.text("a.txt", ["3 6 3", "2,1 0:1", "1 3:1", "0,2,1 5:1"])
     with pytest.raises(DataError, match=r"'2,1' is several labels.*first_label.*line 2 byte 1"):
-        convert(path, tiny.folder / "a")
-    done = convert(path, tiny.folder / "b", on_bad_row="skip")
+        convert(path, tiny.folder / "a", multilabel="off")
+    done = convert(path, tiny.folder / "b", on_bad_row="skip", multilabel="off")
     assert (done.n_rows, sum(done.skipped.values())) == (1, 2)
     convert(path, tiny.folder / "c", first_label=True)
     assert [row[0] for row in rows_by_name(tiny.folder / "c")] == [0, 1, 2]
@@ -52,7 +52,7 @@ def test_several_labels_are_bad_or_the_first_counts(tiny):
 def test_what_is_wrong_is_said(lines, message, tiny):
     path = tiny.text("a.txt", lines)
     with pytest.raises(DataError, match=message):
-        convert(path, tiny.folder / "out", format="xmc")
+        convert(path, tiny.folder / "out", format="xmc", multilabel="off")
     assert [p.name for p in tiny.folder.iterdir()] == ["a.txt"]
 
 

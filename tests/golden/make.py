@@ -1,10 +1,11 @@
 """What older and present versions wrote, kept for ever, and how it was made.
 
-    cd tests/golden && python make.py formats-4      # with the version whose formats are kept
+    cd tests/golden && python make.py formats-5      # with the version whose formats are kept
     cd tests/golden && python make.py --expect       # afterwards, with the present one
 
 A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
-``smaller`` (coded weights), and since formats 3 ``columns`` (a model of a matrix, whose columns
+``smaller`` (coded weights), since formats 5 ``lists`` (a store of rows with lists of labels) and
+``listed`` (its model), and since formats 3 ``columns`` (a model of a matrix, whose columns
 have names; since formats 4 with random Fourier features) and ``run`` (a training that was
 interrupted in its second epoch, with its plan and its checkpoint). `expected.json` has what they
 answer. ``formats-2`` was made at commit ada63a0.
@@ -55,6 +56,14 @@ def matrix():
     return x.astype(np.float32), [f"kind {i}" for i in y]
 
 
+def lists():
+    """The sixty rows with a second label each."""
+    out = rows()
+    for i, label in enumerate(LABELS):
+        out = out.replace(f"{label} ", f"{label},{LABELS[i - 1]} ")
+    return out
+
+
 def train(store, out, **options):
     """Train the small model of a store."""
     return sm.Trainer(sm.plan(store, **{**SHAPE, **options}), TrainingOptions(**TRAINING)).fit(
@@ -75,6 +84,9 @@ def make(name):
     shrink(model, Size("int8", 2, 20)).save(folder / "smaller")
     if name == "formats-2":
         return
+    Path("made.vw").write_text(lists())
+    sm.convert("made.vw", folder / "lists")
+    train(folder / "lists", "made-run-lists").model.save(folder / "listed")
     x, labels = matrix()
     sp.save_npz("made.npz", sp.csr_matrix(x))
     Path("made.txt").write_text("\n".join(labels) + "\n")
@@ -131,9 +143,9 @@ def content(path):
             pairs = zip(
                 [names.raw(int(f)).decode() for f in block.features[part]], values, strict=True
             )
-            found.append(
-                [labels.raw(int(block.classes[i])).decode(), float(weights[i]), sorted(pairs)]
-            )
+            own = block.lists.part(i, i + 1).classes.tolist()
+            said = ",".join(labels.raw(c).decode() for c in own)
+            found.append([said, float(weights[i]), sorted(pairs)])
         return {"digest": store.digest, "rows": json.loads(json.dumps(found))}
 
 
@@ -149,7 +161,8 @@ def resumed(folder, out):
 def expect():
     """Write what the present version finds in all folders."""
     for folder in sorted(HERE.glob("formats-*")):
-        expected = {"store": content(folder / "store")}
+        stores = [folder / name for name in ("store", "lists") if (folder / name).exists()]
+        expected = {store.name: content(store) for store in stores}
         for path in sorted(folder.glob("*")):
             if (path / "model.json").is_file():
                 expected[path.name] = answers(path)

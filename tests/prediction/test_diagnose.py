@@ -7,8 +7,9 @@ import streammach as sm
 from streammach.errors import UsageError
 from streammach.model.document import Calibration
 from streammach.model.shrink import Size, shrink
+from streammach.prediction.calibrate import log_probabilities
 from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
-from streammach.prediction.evaluate import evaluate, log_probabilities
+from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData
 

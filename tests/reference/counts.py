@@ -3,18 +3,24 @@
 import numpy as np
 
 
+def classes_of(block, i):
+    """The classes of a row."""
+    lists = block.lists
+    return lists.classes[lists.starts[i] : lists.starts[i + 1]].tolist()
+
+
 def pair_counts(block, held=None):
     """{(feature, class): rows}, and rows and values by class; held-out rows are left out."""
     pairs, rows, values = {}, {}, {}
     for i in range(block.n_rows):
         if held is not None and held[i]:
             continue
-        y = int(block.classes[i])
         features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
-        rows[y] = rows.get(y, 0) + 1
-        values[y] = values.get(y, 0) + len(features)
-        for f in features:
-            pairs[f, y] = pairs.get((f, y), 0) + 1
+        for y in classes_of(block, i):
+            rows[y] = rows.get(y, 0) + 1
+            values[y] = values.get(y, 0) + len(features)
+            for f in features:
+                pairs[f, y] = pairs.get((f, y), 0) + 1
     return pairs, rows, values
 
 
@@ -28,10 +34,10 @@ class ReferenceScores:
         self.theta = theta or {}
         self.delta = delta if delta is not None else {}
 
-    def score(self, features, c, own=None):
-        """Score of class c; `own`: the row's own class, from which its counts are taken."""
+    def score(self, features, c, own=()):
+        """Score of class c; `own`: the row's own classes, from which its counts are taken."""
         w = self.weights
-        mine = own == c
+        mine = c in own
         n = self.rows.get(c, 0) - mine
         values = self.values.get(c, 0) - len(features) * mine
         total = w.prior * np.log(max(n, 0.5))
@@ -80,10 +86,9 @@ def listed_best(*arguments, m, **sizes):
 def left_out_scores(block, scores, i):
     """Each class's score for a row that is not counted; -inf for a class of that row alone."""
     features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
-    y = int(block.classes[i])
-    out = np.array([scores.score(features, c, own=y) for c in range(scores.n_classes)])
-    if scores.rows[y] == 1:
-        out[y] = -np.inf
+    own = classes_of(block, i)
+    out = np.array([scores.score(features, c, own=own) for c in range(scores.n_classes)])
+    out[[y for y in own if scores.rows[y] == 1]] = -np.inf
     return out
 
 
@@ -106,18 +111,20 @@ def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, 
         before = dict(theta), dict(delta)
         for i in range(first, last):
             features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
-            y, own = int(block.classes[i]), best[i]
-            if y not in own or scores.rows[y] == 1:
+            own, labels = best[i], classes_of(block, i)
+            true = [c for c in own if c in labels and scores.rows[c] > 1]
+            own = [c for c in own if c in true or c not in labels]
+            if not true:
                 continue
             base = left_out_scores(block, scores, i)
-            there = {(f, c): scores.pairs.get((f, c), 0) - (c == y) > 0
+            there = {(f, c): scores.pairs.get((f, c), 0) - (c in true) > 0
                      for f in features for c in own}  # fmt: skip
             learnt = [sum(before[0].get((f, c), 0) + before[1].get(f, 0)
                           for f in features if there[f, c]) for c in own]  # fmt: skip
             s = base[own] + learnt
             p = np.exp(s - s.max())
             p /= p.sum()
-            p[own.index(y)] -= 1
+            p[[own.index(y) for y in true]] -= 1 / len(true)
             for f in features:
                 g = 0.0
                 for k, c in enumerate(own):

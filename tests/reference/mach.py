@@ -150,3 +150,17 @@ class JointMach(ReferenceMach):
             for r in range(self.R):
                 g[r * self.B + self.codes[i, r]] += wrong
         return g
+
+
+class ListMach(ReferenceMach):
+    """The same for rows with lists of labels: a `y` is a list of (class, share of the target)."""
+
+    def loss_of_row(self, ids, x, own):
+        return sum(share * super(ListMach, self).loss_of_row(ids, x, y) for y, share in own)
+
+    def cross_entropy(self, z, own):
+        return sum(share * super(ListMach, self).cross_entropy(z, y) for y, share in own)
+
+    def residual(self, z, own):
+        found = [share * super(ListMach, self).residual(z, y) for y, share in own]
+        return sum(found, np.zeros(self.W.shape[1]))

@@ -14,6 +14,7 @@ from streammach.figures import Reached
 from streammach.files.reading import sha256
 from streammach.machine import parse_size
 from streammach.model.shrink import frequent
+from streammach.spec.documents import encoded
 from streammach.spec.training import TrainingOptions
 from streammach.training import compact
 from streammach.training.compact import Form, choose
@@ -173,9 +174,7 @@ def test_a_run_begun_before_there_were_sizes_goes_on(data, tiny):
     plan, options = planned(data), TrainingOptions(**FIXED)
     fields = msgspec.to_builtins(options)
     del fields["model_size"]
-    older = sha256([msgspec.json.encode(
-        (plan.facts.digest, plan.model, plan.config.decisive, fields)
-    )])  # fmt: skip
+    older = sha256([encoded((plan.facts.digest, plan.model, plan.config.decisive, fields))])
     requests = []
     for size in ("auto", "full"):
         trainer = sm.Trainer(plan, replace(options, model_size=size))

@@ -32,7 +32,7 @@ def evidence(rng, *, hashed_sign=1.0):
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
     return CandidateFeatures(
         counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
-        repeated=repeated, place=place, number=np.arange(N),
+        repeated=repeated, place=place, number=np.arange(N), shares=np.zeros((N, 0), np.float32),
     )  # fmt: skip
 
 

@@ -62,7 +62,13 @@ class CpuBackend(Forward):
         """Nothing: rows are streamed."""
         return
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
+    def prepare(
+        self,
+        training: TrainSpec,
+        batch_nnz: int,
+        basis: RowMap | None = None,
+        batch_labels: int = 0,
+    ) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis = basis
         if self._trains is not None:

@@ -161,6 +161,60 @@ def residuals(
 
 
 @kernel()
+def list_residuals(
+    codes: Array,
+    starts: Array,
+    classes: Array,
+    shares: Array,
+    importance: Array,
+    smoothing: Number,
+    first: int,
+    last: int,
+    n_buckets: int,
+    n_repetitions: int,
+    z: Array,
+    losses: Array,
+    norms: Array,
+) -> None:
+    """Do as :func:`residuals` for rows with several labels, whose target is a distribution.
+
+    A row's loss is the sum of the cross-entropies of its labels times their shares.
+
+    Parameters
+    ----------
+    codes : unsigned (K, R)
+        Bucket of each class in each model.
+    starts, classes, shares : int64 (n + 1,), int32 (m,), float32 (m,)
+        The labels of each row, and what each has of the target.
+    importance, smoothing, first, last, n_buckets, n_repetitions : float32 (n,) and numbers
+        Those of :func:`residuals`.
+    z, losses, norms : float32 (n, C), float32 (n, R), float32 (n, R)
+        Those of :func:`residuals`.
+    """
+    for i in range(first, last):
+        whole = np.float32(0)
+        for p in range(starts[i], starts[i + 1]):
+            whole += shares[p]
+        for r in range(n_repetitions):
+            v, own = z[i, r * n_buckets : (r + 1) * n_buckets], np.float32(0)
+            for p in range(starts[i], starts[i + 1]):
+                own += shares[p] * v[np.int64(codes[classes[p], r])]
+            top, total = exponentials(v)
+            log_total = np.float32(math.log(total)) + top
+            losses[i, r] = importance[i] * (whole * log_total - own)
+            inverse, square = np.float32(1) / total, np.float32(0)
+            scale = importance[i] * whole
+            for c in range(n_buckets):
+                v[c] = scale * residual(v[c] * inverse, False, smoothing, n_buckets)
+            for p in range(starts[i], starts[i + 1]):
+                t = np.int64(codes[classes[p], r])
+                v[t] -= importance[i] * shares[p] * (np.float32(1) - smoothing)
+            for c in range(n_buckets):
+                square += v[c] * v[c]
+            norms[i, r] = square
+
+
+@kernel()
 def probabilities(
     n_buckets: int, n_repetitions: int, first: int, last: int, logarithms: bool, z: Array
 ) -> None:

@@ -99,10 +99,17 @@ class Steps(ABC):
         if self._training.loss == "joint":
             self._joint_residuals(batch, smoothing, slice(first, last))
             return
-        kernels.residuals(
-            self._model.codes, batch.classes, batch.importance, smoothing, first, last,
-            spec.n_buckets, spec.n_repetitions, buffers["z"], buffers["losses"], buffers["norms"],
+        rest = (
+            batch.importance, smoothing, first, last, spec.n_buckets, spec.n_repetitions,
+            buffers["z"], buffers["losses"], buffers["norms"],
         )  # fmt: skip
+        if (lists := batch.labels) is None:
+            kernels.residuals(self._model.codes, batch.classes, *rest)
+        else:
+            assert lists.weights is not None, "the shares of the target"
+            kernels.list_residuals(
+                self._model.codes, lists.starts, lists.classes, lists.weights, *rest
+            )
 
     def _joint_residuals(self, batch: Batch, smoothing: np.float32, rows: slice) -> None:
         model, spec = self._model, self._model.spec

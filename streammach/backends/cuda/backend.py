@@ -20,13 +20,14 @@ from streammach import hashing
 from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
+from streammach.backends.cuda.lists import ListLoss
 from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.memory import open_memory
 from streammach.backends.cuda.prediction import Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.products import RowTables, table_of, table_size
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import DenseSteps, SparseSteps, Steps
+from streammach.backends.cuda.steps import DenseSteps, OverLogarithms, SparseSteps, Steps
 from streammach.backends.cuda.tables import Host
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
@@ -119,10 +120,10 @@ class CudaBackend(Ranked):
         self._training: TrainSpec | None = None
         self._trains: Steps | None = None
         self._losses: Losses | None = None
-        self._joint: JointLoss | None = None
+        self._over: OverLogarithms | None = None
         self._basis: RowMap | None = None
         self._tables: RowTables | None = None  # of the basis
-        self._room = (0, 0)
+        self._room = (0, 0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         self._most = widest(spec, self.n_waves)
@@ -134,7 +135,13 @@ class CudaBackend(Ranked):
             if more is not None:
                 self._use(more)
 
-    def prepare(self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None) -> None:
+    def prepare(
+        self,
+        training: TrainSpec,
+        batch_nnz: int,
+        basis: RowMap | None = None,
+        batch_labels: int = 0,
+    ) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self._training = training
         self._widen(0 if basis is None else basis.n_more)
@@ -154,21 +161,21 @@ class CudaBackend(Ranked):
             self._group.take(*self._edges[0])
             self._group.tables.zero()
             self._ahead = True
-            if self._room != (training.batch_size, batch_nnz):
+            if self._room != (training.batch_size, batch_nnz, batch_labels):
                 self._trains = None  # its buffers go before new ones come
                 kind = DenseSteps if self.dense else SparseSteps
                 self._trains = kind(
                     self._memory, self._wide, self._most, training.batch_size, batch_nnz,
-                    self.row_cache, n_more=self._n_more,
+                    self.row_cache, n_more=self._n_more, n_labels=batch_labels,
                 )  # fmt: skip
                 self._losses = Losses(self._memory, training.batch_size * self._most)
-                self._room = (training.batch_size, batch_nnz)
+                self._room = (training.batch_size, batch_nnz, batch_labels)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
             self._use(basis)
-            self._joint = None
+            self._over = ListLoss(self._memory, self.spec) if batch_labels else None
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
-                self._joint = JointLoss(self._memory, self.spec, decoder)
+                self._over = JointLoss(self._memory, self.spec, decoder)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
@@ -195,8 +202,8 @@ class CudaBackend(Ranked):
         self.drain_losses()
         with self._memory.use():
             # What is there goes before something else comes.
-            self._trains = self._losses = self._joint = self._tables = self._predicts = None
-            self._room = (0, 0)
+            self._trains = self._losses = self._over = self._tables = self._predicts = None
+            self._room = (0, 0, 0)
             del self._group
             self._group = ModelGroup(
                 self._memory, self._wide, self.codes, self._most, self._weights_are
@@ -245,7 +252,7 @@ class CudaBackend(Ranked):
         )  # fmt: skip
         with self._memory.use():
             self._ahead = True
-            found = self._trains.step(self._group, batch, rule, self._joint)
+            found = self._trains.step(self._group, batch, rule, self._over)
             return losses.take(found, batch.n_rows * self._group.n_repetitions, batch.n_rows)
 
     def drain_losses(self) -> Loss:
@@ -294,7 +301,7 @@ class CudaBackend(Ranked):
     def close(self) -> None:
         """Give the device's memory back."""
         self._memory.wait()  # copies may be on their way from the room that goes now
-        self._trains = self._losses = self._joint = self._tables = self._predicts = None
+        self._trains = self._losses = self._over = self._tables = self._predicts = None
         self.row_cache = None
         del self._group
         self._memory.close()

@@ -41,7 +41,10 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
         lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
         lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
         lines["transfers"] += TransferBuffers.host_footprint(
-            batching.batch_size, batching.batch_nnz, resident=placement.resident
+            batching.batch_size,
+            batching.batch_nnz,
+            resident=placement.resident,
+            n_labels=batching.batch_labels,
         )
     return lines
 
@@ -80,6 +83,7 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
         lines |= kind.footprint(
             shape, models, batching.batch_size, batching.batch_nnz,
             resident=placement.resident, whitened=config.basis, n_more=n_more,
+            n_labels=batching.batch_labels,
         )  # fmt: skip
     if config.basis:
         lines["basis"] = table_bytes(config.shape.n_features, n_more)

@@ -11,6 +11,7 @@ from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.launch import launch_shape
+from streammach.backends.cuda.lists import ListLoss
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.products import Products, RowTables
 from streammach.backends.cuda.resident import Resident
@@ -22,6 +23,7 @@ from streammach.spec.model import ModelShape, ModelSpec
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20
+OverLogarithms = JointLoss | ListLoss  # losses that begin with all logarithms
 
 
 def _stride(spec: ModelShape, models: int) -> int:
@@ -45,16 +47,18 @@ class Steps(ABC):
         Where batches are gathered from.
     n_more : int
         D, how many of the model's features are columns that dense rows get here.
+    n_labels : int
+        Most labels of a batch, where rows have lists of them.
     """
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None, *, n_more: int = 0,
+        resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
     ) -> None:  # fmt: skip
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slots = TransferBuffers(memory, n_rows, nnz, resident)
+        self._slots = TransferBuffers(memory, n_rows, nnz, resident, n_labels)
 
     @staticmethod
     def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
@@ -66,7 +70,7 @@ class Steps(ABC):
     @abstractmethod
     def footprint(
         spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
-        n_more: int = 0,
+        n_more: int = 0, n_labels: int = 0,
     ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
 
@@ -76,21 +80,21 @@ class Steps(ABC):
 
     @abstractmethod
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
 
     def _residuals(
         self, group: ModelGroup, slot: TransferBuffer, n_rows: int, rule: Rule,
-        joint: JointLoss | None, *, dense: bool,
+        over: OverLogarithms | None, *, dense: bool,
     ) -> None:  # fmt: skip
         """Write residuals to `z` and losses to `losses` of what is held."""
         room: dict[str, Any] = {name: self._held[name] for name in ("z", "losses")}
         room["smoothing"] = rule.smoothing
-        output = kernels.RESIDUALS if joint is None else kernels.LOGARITHMS
+        output = kernels.RESIDUALS if over is None else kernels.LOGARITHMS
         group.forward(slot, n_rows, output, dense=dense, **room)
-        if joint is not None:
-            joint.residuals(group, slot, n_rows, **room)
+        if over is not None:
+            over.residuals(group, slot, n_rows, **room)
 
 
 class SparseSteps(Steps):
@@ -98,9 +102,11 @@ class SparseSteps(Steps):
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None, *, n_more: int = 0,
+        resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(memory, spec, models, n_rows, nnz, resident, n_more=n_more)
+        super().__init__(
+            memory, spec, models, n_rows, nnz, resident, n_more=n_more, n_labels=n_labels
+        )
         self._sorter = SegmentBuilder(memory, n_rows, nnz, spec.n_features)
 
     @staticmethod
@@ -112,25 +118,25 @@ class SparseSteps(Steps):
     @staticmethod
     def footprint(
         spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
-        n_more: int = 0,
+        n_more: int = 0, n_labels: int = 0,
     ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident),
+            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident, n_labels=n_labels),
             "batch by features": SegmentBuilder.footprint(n_rows, nnz),
             "sorting": SegmentBuilder.working_bytes(n_rows, nnz),
         }
 
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
         slot = self._slots.next()
         entries = slot.load(batch)
-        self._residuals(group, slot, n, rule, joint, dense=False)
+        self._residuals(group, slot, n, rule, over, dense=False)
         self._sorter.sort(slot, n, nnz, entries)
         slot.release()
         group.backward(self._sorter, rule, n + nnz, z=held["z"], partial=held["partial"])
@@ -142,9 +148,11 @@ class DenseSteps(Steps):
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
-        resident: Resident | None, *, n_more: int = 0,
+        resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
     ) -> None:  # fmt: skip
-        super().__init__(memory, spec, models, n_rows, nnz, resident, n_more=n_more)
+        super().__init__(
+            memory, spec, models, n_rows, nnz, resident, n_more=n_more, n_labels=n_labels
+        )
         self._rows = spec.n_features + 1
         self._products = Products(memory, spec, n_rows, n_more)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
@@ -164,7 +172,7 @@ class DenseSteps(Steps):
     @staticmethod
     def footprint(
         spec: ModelShape, models: int, n_rows: int, nnz: int, *, resident: bool, whitened: bool,
-        n_more: int = 0,
+        n_more: int = 0, n_labels: int = 0,
     ) -> dict[str, int]:  # fmt: skip
         """Return the bytes on the device, by name."""
         sizes = DenseSteps._sizes(spec, models, n_rows, nnz)
@@ -172,7 +180,7 @@ class DenseSteps(Steps):
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident)
+            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
             + Products.footprint(spec, n_rows, whitened=whitened, n_more=n_more),
         }
 
@@ -181,7 +189,7 @@ class DenseSteps(Steps):
         self._products.use(tables)
 
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, joint: JointLoss | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
@@ -189,7 +197,7 @@ class DenseSteps(Steps):
         entries = slot.load(batch)
         x = self._products.expanded(slot, n, entries)
         z = self._products.logits(group, x, held["z"])
-        self._residuals(group, slot, n, rule, joint, dense=True)
+        self._residuals(group, slot, n, rule, over, dense=True)
         slot.release()
         gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
         memory.product(x.T, z, gradient)

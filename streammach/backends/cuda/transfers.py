@@ -18,6 +18,7 @@ from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.resident import Resident
 from streammach.jit import Array, kernel
 from streammach.rows.batch import Batch, RowIdBatch
+from streammach.rows.label_lists import LabelLists
 
 N_SLOTS = 2
 
@@ -62,7 +63,7 @@ def fill_in_fours(
     return q
 
 
-def _arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, Any]]:
+def _arrays(n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> dict[str, tuple[int, Any]]:
     m = entries(n_rows, nnz)
     arrays: dict[str, tuple[int, Any]] = {
         "indptr": (n_rows + 1, np.int32),
@@ -72,11 +73,17 @@ def _arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, An
         "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
     }
+    if n_labels:
+        arrays["label_starts"] = (n_rows + 1, np.int32)
+        arrays["label_classes"] = (n_labels, np.int32)
+        arrays["label_shares"] = (n_labels, np.float32)
     return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
 
 
-def _host_arrays(n_rows: int, nnz: int, *, resident: bool) -> dict[str, tuple[int, Any]]:
-    arrays = _arrays(n_rows, nnz, resident=resident)
+def _host_arrays(
+    n_rows: int, nnz: int, *, resident: bool, n_labels: int
+) -> dict[str, tuple[int, Any]]:
+    arrays = _arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
     return {name: arrays[name] for name in ("indptr", "chosen")} if resident else arrays
 
 
@@ -91,37 +98,41 @@ class TransferBuffer:
         Most rows and values.
     resident : Resident, optional
         Where batches are gathered from; else they are sent.
+    n_labels : int
+        Most labels, where rows have lists of them.
 
     Attributes
     ----------
     held : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
         entry, in fours; ``classes`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
-        where rows are resident.
+        where rows are resident; ``label_starts`` int32 (n + 1,), ``label_classes`` int32 and
+        ``label_shares`` float32 where rows have lists of labels.
     """
 
     def __init__(
-        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None
-    ) -> None:
+        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None,
+        n_labels: int = 0,
+    ) -> None:  # fmt: skip
         self._memory, self._resident = memory, resident
         self.n_rows, self.nnz = n_rows, nnz
         kept = resident is not None
-        on_host = _host_arrays(n_rows, nnz, resident=kept)
+        on_host = _host_arrays(n_rows, nnz, resident=kept, n_labels=n_labels)
         self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
-        sizes = _arrays(n_rows, nnz, resident=kept)
+        sizes = _arrays(n_rows, nnz, resident=kept, n_labels=n_labels)
         self.held = {name: memory.empty(*size) for name, size in sizes.items()}
         self._copied, self._used = memory.event(), memory.event()
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, *, resident: bool = False) -> int:
+    def footprint(n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
         """Return the bytes that such a slot takes on the device."""
-        arrays = _arrays(n_rows, nnz, resident=resident)
+        arrays = _arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
         return sum(buffer_bytes(*size) for size in arrays.values())
 
     @staticmethod
-    def host_footprint(n_rows: int, nnz: int, *, resident: bool = False) -> int:
+    def host_footprint(n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
         """Return the bytes that such a slot takes on the host."""
-        arrays = _host_arrays(n_rows, nnz, resident=resident)
+        arrays = _host_arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
         return sum(buffer_bytes(*size) for size in arrays.values())
 
     def load(self, batch: Batch | RowIdBatch) -> int:
@@ -131,7 +142,7 @@ class TransferBuffer:
             return self._gather(batch)
         return self.fill(
             batch.indptr, batch.features, batch.values, classes=batch.classes,
-            importance=batch.importance,
+            importance=batch.importance, labels=batch.labels,
         )  # fmt: skip
 
     def fill(
@@ -142,6 +153,7 @@ class TransferBuffer:
         *,
         classes: NDArray[np.int32] | None = None,
         importance: NDArray[np.float32] | None = None,
+        labels: LabelLists | None = None,
     ) -> int:
         """Send rows to the device as :meth:`load` does; return their number of entries, in fours.
 
@@ -151,16 +163,24 @@ class TransferBuffer:
             The rows; the first pointer is 0.
         classes, importance : int32 (n,), float32 (n,), optional
             Classes and importance of the rows, for training.
+        labels : LabelLists, optional
+            Their labels with what each has of the target, where they are lists.
         """
         self._copied.reach()
         host, n = self._host, len(indptr) - 1
         out = [host[name] for name in ("indptr", "features", "values", "rows")]
         m = int(fill_in_fours(indptr, features, values, *out))
         counts = {"indptr": n + 1, "features": m, "values": m, "rows": m}
-        for name, given in (("classes", classes), ("importance", importance)):
+        more: dict[str, NDArray[Any] | None] = {"classes": classes, "importance": importance}
+        if labels is not None:
+            more |= {
+                "label_starts": labels.starts, "label_classes": labels.classes,
+                "label_shares": labels.weights,
+            }  # fmt: skip
+        for name, given in more.items():
             if given is not None:
-                host[name][:n] = given
-                counts[name] = n
+                host[name][: len(given)] = given
+                counts[name] = len(given)
         self._send(counts)
         return m
 
@@ -203,23 +223,30 @@ class TransferBuffers:
         Most rows and values of a batch.
     resident : Resident, optional
         Where batches are gathered from; else they are sent.
+    n_labels : int
+        Most labels of a batch, where rows have lists of them.
     """
 
     def __init__(
-        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None
-    ) -> None:
-        self._slots = [TransferBuffer(memory, n_rows, nnz, resident) for _ in range(N_SLOTS)]
+        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None,
+        n_labels: int = 0,
+    ) -> None:  # fmt: skip
+        self._slots = [
+            TransferBuffer(memory, n_rows, nnz, resident, n_labels) for _ in range(N_SLOTS)
+        ]
         self._turn = 0
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
+    def footprint(n_rows: int, nnz: int, *, resident: bool, n_labels: int = 0) -> int:
         """Return the bytes on the device."""
-        return N_SLOTS * TransferBuffer.footprint(n_rows, nnz, resident=resident)
+        return N_SLOTS * TransferBuffer.footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
 
     @staticmethod
-    def host_footprint(n_rows: int, nnz: int, *, resident: bool) -> int:
+    def host_footprint(n_rows: int, nnz: int, *, resident: bool, n_labels: int = 0) -> int:
         """Return the bytes on the host."""
-        return N_SLOTS * TransferBuffer.host_footprint(n_rows, nnz, resident=resident)
+        return N_SLOTS * TransferBuffer.host_footprint(
+            n_rows, nnz, resident=resident, n_labels=n_labels
+        )
 
     def next(self) -> TransferBuffer:
         """Return the slot for the next batch."""

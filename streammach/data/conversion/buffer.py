@@ -12,6 +12,7 @@ from streammach.errors import BudgetError
 from streammach.jit import Array, kernel
 from streammach.machine import size_text
 from streammach.rows.block import RowBlock, Values
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 
 Counts = NDArray[np.int64]
@@ -19,6 +20,8 @@ MAX_BYTE = 255
 FEATURE_BYTES = 4
 ROW_BYTES = 8 + 1 + 4 + 4 + 8 + 8  # what is held
 TAG_BYTES = 8  # of the place of a row's tag, where rows have tags
+LIST_BYTES = 8  # of the place of a row's list of labels, where rows have lists
+LABEL_BYTES = 4 + 4  # of a label in a list, and of its weight
 ORDER_BYTES = 8 + 8  # two orders, while rows are brought into theirs
 
 
@@ -49,6 +52,8 @@ class RowBuffer:
         Where each row's tag ends; only of use where `tagged`.
     tag_data : uint8 (bytes,)
         The tags.
+    list_ends, list_classes, list_weights : int64 (rows + 1,), int32 (labels,), float32 (labels,)
+        Where each row's labels end, the labels and their weights; only of use where `listed`.
     """
 
     def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
@@ -63,6 +68,9 @@ class RowBuffer:
         self.numbers = np.empty(rows, np.int64)
         self.tagged = False
         self.tag_ends, self.tag_data = np.zeros(1, np.int64), np.empty(0, np.uint8)
+        self.listed = False
+        self.list_ends = np.zeros(1, np.int64)
+        self.list_classes, self.list_weights = np.empty(0, np.int32), np.empty(0, np.float32)
         most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
         self.features = np.empty(most, np.int32)
         self.values: Values = np.empty(most, np.float32) if wide else np.empty(most, np.uint8)
@@ -80,24 +88,33 @@ class RowBuffer:
     @property
     def used(self) -> int:
         """Bytes that the rows take."""
-        return self.bytes_of(self.n_rows, self.nnz, self.n_tag_bytes)
+        return self.bytes_of(self.n_rows, self.nnz, self.n_tag_bytes, self.n_labels)
+
+    @property
+    def n_labels(self) -> int:
+        """Labels held, where rows have lists of them."""
+        return int(self.list_ends[self.n_rows]) if self.listed else 0
 
     @property
     def n_tag_bytes(self) -> int:
         """Bytes of the tags held."""
         return int(self.tag_ends[self.n_rows]) if self.tagged else 0
 
-    def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0) -> int:
-        """Return the bytes that so many rows, values and bytes of tags take."""
+    def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0, n_labels: int = 0) -> int:
+        """Return the bytes that so many rows, values, bytes of tags and labels in lists take."""
         value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
         row_bytes = ROW_BYTES + ORDER_BYTES + (TAG_BYTES if self.tagged or tag_bytes else 0)
-        return n_rows * row_bytes + nnz * value_bytes + tag_bytes
+        row_bytes += LIST_BYTES if self.listed or n_labels else 0
+        return n_rows * row_bytes + nnz * value_bytes + tag_bytes + n_labels * LABEL_BYTES
 
     def room_for(self, block: RowBlock) -> int:
         """Return the bytes that the rows take with those of a block."""
         more = 0 if block.tags is None else block.tags.n_bytes
+        labels = self.n_labels
+        if self.listed or block.labels is not None:
+            labels = (labels or self.n_rows) + block.lists.n_labels
         return self.bytes_of(
-            self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more
+            self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more, labels
         )
 
     def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
@@ -105,13 +122,49 @@ class RowBuffer:
         assert block.importance is not None
         assert block.numbers is not None
         tags = block.tags
-        rows, values = self.more(block.n_rows, block.nnz, 0 if tags is None else tags.n_bytes)
+        if block.labels is not None:
+            self.list_labels()
+        lists = block.lists if self.listed else None
+        rows, values = self.more(
+            block.n_rows, block.nnz, 0 if tags is None else tags.n_bytes,
+            0 if lists is None else lists.n_labels,
+        )  # fmt: skip
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
         self.classes[rows], self.importance[rows] = block.classes, block.importance
         self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
         self.features[values], self.values[values] = block.features, block.values
         if tags is not None:
             self.add_tags(rows, np.diff(tags.offsets), tags.data)
+        if lists is not None:
+            self.add_lists(rows, lists)
+
+    def list_labels(self) -> None:
+        """Hold a list of labels for each row from now on."""
+        if self.listed:
+            return
+        self.listed, n = True, self.n_rows
+        most = self.n_bytes // LABEL_BYTES + 1
+        self.list_ends = np.zeros(len(self.starts), np.int64)
+        self.list_classes, self.list_weights = np.empty(most, np.int32), np.empty(most, np.float32)
+        self.list_ends[: n + 1] = np.arange(n + 1)
+        self.list_classes[:n], self.list_weights[:n] = self.classes[:n], 1
+
+    def add_lists(self, rows: slice, lists: LabelLists) -> None:
+        """Take in the labels of the last rows that were added."""
+        start = int(self.list_ends[rows.start])
+        self.list_ends[rows.start : rows.stop + 1] = start + lists.starts
+        some = slice(start, start + lists.n_labels)
+        self.list_classes[some] = lists.classes
+        self.list_weights[some] = 1 if lists.weights is None else lists.weights
+
+    @property
+    def lists(self) -> LabelLists | None:
+        """The labels of all rows, where they have lists."""
+        if not self.listed:
+            return None
+        m = self.n_labels
+        ends = self.list_ends[: self.n_rows + 1]
+        return LabelLists(ends, self.list_classes[:m], self.list_weights[:m])
 
     def add_tags(self, rows: slice, lengths: NDArray[np.integer], data: NDArray[np.uint8]) -> None:
         """Take in the tags of the last rows that were added."""
@@ -124,14 +177,15 @@ class RowBuffer:
         """The tags of all rows, if there are any."""
         return Texts(self.tag_ends[: self.n_rows + 1], self.tag_data) if self.tagged else None
 
-    def more(self, n_rows: int, nnz: int, tag_bytes: int) -> tuple[slice, slice]:
+    def more(self, n_rows: int, nnz: int, tag_bytes: int, n_labels: int = 0) -> tuple[slice, slice]:
         """Take room; return where rows and values go, or raise BudgetError if there is none."""
         if tag_bytes and not self.tagged:
             self.tagged = True
             self.tag_ends = np.zeros(len(self.starts), np.int64)
             self.tag_data = np.empty(self.n_bytes, np.uint8)
         held = self.n_tag_bytes
-        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz, held + tag_bytes)
+        labels = self.n_labels + n_labels
+        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz, held + tag_bytes, labels)
         if needed > self.n_bytes:
             raise BudgetError(
                 f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",

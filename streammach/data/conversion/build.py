@@ -129,6 +129,8 @@ class Build:
         place = clean(self._sources[0].path, 300)
         if intake.tally.rows == 0:
             raise DataError("no row could be read", path=place)
+        if intake.tally.listed and not intake.tally.labels:
+            raise DataError("no row has a label", path=place)
         if intake.tally.nnz == 0:
             like = self._settings.like
             what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
@@ -166,11 +168,14 @@ class Build:
         whole = fit_bytes(tally.integers, tally.largest)
         writer = StoreWriter(
             self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted,
-            tagged=tally.tagged, pool=pool, state=shuffle.written.arrays or None,
+            tagged=tally.tagged, labels=_label_type(tally), pool=pool,
+            state=shuffle.written.arrays or None,
         )  # fmt: skip
         try:
             if runs:
                 room = self._room_beside(labels, features, wide=not whole)
+                if tally.listed:
+                    room.list_labels()
                 shuffle.write_runs(runs, room, writer, self._job.written)
             else:
                 shuffle.write(rows, writer)
@@ -205,7 +210,9 @@ class Build:
         known = self._known.n_labels if self._known.labels is not None else len(labels.names)
         return RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            nnz=tally.nnz, pairs=min(shuffle.n_pairs, tally.nnz), max_row_nnz=tally.longest,
+            nnz=tally.nnz, max_row_nnz=tally.longest, labels=shuffle.written.labels,
+            pairs=min(shuffle.n_pairs, tally.nnz * max(1, shuffle.written.longest_list)),
+            max_row_labels=shuffle.written.longest_list, max_block_labels=shuffle.max_block_labels,
             block_rows=shuffle.block_rows, max_block_nnz=shuffle.max_block_nnz,
             columns=columns.n_columns, seed=self._settings.seed, options=self.asked,
             source=[
@@ -235,6 +242,13 @@ class Build:
         held = psutil.Process().memory_info().rss
         free = min(self._memory.room(names, names), self._memory.n_bytes - held)
         return RowBuffer(int(RUN_SHARE * free), wide=wide)
+
+
+def _label_type(tally: Tally) -> type[np.generic] | None:
+    """Return the type of the weights of labels, None where a row has one label."""
+    if not tally.listed:
+        return None
+    return np.float32 if tally.label_weights else np.uint8
 
 
 def _warn_of_spellings(what: str, become: str, names: Names) -> None:

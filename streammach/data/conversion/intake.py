@@ -72,7 +72,11 @@ class PieceReader:
         part.block = replace(
             block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
         )
-        self._names.share(block.classes)
+        if block.labels is None:
+            self._names.share(block.classes)
+        else:
+            self._names.share(block.labels.classes)
+            part.block = part.block.with_labels(block.labels)
         if facts[1]:
             places = _leave_out_infinite(part)
             part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
@@ -267,7 +271,8 @@ class Intake:
 
     def _counted(self, n_labels: int, n_features: int) -> Counts:
         """Return how often each label and each feature occurs in the rows in memory."""
-        classes = self.rows.classes[: self.rows.n_rows]
+        lists = self.rows.lists
+        classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
         features = counted(self.rows, self._ids(), n_features, self._pool, parts=self._n_threads)
         return np.bincount(classes, minlength=n_labels), features
 
@@ -287,7 +292,9 @@ class Intake:
         if not self.rows.wide and not fit_bytes(done.integers, done.largest):
             self.rows.widen()
         others = self._other_bytes()
-        least = self.rows.bytes_of(block.n_rows, block.nnz)
+        least = self.rows.bytes_of(
+            block.n_rows, block.nnz, 0, 0 if block.labels is None else block.labels.n_labels
+        )
         room = min(self._memory.room(others, self._in_the_end(done), least), self._most)
         if self.rows.room_for(block) > min(room, self.rows.n_bytes):
             wide = self.rows.wide
@@ -314,6 +321,8 @@ class Intake:
         tally.weighted |= bool((block.importance != 1).any())
         tally.importance += float(block.importance.sum(dtype=np.float64))
         tally.tagged |= block.tags is not None
+        if block.labels is not None:
+            tally.take_lists(block.labels)
 
     def _meet_columns(self, source: Source[Any]) -> None:
         """Compare the columns of a source with those before.

@@ -11,6 +11,7 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.store.root import Decided, Root
 from streammach.data.text import is_piped
 from streammach.errors import clean
+from streammach.spec.types import Multilabel
 
 
 def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
@@ -35,10 +36,16 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
         "x_path": options[0].x_path,
         "y_path": options[0].y_path,
         "first_label": options[0].first_label,
+        "multilabel": _multilabel(options[0].multilabel, like),
         "labels": content_crc(files) if files else None,
     }
     given = {name: value for name, value in more.items() if value}
     return {"on_bad_row": on_bad_row, "like": like, **given}
+
+
+def _multilabel(asked: Multilabel, like: str) -> str | None:
+    """Return what is kept of it: nothing where it was left open, or follows another store."""
+    return asked if asked == "on" or (asked == "off" and not like) else None
 
 
 def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:

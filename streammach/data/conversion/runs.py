@@ -28,6 +28,7 @@ from streammach.errors import StoreError
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
 from streammach.rows.canonical import copy_rows
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 
 AHEAD = 32  # bins that are being compressed
@@ -35,11 +36,13 @@ BIN_BITS = 10
 BINS = 1 << BIN_BITS
 # Columns of the index.
 OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, VALUES_SIZE, BYTES, TAG_BYTES = range(9)
-INDEX_COLUMNS = 9
+LABELS, TAGS_SIZE, CLASSES_SIZE = range(9, 12)
+INDEX_COLUMNS = 12
 META = (
     "lengths", "classes", "importance", "lengths of tags", "keys, low half", "keys, high half",
-    "numbers, low half", "numbers, high half",
+    "numbers, low half", "numbers, high half", "lengths of lists",
 )  # fmt: skip
+NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
@@ -68,6 +71,7 @@ class Tally(msgspec.Struct, kw_only=True):
     and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it,
     ``source_lengths`` the rows of these, bad ones too. ``n_columns`` and ``column_names`` tell the
     columns of all sources so far: -1 before the first one, 0 where they are not the same.
+    ``listed`` says whether some rows have lists of labels, ``label_weights`` whether these weigh.
     ``importance`` is the sum of the rows' importance; ``integers`` says whether all values are
     integers of 0 or more, ``largest`` the largest of them.
     """
@@ -90,9 +94,18 @@ class Tally(msgspec.Struct, kw_only=True):
     weighted: bool = False
     importance: float = 0.0
     tagged: bool = False
+    listed: bool = False
+    labels: int = 0
+    label_weights: bool = False
     unknown_values: int = 0
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     listed_bytes: int = 0
+
+    def take_lists(self, lists: LabelLists) -> None:
+        """Take in that some rows have lists of labels."""
+        self.listed, self.labels = True, self.labels + lists.n_labels
+        weights = lists.weights
+        self.label_weights |= weights is not None and bool((weights != 1).any())
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,16 +171,22 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
         features, values,
     )  # fmt: skip
     tags = Texts.of([b""] * len(chosen)) if rows.tags is None else rows.tags.take(chosen)
+    lists = NO_LISTS if rows.lists is None else rows.lists.take(chosen)
+    lengths_of_lists = np.ones(len(chosen), np.int32) if lists is NO_LISTS else lists.lengths
+    assert lists.weights is not None
     meta = np.stack([
         lengths.astype(np.int32), rows.classes[chosen], rows.importance[chosen].view(np.int32),
         np.diff(tags.offsets).astype(np.int32),
         *_halves(rows.keys[chosen]), *_halves(rows.numbers[chosen]),
+        lengths_of_lists.astype(np.int32),
     ])  # fmt: skip
-    parts = [_packed(meta), _packed(features), _packed(values), _packed(tags.data)]
+    parts = [
+        _packed(part) for part in (meta, features, values, tags.data, lists.classes, lists.weights)
+    ]
     body = sealed(b"".join(parts))
     return body, (
         len(body), len(chosen), len(features), *map(len, parts[:3]), int(not rows.wide),
-        len(tags.data),
+        len(tags.data), len(lists.classes), *map(len, parts[3:5]),
     )  # fmt: skip
 
 
@@ -190,7 +209,7 @@ def _packed(values: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was written: its file, and its index int64 (bins, 9)."""
+    """A run that was written: its file, and its index int64 (bins, 12)."""
 
     path: Path
     index: NDArray[np.int64]
@@ -208,11 +227,17 @@ class Run:
     def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
         if not is_sealed(bytes(body)):
             raise _damaged(self.path)
-        where, values = rows.more(int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]))
         meta = np.empty((len(META), int(line[ROWS])), np.int32)
-        a, b, c = np.cumsum(line[[META_SIZE, FEATURES_SIZE, VALUES_SIZE]]).tolist()
+        a, b, c, d, e = np.cumsum(
+            line[[META_SIZE, FEATURES_SIZE, VALUES_SIZE, TAGS_SIZE, CLASSES_SIZE]]
+        ).tolist()
         blosc.decompress(body[:a], meta)
         lengths, classes, importance, tag_lengths = meta[:4]
+        lists = _lists(meta, int(line[LABELS]), body[d:e], body[e:]) if rows.listed else None
+        where, values = rows.more(
+            int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]),
+            0 if lists is None else lists.n_labels,
+        )  # fmt: skip
         rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
             lengths, dtype=np.int64
         )
@@ -224,8 +249,10 @@ class Run:
         )
         if line[TAG_BYTES]:
             tags = np.empty(int(line[TAG_BYTES]), np.uint8)
-            blosc.decompress(body[c:], tags)
+            blosc.decompress(body[c:d], tags)
             rows.add_tags(where, tag_lengths, tags)
+        if lists is not None:
+            rows.add_lists(where, lists)
         if not line[VALUES]:
             return
         blosc.decompress(body[a:b], rows.features[values])
@@ -235,6 +262,19 @@ class Run:
             rows.values[values] = small
         else:
             blosc.decompress(body[b:c], rows.values[values])
+
+
+def _lists(
+    meta: NDArray[np.int32], n_labels: int, classes: memoryview, weights: memoryview
+) -> LabelLists:
+    """Return the labels of a bin's rows; where none are written, each has its class or none."""
+    starts = np.concatenate([[0], np.cumsum(meta[8], dtype=np.int64)])
+    if not n_labels:
+        return LabelLists(starts, meta[1][: starts[-1]])
+    found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
+    blosc.decompress(classes, found)
+    blosc.decompress(weights, own)
+    return LabelLists(starts, found, own)
 
 
 def read_run(path: Path) -> State:
@@ -259,10 +299,10 @@ def run_of(path: Path, state: State) -> Run:
 
 
 def partitions(
-    runs: list[Run], first: int, fits: Callable[[int, int, int], bool]
+    runs: list[Run], first: int, fits: Callable[[int, int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins from `first` on, as long as ``fits(rows, values, tag bytes)``."""
-    totals = np.sum([run.index[:, [ROWS, VALUES, TAG_BYTES]] for run in runs], axis=0)
+    """Yield ranges of bins from `first` on while ``fits(rows, values, tag bytes, labels)``."""
+    totals = np.sum([run.index[:, [ROWS, VALUES, TAG_BYTES, LABELS]] for run in runs], axis=0)
     while first < BINS:
         end, held = first + 1, totals[first]
         while end < BINS and fits(*(held + totals[end]).tolist()):

@@ -22,6 +22,7 @@ from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import copy_rows, sort_rows
 from streammach.rows.distinct import PairSketch
+from streammach.rows.label_lists import LabelLists
 
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17
@@ -42,7 +43,8 @@ class Written(msgspec.Struct, kw_only=True):
     """What is written of a store.
 
     ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``block_nnz`` is
-    the most values of a whole block of rows, ``open_nnz`` those of the block that is being filled.
+    the most values of a whole block of rows, ``open_nnz`` those of the block that is being filled;
+    ``block_labels`` and ``open_labels`` are the same for lists of labels, ``labels`` all of these.
     """
 
     bins: int = 0
@@ -50,6 +52,10 @@ class Written(msgspec.Struct, kw_only=True):
     registers: bytes = b""
     block_nnz: int = 0
     open_nnz: int = 0
+    block_labels: int = 0
+    open_labels: int = 0
+    labels: int = 0
+    longest_list: int = 0
 
 
 class Shuffle:
@@ -83,6 +89,11 @@ class Shuffle:
         """The most values of a block."""
         return max(self.written.block_nnz, self.written.open_nnz)
 
+    @property
+    def max_block_labels(self) -> int:
+        """The most labels of a block, where rows have lists."""
+        return max(self.written.block_labels, self.written.open_labels)
+
     def load(self, path: Path) -> None:
         """Go on from what :meth:`write_runs` saved, if there is anything."""
         if not path.is_file():
@@ -101,7 +112,7 @@ class Shuffle:
             partial(self._piece, rows, order[a:b], lengths[a:b]) for a, b in _cuts(lengths, ends)
         )
         for block, sketch in in_order(self._pool, copies, AHEAD):
-            self._count_blocks(writer.n_rows, np.diff(block.indptr))
+            self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             writer.append_rows(block)
             self._sketch.merge(sketch)
             if self._progress is not None:
@@ -129,8 +140,9 @@ class Shuffle:
             If a file cannot be written or read.
         """
 
-        def fits(n_rows: int, nnz: int, tag_bytes: int) -> bool:
-            return room.bytes_of(n_rows, nnz, tag_bytes) <= room.n_bytes
+        def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
+            labels = n_labels + n_rows if room.listed else 0  # rows of a run may have one each
+            return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
 
         for first, end in partitions(runs, self.written.bins, fits):
             room.clear()
@@ -157,27 +169,46 @@ class Shuffle:
         )  # fmt: skip
         sort_rows(indptr, features, values, self._ranks.n_features)
         features, values = features[:nnz], values[:nnz]
-        classes = self._ranks.classes[rows.classes[chosen]]
+        lists, classes = rows.lists, np.empty(0, np.int32)
+        if lists is None:
+            classes = self._ranks.classes[rows.classes[chosen]]
+        else:
+            lists = lists.take(chosen).renamed(self._ranks.classes)
         sketch = PairSketch()
-        sketch.add(indptr, features, classes)
+        sketch.add(indptr, features, classes, lists)
         block = RowBlock(
             indptr=indptr, features=features, values=values, classes=classes,
             importance=rows.importance[chosen], numbers=rows.numbers[chosen],
             tags=None if rows.tags is None else rows.tags.take(chosen),
-        )  # fmt: skip
+        ).with_labels(lists)  # fmt: skip
         return block, sketch.registers
 
-    def _count_blocks(self, first_row: int, lengths: NDArray[np.int64]) -> None:
+    def _count_blocks(
+        self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
+    ) -> None:
         """Take rows into the size of the largest block."""
+        written = self.written
+        written.block_nnz, written.open_nnz = self._largest(
+            first_row, lengths, written.block_nnz, written.open_nnz
+        )
+        if lists is not None:
+            written.block_labels, written.open_labels = self._largest(
+                first_row, lists.lengths, written.block_labels, written.open_labels
+            )
+            written.labels += lists.n_labels
+            written.longest_list = max(written.longest_list, int(lists.lengths.max()))
+
+    def _largest(
+        self, first_row: int, lengths: NDArray[np.int64], most: int, open_sum: int
+    ) -> tuple[int, int]:
+        """Return the largest sum of a whole block, and that of the block that is being filled."""
         blocks = (first_row + np.arange(len(lengths))) // self.block_rows
         sums = np.bincount(blocks - blocks[0], weights=lengths).astype(np.int64)
-        written = self.written
         if first_row % self.block_rows:
-            sums[0] += written.open_nnz
+            sums[0] += open_sum
         elif first_row:
-            written.block_nnz = max(written.block_nnz, written.open_nnz)
-        written.block_nnz = max(written.block_nnz, int(sums[:-1].max(initial=0)))
-        written.open_nnz = int(sums[-1])
+            most = max(most, open_sum)
+        return max(most, int(sums[:-1].max(initial=0))), int(sums[-1])
 
 
 def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from streammach.data.formats.parsed import (
     BAR,
     COLON,
     COLUMN_TOO_LARGE,
+    COMMA,
     CONTROL,
     DONE,
     FROM,
@@ -19,8 +20,10 @@ from streammach.data.formats.parsed import (
     GROW,
     HARD,
     HASH,
+    LABELS,
     LETTER_Q,
     LINE,
+    LISTED,
     MANY_SPACES,
     MOST_COLUMNS,
     NEWLINE,
@@ -34,6 +37,7 @@ from streammach.data.formats.parsed import (
     REASON,
     ROWS,
     SPACE,
+    SPLIT,
     TAG_FROM,
     TAG_TO,
     TO,
@@ -228,6 +232,27 @@ def features_of_row(
 
 
 @kernel(fastmath=False)
+def labels_of_row(
+    text: Array, start: int, end: int, out: Parsed, table: NameTable, add: bool
+) -> Any:
+    """Look up the labels of a row, between commas; return whether the table has room for them."""
+    # They are taken with the row: ``out.label_starts`` says where they end.
+    row, m = out.state[ROWS], out.label_starts[out.state[ROWS]]
+    while start < end:
+        stop = start
+        while stop < end and text[stop] != COMMA:
+            stop += 1
+        label = label_of_row(text, start, stop, table, add)
+        if label == -2:
+            return False
+        out.label_ids[m] = label
+        m += 1
+        start = stop + 1
+    out.label_starts[row + 1] = m
+    return True
+
+
+@kernel(fastmath=False)
 def take_row(
     text: Array,
     line: int,
@@ -263,7 +288,10 @@ def take_row(
         What :class:`streammach.data.formats.registry.Parser` is given.
     """
     label = np.int64(-1)
-    if label_to > label_from:
+    if out.state[SPLIT]:
+        if not labels_of_row(text, label_from, label_to, out, labels, add_labels):
+            return GROW
+    elif label_to > label_from:
         label = np.int64(label_of_row(text, label_from, label_to, labels, add_labels))
         if label == -2:
             return GROW
@@ -327,6 +355,12 @@ def take_row(
     out.tags[n, 0], out.tags[n, 1] = out.state[TAG_FROM], out.state[TAG_TO]
     out.indptr[n + 1] = kept
     out.state[ROWS], out.state[VALUES] = n + 1, kept
+    if out.state[SPLIT]:
+        out.state[LABELS] = out.label_starts[n + 1]
+        if out.label_starts[n + 1] != out.label_starts[n] + 1:
+            out.state[LISTED] = 1
+        else:
+            out.classes[n] = out.label_ids[out.label_starts[n]]
     out.state[UNKNOWN] += n_values - (kept - first_value)
     out.state[LINE] += 1
     return DONE

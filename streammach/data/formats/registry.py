@@ -71,6 +71,8 @@ class TextFormat:
         Reads its lines.
     several_labels : bool
         Whether a row may have more than one label.
+    unlabelled_rows : bool
+        Whether a row without a label is right where labels are lists.
     header : callable or None
         What its first line promises, None if that is none; without it the first line is a row.
     """
@@ -79,6 +81,7 @@ class TextFormat:
     fits: Callable[[bytes, bytes], bool]
     parse: Parser
     several_labels: bool = False
+    unlabelled_rows: bool = False
     header: Callable[[bytes], Promised | None] | None = None
 
 
@@ -91,7 +94,7 @@ TEXT_FORMATS = {
         ),
         TextFormat(
             name="xmc", fits=svmlight.fits_xmc, parse=svmlight.parse, several_labels=True,
-            header=svmlight.xmc_header,
+            unlabelled_rows=True, header=svmlight.xmc_header,
         ),
     )
 }  # fmt: skip

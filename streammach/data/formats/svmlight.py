@@ -15,6 +15,7 @@ from streammach.data.formats.parsed import (
     COLON,
     COMMA,
     DONE,
+    EMPTY_LABEL,
     FIRST,
     FULL,
     HARD,
@@ -27,9 +28,11 @@ from streammach.data.formats.parsed import (
     NEWLINE,
     NO_FINITE_LABEL,
     NO_LABEL,
+    NONE_OK,
     OK,
     PLUS,
     ROWS,
+    SPLIT,
     Parsed,
     Promised,
 )
@@ -76,15 +79,34 @@ def is_word(text: Array, start: int, end: int, word: Array) -> Any:
 
 
 @kernel(fastmath=False)
+def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
+    """Return what :func:`svmlight_head` does for labels between commas; the first bad one's."""
+    start = p
+    for q in range(p, end + 1):
+        if q < end and text[q] != COMMA:
+            continue
+        if q == start:
+            return p, end, end, EMPTY_LABEL
+        if state[MOST_LABELS] > 0 and not is_below(text, start, q, state[MOST_LABELS]):
+            return start, q, end, LABEL_TOO_LARGE
+        if is_word(text, start, q, NAN) or is_word(text, start, q, INF):
+            return start, q, end, NO_FINITE_LABEL
+        start = q + 1
+    return p, end, end, OK
+
+
+@kernel(fastmath=False)
 def svmlight_head(text: Array, p: int, state: Array) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
     end = token_end(text, p, HASH)
     stop = end
     for q in range(end - 1, p - 1, -1):
         if text[q] == COLON:
-            return p, p, end, NO_LABEL
+            return p, p, p if state[NONE_OK] else end, OK if state[NONE_OK] else NO_LABEL
         if text[q] == COMMA:
             stop = q
+    if stop < end and state[SPLIT]:
+        return labels_checked(text, p, end, state)
     if stop < end and not state[FIRST]:
         return p, end, end, MANY_LABELS
     if state[MOST_LABELS] > 0 and not is_below(text, p, stop, state[MOST_LABELS]):

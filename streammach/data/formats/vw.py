@@ -13,18 +13,22 @@ from streammach.data.formats.parsed import (
     BAR,
     COLON,
     COLON_LABEL,
+    COMMA,
     CONTROL,
     DONE,
+    EMPTY_LABEL,
     FULL,
     HARD,
     LINE,
     NEWLINE,
     NO_BAR,
     NO_LABEL,
+    NONE_OK,
     OK,
     QUOTE,
     ROWS,
     SPACE,
+    SPLIT,
     TAG_FROM,
     TAG_TO,
     TOO_LONG,
@@ -57,6 +61,9 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
     for q in range(start, end):
         if text[q] == COLON:
             return start, end, 1.0, end, COLON_LABEL
+        at_comma = text[q] == COMMA and state[SPLIT] != 0
+        if at_comma and (q == start or q == end - 1 or text[q - 1] == COMMA):
+            return start, end, 1.0, end, EMPTY_LABEL
     weight, numbers, p = 1.0, 0, end
     while text[p] != BAR:
         if is_blank(text[p]):
@@ -104,7 +111,8 @@ def parse(
         if out.state[ROWS] >= out.classes.shape[0]:
             return FULL, line
         hard = out.state[HARD]
-        start, stop, importance, p, reason = vw_head(text, p, label_needed, out.state)
+        needed = label_needed and not out.state[NONE_OK]
+        start, stop, importance, p, reason = vw_head(text, p, needed, out.state)
         p, n, code = features_of_row(
             text, p, False, (start, stop, reason), out, spaces, names, add_names
         )

@@ -20,6 +20,7 @@ from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
 from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MINUS, Names
 from streammach.rows.trained import TrainedColumns
 
@@ -60,13 +61,14 @@ class Seen:
         The largest id of a feature, negative ones as large ones; places where ids do not rise.
     classes : int64 (2,)
         The largest class, negative ones as large ones.
-    values, importance : int64 (1,)
+    values, importance, label_weights : int64 (1,)
         The largest bits of a value without its sign; of a weight with it: negative ones are large.
     """
 
     def __init__(self) -> None:
         self.ids, self.classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self.values, self.importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.label_weights = np.zeros(1, np.int64)
 
     def looks(self) -> dict[str, Callable[[NDArray[Any]], None]]:
         """Return what looks at each array of a store."""
@@ -91,6 +93,10 @@ class Seen:
         """Take in importances."""
         look_at_numbers(some, ALL, self.importance)
 
+    def look_at_label_weights(self, some: NDArray[np.float32]) -> None:
+        """Take in weights of labels."""
+        look_at_numbers(some, ALL, self.label_weights)
+
 
 @dataclass(frozen=True)
 class Content:
@@ -109,13 +115,20 @@ class Content:
 
     def check_pointers(self, indptr: NDArray[np.int64], start: int) -> None:
         """Raise StoreError if pointers int64 (n + 1,) of rows from `start` on are not sound."""
-        root, first, last = self.root, int(indptr[0]), int(indptr[-1])
-        ends = (start > 0 or first == 0) and (
-            start + len(indptr) - 1 < root.rows or last == root.nnz
-        )
-        longest = longest_row(indptr)
-        if not ends or first < 0 or last > root.nnz or not 0 <= longest <= root.max_row_nnz:
+        if not self._lead(indptr, start, self.root.nnz, self.root.max_row_nnz):
             raise self._wrong("row pointers", start, len(indptr) - 1)
+
+    def check_list_pointers(self, starts: NDArray[np.int64], start: int) -> None:
+        """Raise StoreError if pointers int64 (n + 1,) to rows' labels are not sound."""
+        if not self._lead(starts, start, self.root.labels, self.root.max_row_labels):
+            raise self._wrong("pointers to labels", start, len(starts) - 1)
+
+    def _lead(self, indptr: NDArray[np.int64], start: int, total: int, most: int) -> bool:
+        """Return whether pointers of rows from `start` on lead through their part of an array."""
+        first, last = int(indptr[0]), int(indptr[-1])
+        at_end = start + len(indptr) - 1 < self.root.rows or last == total
+        sound = (start > 0 or first == 0) and at_end and first >= 0 and last <= total
+        return sound and 0 <= longest_row(indptr) <= most
 
     def check_rows(
         self, start: int, indptr: NDArray[np.int64], features: NDArray[np.int32], seen: Seen
@@ -147,6 +160,30 @@ class Content:
             raise self._wrong("ids of classes", start, len(indptr) - 1)
         if seen.importance[0] >= INFINITE:
             raise self._wrong("importances", start, len(indptr) - 1)
+
+    def check_lists(self, start: int, lists: LabelLists, seen: Seen) -> None:
+        """Refuse labels of rows that a store may not hold.
+
+        Parameters
+        ----------
+        start : int
+            The first row.
+        lists : LabelLists
+            Their labels.
+        seen : Seen
+            What was looked at while they were read.
+
+        Raises
+        ------
+        StoreError
+            If ids are out of range or do not rise in a row, or a weight is not a finite number.
+        """
+        largest, falls = seen.classes.tolist()
+        rising = not falls or falls == falls_between_rows(lists.starts, lists.classes)
+        if largest >= self.root.classes or not rising:
+            raise self._wrong("labels", start, len(lists))
+        if seen.label_weights[0] >= INFINITE:
+            raise self._wrong("weights of labels", start, len(lists))
 
     def check_numbers(self, numbers: NDArray[np.int64], start: int, most: int) -> None:
         """Raise StoreError if a number of a row is not from 0 to below `most`."""

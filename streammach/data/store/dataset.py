@@ -37,6 +37,7 @@ from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
@@ -131,6 +132,8 @@ class Dataset:
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
+            n_labels=self.root.labels, max_row_labels=self.root.max_row_labels,
+            max_block_labels=self.root.max_block_labels,
         )  # fmt: skip
 
     @property
@@ -147,6 +150,16 @@ class Dataset:
     def value_type(self) -> np.dtype[np.generic]:
         """Type of the values: uint8 or float32."""
         return self._arrays["X/data"].dtype
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels: format 4."""
+        return self.root.listed
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all rows together."""
+        return self.root.labels if self.listed else self.n_rows
 
     @property
     def weighted(self) -> bool:
@@ -188,7 +201,7 @@ class Dataset:
     @cached_property
     def label_counts(self) -> NDArray[np.int64]:
         """Rows of each class: int64 (K,)."""
-        return self._counts("labels", self.n_rows)
+        return self._counts("labels", self.n_labels)
 
     @cached_property
     def feature_counts(self) -> NDArray[np.int64]:
@@ -238,7 +251,8 @@ class Dataset:
         indptr : int64 (n + 1,)
             What :meth:`pointers` returned for them.
         rows : RowBlock
-            Its arrays, row pointers aside, receive the rows.
+            Its arrays, row pointers aside, receive the rows; not the labels where rows have lists
+            of them, which :meth:`lists` returns.
 
         Raises
         ------
@@ -250,7 +264,8 @@ class Dataset:
         looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
         arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
         arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
-        arrays["y"].read(start, stop, rows.classes, looks["y"])
+        if not self.listed:
+            arrays["y"].read(start, stop, rows.classes, looks["y"])
         if rows.importance is not None:
             arrays["weight"].read(start, stop, rows.importance, looks["weight"])
         if not known:
@@ -267,7 +282,33 @@ class Dataset:
             importance=np.empty(n, np.float32) if self.weighted else None,
         )  # fmt: skip
         self.read_into(start, indptr, rows)
-        return rows
+        return rows.with_labels(self.lists(start, stop))
+
+    def lists(self, start: int, stop: int) -> LabelLists | None:
+        """Return the labels of rows ``start:stop``, where rows have lists of them.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows.
+
+        Raises
+        ------
+        StoreError
+            If what is read is damaged.
+        """
+        if not self.listed:
+            return None
+        arrays, seen = self._arrays, Seen()
+        starts = arrays["y/indptr"].read(start, stop + 1)
+        self._content.check_list_pointers(starts, start)
+        a, b, weights = int(starts[0]), int(starts[-1]), None
+        classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
+        if arrays["y/data"].dtype == np.float32:
+            weights = arrays["y/data"].read(a, b, None, seen.look_at_label_weights)
+        lists = LabelLists(starts - a, classes, weights)
+        self._content.check_lists(start, lists, seen)
+        return lists
 
     def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
         """Return where rows of the store came from.
@@ -321,12 +362,17 @@ class Dataset:
         for start in range(0, n, step):
             block = self.rows(start, min(start + step, n))
             features += np.bincount(block.features, minlength=self.n_features)
-            classes += np.bincount(block.classes, minlength=self.n_classes)
-            pairs.add(block.indptr, block.features, block.classes)
+            classes += np.bincount(block.lists.classes, minlength=self.n_classes)
+            pairs.add(block.indptr, block.features, block.classes, block.labels)
         nnz = int(features.sum())
         digest = sha256([f"{self.digest} {n}".encode()])
         root = msgspec.structs.replace(
-            self.root, rows=n, nnz=nnz, pairs=min(pairs.estimate(), nnz), manifest=digest
+            self.root,
+            rows=n,
+            nnz=nnz,
+            manifest=digest,
+            pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
+            labels=int(classes.sum()) if self.listed else 0,
         )
         view = Dataset(self.path, root, self._arrays)
         view.feature_counts, view.label_counts = features, classes
@@ -347,7 +393,7 @@ class Dataset:
     def _wrong_content(self) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded."""
         features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
-        most, step = 0, min(self.facts.block_rows, self.n_rows)
+        most, labels, step = 0, 0, min(self.facts.block_rows, self.n_rows)
         numbers = Numbers(self.root.source_rows, self.n_rows) if self.numbered else None
         try:
             _ = self.columns
@@ -356,7 +402,8 @@ class Dataset:
             for start in range(0, self.n_rows, step):
                 block = self.rows(start, min(start + step, self.n_rows))
                 features += np.bincount(block.features, minlength=self.n_features)
-                classes += np.bincount(block.classes, minlength=self.n_classes)
+                classes += np.bincount(block.lists.classes, minlength=self.n_classes)
+                labels = max(labels, block.lists.n_labels)
                 most = max(most, block.nnz)
                 origins, _ = self.origins(start, start + block.n_rows)
                 if numbers is not None:
@@ -372,6 +419,8 @@ class Dataset:
             yield f"damaged: {self.path}/row: two rows have one number"
         if most > self.root.max_block_nnz:
             yield f"damaged: {self.path}: a block has more values than the root says"
+        if self.listed and labels > self.root.max_block_labels:
+            yield f"damaged: {self.path}: a block has more labels than the root says"
 
     def close(self) -> None:
         """Close the store's files."""

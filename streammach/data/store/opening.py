@@ -22,9 +22,12 @@ from streammach.spec.documents import from_json
 CONVERT_AGAIN = "Convert the source again."
 ARRAYS: dict[str, tuple[str, ...]] = {
     "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
-    "y": ("int32",),
     "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
     "features/offsets": ("int64",), "features/bytes": ("uint8",), "features/count": ("int64",),
+}  # fmt: skip
+ONE_LABEL: dict[str, tuple[str, ...]] = {"y": ("int32",)}
+LABEL_LISTS: dict[str, tuple[str, ...]] = {
+    "y/indptr": ("int64",), "y/indices": ("int32",), "y/data": ("uint8", "float32"),
 }  # fmt: skip
 NUMBERED = "row"  # from format 3 on
 MORE_ARRAYS: dict[str, tuple[str, ...]] = {
@@ -145,10 +148,15 @@ def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
     for name, digest in manifest.metadata.items():
         if sha256([_read(folder, name)]) != digest:
             raise damaged(folder, f"{clean(name)} was changed")
-    needed = [*ARRAYS, *([NUMBERED] if root.format >= FORMAT else [])]
+    needed = [*ARRAYS, *_labels(root), *([NUMBERED] if root.format >= FORMAT else [])]
     missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
     if missing:
         raise damaged(folder, f"it lacks {missing[0]}")
+
+
+def _labels(root: Root) -> dict[str, tuple[str, ...]]:
+    """Return the arrays that hold the rows' labels, and their types."""
+    return LABEL_LISTS if root.listed else ONE_LABEL
 
 
 def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, ArrayReader]:
@@ -156,10 +164,11 @@ def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, Array
     n, k, d = root.rows, root.classes, root.features
     lengths = {
         "X/indptr": n + 1, "X/indices": root.nnz, "X/data": root.nnz, "y": n, "weight": n,
+        "y/indptr": n + 1, "y/indices": root.labels, "y/data": root.labels,
         NUMBERED: n, "tag/offsets": n + 1, "labels/offsets": k + 1, "labels/count": k,
         "features/offsets": d + 1, "features/count": d, "features/column": d,
     }  # fmt: skip
-    known = {**ARRAYS, **MORE_ARRAYS}
+    known = {**ARRAYS, **_labels(root), **MORE_ARRAYS}
     found = {
         name: _open_array(folder, name, manifest, types)
         for name, types in known.items()

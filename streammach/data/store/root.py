@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from streammach.data.identity import Fingerprint
 from streammach.formats import STORE_FORMATS
 
-FORMAT = STORE_FORMATS[-1]
+FORMAT = 3  # of a store whose rows have one label each
+LIST_FORMAT = STORE_FORMATS[-1]  # of one whose rows have lists
 MOST = 2**31 - 1  # classes and features: ids are int32
 MOST_ROWS = 2**48
 
+OF_LISTS = ("labels", "max_row_labels", "max_block_labels")
 Decided = dict[str, str | int | bool | None]  # options of a conversion that decide its store
 
 
@@ -21,7 +25,12 @@ class SourceFacts(Fingerprint, frozen=True, kw_only=True):
 
 
 class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the root document of a store says of its content."""
+    """What the root document of a store says of its content.
+
+    ``labels`` are those of all rows where these have lists of them, ``max_row_labels`` and
+    ``max_block_labels`` the most of a row and of a block; they are 0, and are not written, where
+    each row has one.
+    """
 
     rows: int
     classes: int
@@ -32,6 +41,9 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_rows: int
     max_block_nnz: int
     columns: int = 0
+    labels: int = 0
+    max_row_labels: int = 0
+    max_block_labels: int = 0
     seed: int
     options: Decided
     source: list[SourceFacts]
@@ -52,13 +64,26 @@ class Root(RootFacts, frozen=True, kw_only=True):
     manifest: str
     check: str
 
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.format >= LIST_FORMAT
+
+    def document(self) -> dict[str, Any]:
+        """Return what is written."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: v for name, v in found.items() if self.listed or name not in OF_LISTS}
+
     def wrong(self) -> str | None:
         """Return which figure cannot be, or None."""
         ranges = {
             "rows": (1, MOST_ROWS), "classes": (1, MOST), "features": (1, MOST),
-            "nnz": (1, MOST_ROWS), "pairs": (0, self.nnz), "max_row_nnz": (1, self.features),
+            "nnz": (1, MOST_ROWS), "pairs": (0, self.nnz * max(1, self.max_row_labels)),
+            "max_row_nnz": (1, self.features),
             "block_rows": (1, MOST_ROWS), "max_block_nnz": (self.max_row_nnz, self.nnz),
-            "seed": (0, 2**63 - 1), "columns": (0, MOST_ROWS),
+            "seed": (0, 2**63 - 1), "columns": (0, MOST_ROWS), "labels": (0, MOST_ROWS),
+            "max_row_labels": (0, min(self.classes, self.labels)),
+            "max_block_labels": (self.max_row_labels, self.labels),
         }  # fmt: skip
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:

@@ -15,11 +15,12 @@ from zarr.storage import MemoryStore
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, FileFacts, OpenArray
 from streammach.data.store.codecs import WRITTEN
-from streammach.data.store.root import FORMAT, Root, RootFacts
+from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
@@ -48,6 +49,8 @@ class StoreWriter:
         Whether rows have an importance.
     tagged : bool
         Whether rows have tags.
+    labels : dtype or None
+        Where rows have lists of labels: float32 where these have weights, else uint8.
     pool : Executor, optional
         Its threads compress.
     state : dict of str to OpenArray, optional
@@ -61,19 +64,22 @@ class StoreWriter:
         *,
         weighted: bool,
         tagged: bool = False,
+        labels: type[np.generic] | None = None,
         pool: Executor | None = None,
         state: dict[str, OpenArray] | None = None,
     ) -> None:
         self._folder = folder
-        self._tagged = tagged
+        self._tagged, self._listed = tagged, labels is not None
         make_folder(folder)
         types: dict[str, type[np.generic]] = {
             "X/indptr": np.int64,
             "X/indices": np.int32,
             "X/data": value_type,
-            "y": np.int32,
+            **({"y": np.int32} if labels is None else {}),
             "row": np.int64,
         }
+        if labels is not None:
+            types |= {"y/indptr": np.int64, "y/indices": np.int32, "y/data": labels}
         if weighted:
             types["weight"] = np.float32
         if tagged:
@@ -84,13 +90,13 @@ class StoreWriter:
         }
         self._kinds: dict[str, str] = {}
         if state is None:
-            for name in self._arrays.keys() & {"X/indptr", "tag/offsets"}:
+            for name in self._arrays.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
                 self._arrays[name].append(np.zeros(1, np.int64))
 
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self._arrays["y"].n_values
+        return self._arrays["row"].n_values
 
     def saved(self) -> dict[str, OpenArray]:
         """Make all rows appended so far durable; return what is needed to go on after them.
@@ -126,7 +132,10 @@ class StoreWriter:
         arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
         arrays["X/indices"].append(rows.features)
         arrays["X/data"].append(rows.values)
-        arrays["y"].append(rows.classes)
+        if self._listed:
+            self._append_lists(rows.lists)
+        else:
+            arrays["y"].append(rows.classes)
         arrays["row"].append(rows.numbers)
         if "weight" in arrays and rows.importance is not None:
             arrays["weight"].append(rows.importance)
@@ -136,6 +145,15 @@ class StoreWriter:
                 tags.offsets[1:] - tags.offsets[0] + arrays["tag/bytes"].n_values
             )
             arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
+
+    def _append_lists(self, lists: LabelLists) -> None:
+        """Append the labels of rows: a matrix of rows x classes, as X is one."""
+        arrays, weights = self._arrays, lists.weights
+        arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
+        arrays["y/indices"].append(lists.classes)
+        if weights is None or arrays["y/data"].dtype == np.uint8:
+            weights = np.ones(lists.n_labels, np.float32)
+        arrays["y/data"].append(weights)
 
     def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
         """Write names of ``labels`` or ``features`` and their counts, or raise DiskError."""
@@ -165,8 +183,9 @@ class StoreWriter:
             array.close()
             files.update({f"{name}/{file}": f for file, f in array.files.items()})
         root = Root(
-            **msgspec.structs.asdict(facts), format=FORMAT, complete=True, manifest="", check=""
-        )
+            **msgspec.structs.asdict(facts), format=LIST_FORMAT if self._listed else FORMAT,
+            complete=True, manifest="", check="",
+        )  # fmt: skip
         documents = self._documents(root)
         del documents["zarr.json"]
         for name, document in documents.items():
@@ -184,15 +203,16 @@ class StoreWriter:
         """Return every ``zarr.json`` of the hierarchy, as zarr-python writes it."""
         content: dict[str, Any] = {}
         store = MemoryStore(content)
-        zarr.create_group(store, attributes={"streammach": msgspec.to_builtins(root)})
-        matrix = {
-            "encoding-type": "csr_matrix",
-            "encoding-version": "0.1.0",
-            "shape": [root.rows, root.features],
+        zarr.create_group(store, attributes={"streammach": root.document()})
+        matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+        attributes: dict[str, dict[str, Any]] = {
+            "X": {**matrix, "shape": [root.rows, root.features]},
+            **({"y": {**matrix, "shape": [root.rows, root.classes]}} if self._listed else {}),
+            **{group: {"kind": kind} for group, kind in self._kinds.items()},
+            **({"tag": {}} if self._tagged else {}),
         }
-        for group in ("X", "labels", "features", *({"tag"} if self._tagged else ())):
-            kind = {"kind": self._kinds[group]} if group in self._kinds else {}
-            zarr.create_group(store, path=group, attributes=matrix if group == "X" else kind)
+        for group, said in attributes.items():
+            zarr.create_group(store, path=group, attributes=said)
         for name, array in self._arrays.items():
             zarr.create_array(
                 store,

@@ -108,7 +108,7 @@ class CountLearner:
         config = session.plan.config
         self._max_pairs = config.size_of("counts")
         self._threads = config.placement.threads
-        rows = self._held.rows.take(np.flatnonzero(self._held.rows.classes >= 0))
+        rows = self._held.rows.labelled
         n_fit = self._options.fit_rows
         self._fitting = Fitting(
             rows, MOST_FIT_ROWS if n_fit is None else n_fit, threads=self._threads
@@ -169,6 +169,12 @@ class CountLearner:
             if not n_rows:
                 return
 
+    def _labelled(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        """Yield the same with a row for each label."""
+        for block, held in self._blocks(n_rows):
+            for rows, numbers in block.repeated():
+                yield rows, held[numbers]
+
     def _gain_model(self) -> PairGainModel | None:
         """Return what decides which pairs are kept, where not all fit.
 
@@ -191,7 +197,7 @@ class CountLearner:
 
         def counted(model: PairGainModel | None) -> CountTable:
             return count_pairs(
-                lambda: self._blocks(first), facts.n_features, facts.n_classes,
+                lambda: self._labelled(first), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=WEIGHT_BYTES * self._max_pairs,
                 threads=self._threads, gain_model=model,
             )  # fmt: skip

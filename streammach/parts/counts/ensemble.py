@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from streammach.counts.learning import weigh
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached
@@ -78,7 +76,7 @@ def beside_hashes(
         How weights are fitted.
     """
     backend = session.backend
-    rows = session.held.rows.take(np.flatnonzero(session.held.rows.classes >= 0))
+    rows = session.held.rows.labelled
     if counted.fit_rows < MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
         return Ensemble(None, (reason,), {})
@@ -130,5 +128,6 @@ def _whole(session: Session, counted: Counted, best: Fitted) -> CountWeights:
     """Count the held-out rows, too; return the scores."""
     for rows in held_rows(session.dataset, session.held):
         session.check()
-        counted.table.add(rows)
+        for repeated, _ in rows.repeated():
+            counted.table.add(repeated)
     return weigh(counted.table, best.weights)

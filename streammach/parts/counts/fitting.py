@@ -148,7 +148,7 @@ class Fitting:
             ranking = by_hashes(self.hashed.backend, "logsum", self.hashed.transform)
             by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
             candidates = _distinct(np.concatenate([by_count, by_hash], axis=1).astype(np.int32))
-        kept = np.flatnonzero((candidates == rows.classes[:, None]).any(axis=1))
+        kept = np.flatnonzero(_own(rows, candidates).any(axis=1))
         return rows.take(kept), candidates[kept], kept
 
     def features(
@@ -169,13 +169,32 @@ class Fitting:
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows),
-            place=(candidates == rows.classes[:, None]).argmax(axis=1),
+            place=_own(rows, candidates).argmax(axis=1), shares=_shares(rows, candidates),
         )  # fmt: skip
 
     def _ranking(self, scorer: CountScorer) -> Ranking:
         if self.hashed is None:
             return scorer.topk
         return by_counts(self.hashed.backend, scorer, self.hashed.transform)
+
+
+def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which candidates are classes of their row: bool (n, m)."""
+    if rows.labels is None:
+        return np.equal(candidates, rows.classes[:, None])
+    return np.logical_and(rows.labels.matched(candidates), candidates >= 0)
+
+
+def _shares(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Return what each candidate has of its row's target: float32 (n, m), of single labels (n, 0).
+
+    The labels of a row that are among its candidates share it.
+    """
+    if rows.labels is None:
+        return np.zeros((rows.n_rows, 0), np.float32)
+    own = _own(rows, candidates).astype(np.float32)
+    shares: NDArray[np.float32] = own / np.maximum(own.sum(axis=1, keepdims=True), 1)
+    return shares
 
 
 def reached_text(reached: Reached) -> str:

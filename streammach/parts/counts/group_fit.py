@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -41,6 +42,8 @@ class CandidateFeatures:
         Where the row's class stands.
     number : int64 (n,)
         Number of each row, rising.
+    shares : float32 (n, m) or (n, 0)
+        What each candidate has of the row's target, where rows have lists of labels.
     """
 
     counted: NDArray[np.float32]
@@ -51,6 +54,19 @@ class CandidateFeatures:
     repeated: NDArray[np.bool_]
     place: NDArray[np.int64]
     number: NDArray[np.int64]
+    shares: NDArray[np.float32]
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return bool(self.shares.shape[1])
+
+    def own(self, z: NDArray[Any]) -> NDArray[Any]:
+        """Return the mean score of a row's classes, by scores (n, m)."""
+        if self.listed:
+            found: NDArray[Any] = (self.shares * z).sum(axis=1)
+            return found
+        return z[np.arange(self.n_rows), self.place]
 
     def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
@@ -139,9 +155,14 @@ def in_order(weights: GroupWeights) -> NDArray[np.float64]:
     return np.concatenate([w.slope, w.match, [w.learnt], w.penalty, [w.prior, w.hashed]])
 
 
-def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[int, int]:
+def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, float]:
     """Return how many rows have their class first, and among the first five candidates."""
+    # Of rows with lists of labels, those with one first, and the fifth part of all among five.
     z = found.scores(in_order(weights))
+    if found.listed:
+        first = np.argsort(-z, axis=1, kind="stable")[:, :5]
+        hits = np.take_along_axis(found.shares, first, axis=1) > 0
+        return float(hits[:, 0].sum()), float(hits.sum()) / 5
     own = z[np.arange(found.n_rows), found.place][:, None]
     better = (z > own).sum(axis=1)
     return int((better < 1).sum()), int((better < 5).sum())
@@ -212,7 +233,10 @@ class _Problem:
         """Return the loss and its gradient at ``start + u * scale``."""
         found, x = self._found, self.start + u * scale
         p, losses = self._probabilities(x)
-        p[np.arange(found.n_rows), found.place] -= 1
+        if found.listed:
+            p -= found.shares
+        else:
+            p[np.arange(found.n_rows), found.place] -= 1
         gradient = np.concatenate(
             [
                 product(p.reshape(-1), self._flat),
@@ -231,7 +255,7 @@ class _Problem:
         found = self._found
         z = found.scores(x)
         top = z.max(axis=1, keepdims=True)
-        own = z[np.arange(found.n_rows), found.place] - top[:, 0]
+        own = found.own(z) - top[:, 0]
         p = np.exp(z - top)
         total = p.sum(axis=1, keepdims=True)
         return p / total, np.log(total[:, 0]) - own

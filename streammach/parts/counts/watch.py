@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import scipy.optimize
@@ -52,7 +53,7 @@ class HeldOutLoss:
     ) -> None:
         self._table, self._rows, self._candidates, self._each = table, rows, candidates, each
         self._scores = found.scores(in_order(weights)).astype(np.float64)
-        self._own = found.place[:, None]
+        self._found = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
 
     def of(self, weights: GroupWeights) -> float:
         """Return the mean loss in nats a row."""
@@ -62,7 +63,7 @@ class HeldOutLoss:
 
         def loss(share: float) -> float:
             z = self._scores + share * learnt
-            own = np.take_along_axis(z, self._own, axis=1)[:, 0]
+            own = self._found.own(z)
             return float((scipy.special.logsumexp(z, axis=1) - own).mean())
 
         found = scipy.optimize.minimize_scalar(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streammach.figures import Reached
-from streammach.parts.base import Decision, Part, Session
+from streammach.parts.base import LISTED, Decision, Part, Session
 from streammach.parts.discriminant import sums
 from streammach.parts.discriminant.fit import (
     PRIOR_ROWS,
@@ -54,6 +54,8 @@ class ClosedForm(Part):
         """Return why there is no closed form."""
         if not config.dense:
             return "rows are sparse"
+        if facts.listed:
+            return LISTED
         if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
             return f"{config.optimizer} leaves no room for it"
         if facts.n_features > MAX_FEATURES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import Part, Session, Trials
+from streammach.parts.base import LISTED, Part, Session, Trials
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, Work
 from streammach.parts.joint.switch import SWITCH
 from streammach.spec.config import PartPlan, RunConfig
@@ -26,8 +26,8 @@ class JointLoss(Part):
     switch = SWITCH
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return nothing: any rows can be learnt so."""
-        return None
+        """Return why the repetitions cannot learn the class together."""
+        return LISTED if facts.listed else None
 
     def excluded(self, config: RunConfig) -> str | None:
         """Return why a model has no repetitions to join at once."""

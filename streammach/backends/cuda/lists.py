@@ -1,0 +1,155 @@
+"""The loss of rows with lists of labels on CUDA: from logarithms of probabilities to residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from streammach.backends.cuda.group import ModelGroup
+from streammach.backends.cuda.instructions import (
+    compiled,
+    exp,
+    get,
+    int64,
+    put,
+    residual,
+    warp_sum,
+)
+from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
+from streammach.backends.cuda.memory import DeviceArray, Memory
+from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.jit import Array, Number
+from streammach.spec.model import ModelSpec
+
+ZERO, ONE = np.float32(0), np.float32(1)
+BOUNDS = (WARP, 16)  # a warp for a row and a model
+
+
+def list_kernel(shape: ColumnTiles, bits: int) -> Callable[..., None]:
+    """Return the kernel; it is launched on a block of one warp for each (row, model).
+
+    Parameters
+    ----------
+    shape : ColumnTiles
+        Models and columns.
+    bits : int
+        Bits of a bucket in the packed codes.
+    """
+    B, R, stride = shape.n_buckets, shape.n_repetitions, shape.stride
+    per_word, mask = 32 // bits, (1 << bits) - 1
+
+    def lists(
+        starts: Array,
+        classes: Array,
+        shares: Array,
+        importance: Array,
+        codes: Array,
+        code_words: int,
+        smoothing: Number,
+        z: Array,
+        losses: Array,
+    ) -> None:
+        """Write the residuals of a row and a model over logarithms, and the loss.
+
+        A thread owns the columns with its number modulo 32, so none is written by two.
+
+        Parameters
+        ----------
+        starts, classes, shares : int32 (n + 1,), int32 (m,), float32 (m,)
+            The labels of each row, and what each has of the target.
+        importance : float32 (n,)
+            Importance of the rows.
+        codes : uint32 (R * code_words,)
+            Packed buckets, model by model.
+        code_words : int
+            Words of a model's codes.
+        smoothing : float32
+            Share of the target that is spread evenly over the buckets.
+        z : float32 (n * stride,)
+            Logarithms of probabilities; receives the derivative of each row's loss times its
+            weight.
+        losses : float32 (n * R,)
+            Receives the sum of ``-share ln p`` over the labels, times the row's weight.
+        """
+        row, r = int64(cuda.blockIdx.x), int64(cuda.blockIdx.y)
+        t = int64(cuda.threadIdx.x)
+        first, stop = int64(get(starts, row)), int64(get(starts, row + 1))
+        scale, at = get(importance, row), row * stride + r * B
+        whole, own = ZERO, ZERO
+        for p in range(first, stop):
+            y, share = int64(get(classes, p)), get(shares, p)
+            word = get(codes, r * code_words + y // per_word)
+            bucket = int64(word >> np.uint32(y % per_word * bits)) & mask
+            whole += share
+            if bucket % WARP == t:
+                own += share * get(z, at + bucket)
+        own = warp_sum(own)
+        if t == 0:
+            put(losses, row * R + r, -scale * own)
+        for c in range(t, B, WARP):
+            put(z, at + c, scale * whole * residual(exp(get(z, at + c)), False, smoothing, B))
+        for p in range(first, stop):
+            y, share = int64(get(classes, p)), get(shares, p)
+            word = get(codes, r * code_words + y // per_word)
+            bucket = int64(word >> np.uint32(y % per_word * bits)) & mask
+            if bucket % WARP == t:
+                put(z, at + bucket, get(z, at + bucket) - scale * share * (ONE - smoothing))
+
+    return lists
+
+
+@lru_cache(maxsize=32)
+def _lists(shape: ColumnTiles, bits: int) -> Any:
+    return compiled(list_kernel(shape, bits), BOUNDS)
+
+
+class ListLoss:
+    """Residuals of rows with lists of labels, of any group of models.
+
+    Parameters
+    ----------
+    memory : Memory
+        The device's.
+    spec : ModelSpec
+        The model.
+    """
+
+    def __init__(self, memory: Memory, spec: ModelSpec) -> None:
+        self._memory, self._bits = memory, code_bits(spec.n_buckets)
+
+    def residuals(
+        self,
+        group: ModelGroup,
+        slot: TransferBuffer,
+        n_rows: int,
+        *,
+        smoothing: np.float32,
+        z: DeviceArray,
+        losses: DeviceArray,
+    ) -> None:
+        """Write residuals of a slot's rows over the logarithms in `z`.
+
+        Parameters
+        ----------
+        group : ModelGroup
+            The models.
+        slot : TransferBuffer
+            The rows, with their labels.
+        n_rows : int
+            How many.
+        smoothing : float32
+            Label smoothing.
+        z : DeviceArray
+            float32 (n * stride,).
+        losses : DeviceArray
+            float32 (n * models,): receives the losses.
+        """
+        self._memory.launch(
+            _lists(group.shape, self._bits), (n_rows, group.n_repetitions), WARP,
+            slot["label_starts"], slot["label_classes"], slot["label_shares"], slot["importance"],
+            group.codes, np.int64(group.code_words), smoothing, z, losses,
+        )  # fmt: skip

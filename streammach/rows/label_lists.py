@@ -1,0 +1,186 @@
+"""The labels of rows that may have any number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+
+SHORT = 64  # labels of a row that are sorted in place
+LOW32 = 0xFFFFFFFF
+NONE = np.zeros(0, np.float32)  # stands for weights that all are 1
+
+
+@dataclass(frozen=True)
+class LabelLists:
+    """A list of classes for each row; a list may be empty.
+
+    Attributes
+    ----------
+    starts : int64 (n + 1,)
+        Row i's classes lie in ``starts[i]:starts[i + 1]``.
+    classes : int32 (m,)
+        Class ids, rising within a row, none twice; -1 (unknown), which come first, may repeat.
+    weights : float32 (m,) or None
+        Weight of each label, above 0; None where all are 1.
+    """
+
+    starts: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> LabelLists:
+        """Return the lists of the given class ids."""
+        starts = np.cumsum([0, *(len(row) for row in rows)])
+        return cls(starts, np.array([c for row in rows for c in sorted(row)], np.int32))
+
+    @classmethod
+    def single(cls, classes: NDArray[np.int32]) -> LabelLists:
+        """Return lists of one class each: `classes` int32 (n,)."""
+        return cls(np.arange(len(classes) + 1), classes)
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all rows."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Labels of each row: int64 (n,)."""
+        return np.diff(self.starts)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each label: int64 (m,)."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def first(self) -> NDArray[np.int32]:
+        """The first class of each row, -1 where it has none: int32 (n,)."""
+        out = np.full(len(self), -1, np.int32)
+        some = self.lengths > 0
+        out[some] = self.classes[self.starts[:-1][some]]
+        return out
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether a row has a class that is known: bool (n,)."""
+        out = self.lengths > 0
+        out[out] = self.classes[self.starts[1:][out] - 1] >= 0  # they rise
+        return out
+
+    def part(self, start: int, stop: int) -> LabelLists:
+        """Return rows ``start:stop`` as views, with starts from 0."""
+        a, b = int(self.starts[start]), int(self.starts[stop])
+        weights = None if self.weights is None else self.weights[a:b]
+        return LabelLists(self.starts[start : stop + 1] - a, self.classes[a:b], weights)
+
+    def take(self, chosen: NDArray[np.int64]) -> LabelLists:
+        """Return copies of the chosen rows, in that order."""
+        lengths = self.lengths[chosen]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.starts[chosen] - starts[:-1], lengths) + np.arange(int(starts[-1]))
+        weights = None if self.weights is None else self.weights[places]
+        return LabelLists(starts, self.classes[places], weights)
+
+    def renamed(self, classes: NDArray[np.int32]) -> LabelLists:
+        """Return the lists with other ids, ``classes[id]``; -1 stays; sorted anew."""
+        own = np.where(self.classes >= 0, classes[np.maximum(self.classes, 0)], -1)
+        return LabelLists(self.starts, own.astype(np.int32), self.weights).sorted()
+
+    def sorted(self) -> LabelLists:
+        """Return the lists with rising ids, none twice: weights of the same one are added up."""
+        classes = self.classes.copy()
+        weights = None if self.weights is None else self.weights.copy()
+        starts = np.empty_like(self.starts)
+        sort_labels(self.starts, classes, NONE if weights is None else weights, starts)
+        m = int(starts[-1])
+        return LabelLists(starts, classes[:m], None if weights is None else weights[:m])
+
+    def matched(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which of some ids (n, k) are among a row's labels: bool (n, k)."""
+        out = np.zeros(ids.shape, np.bool_)
+        find_labels(self.starts, self.classes, ids, out)
+        return out
+
+    @classmethod
+    def concat(cls, parts: Sequence[LabelLists]) -> LabelLists:
+        """Return the lists of all parts, of which there is at least one, one after the other."""
+        before = np.cumsum([0, *(part.n_labels for part in parts)])
+        ends = [p.starts[1:] - p.starts[0] + b for p, b in zip(parts, before[:-1], strict=True)]
+        weights = None
+        if any(part.weights is not None for part in parts):
+            weights = np.concatenate([
+                np.ones(part.n_labels, np.float32) if part.weights is None else part.weights
+                for part in parts
+            ])  # fmt: skip
+        classes = np.concatenate([p.classes[p.starts[0] : p.starts[-1]] for p in parts])
+        return cls(np.concatenate([[0], *ends]), classes, weights)
+
+
+@kernel()
+def find_labels(starts: Array, classes: Array, ids: Array, out: Array) -> None:
+    """Write whether each of `ids` (n, k) is among the labels of its row to `out` bool (n, k)."""
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            for p in range(starts[i], starts[i + 1]):
+                if classes[p] == ids[i, j]:
+                    out[i, j] = True
+
+
+@kernel()
+def sort_labels(starts: Array, classes: Array, weights: Array, out_starts: Array) -> None:
+    """Sort each row's labels in place and merge what is there twice; -1 is not merged.
+
+    Parameters
+    ----------
+    starts : int64 (n + 1,)
+        Where each row's labels start.
+    classes, weights : int32 (m,), float32 (m,) or (0,)
+        The labels; they move to the front.
+    out_starts : int64 (n + 1,)
+        Receives where they start then.
+    """
+    out = np.int64(0)
+    out_starts[0] = 0
+    weighted = weights.shape[0] > 0
+    for i in range(starts.shape[0] - 1):
+        a, b = starts[i], starts[i + 1]
+        if b - a > SHORT:
+            order = (classes[a:b].astype(np.int64) << 32) | np.arange(b - a)
+            order.sort()
+            old = weights[a:b].copy() if weighted else weights
+            for p in range(b - a):
+                classes[a + p] = order[p] >> 32
+                if weighted:
+                    weights[a + p] = old[order[p] & LOW32]
+        for p in range(a + 1, b):  # lists are short, and mostly sorted
+            own, weight, q = classes[p], weights[p] if weighted else np.float32(1), p
+            while q > a and classes[q - 1] > own:
+                classes[q] = classes[q - 1]
+                if weighted:
+                    weights[q] = weights[q - 1]
+                q -= 1
+            classes[q] = own
+            if weighted:
+                weights[q] = weight
+        first = out
+        for p in range(a, b):
+            if out > first and classes[p] == classes[out - 1] and classes[p] >= 0:
+                if weighted:
+                    weights[out - 1] += weights[p]
+                continue
+            classes[out] = classes[p]
+            if weighted:
+                weights[out] = weights[p]
+            out += 1
+        out_starts[i + 1] = out

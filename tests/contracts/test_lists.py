@@ -1,0 +1,154 @@
+"""What every backend does with rows that have lists of labels, held to plain NumPy in float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streammach.backends.registry import BACKENDS
+from streammach.rows.batch import BatchSlot
+from streammach.rows.label_lists import LabelLists
+from streammach.spec.model import ModelShape
+from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
+from tests.contracts.test_backend import MOST_VALUES, SHAPES, begin, device, few, loss_of
+from tests.reference.mach import ListMach
+
+__all__ = ["device"]
+MOST_LABELS = 400
+
+
+def listed(rng, block, n_classes):
+    """The rows of a block with up to six labels each, some with none."""
+    rows = [
+        rng.choice(n_classes, min(int(n), n_classes), replace=False).tolist()
+        for n in rng.integers(0, 7, block.n_rows)
+    ]
+    return block.with_labels(LabelLists.of(rows))
+
+
+def batch_of(block, n_features, importance, *, shared):
+    """All rows of a block as one batch."""
+    block = replace(block, importance=importance)
+    slot = BatchSlot(
+        block.n_rows, max(block.nnz, 1), n_features, by_feature=True, n_labels=MOST_LABELS,
+        shared=shared,
+    )  # fmt: skip
+    assert slot.add(block, np.arange(block.n_rows), "raw") == block.n_rows
+    return slot.batch()
+
+
+def targets(batch):
+    """Each row's labels with their shares."""
+    lists = batch.labels
+    pairs = list(zip(lists.classes.tolist(), lists.weights.astype(float).tolist(), strict=True))
+    return [pairs[a:b] for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
+
+
+def both(device, spec, how, *, dense, threads=1):
+    """A backend and the reference of the same model."""
+    backend = open_backend(device, spec, dense=dense, threads=threads)
+    backend.prepare(how, MOST_VALUES, None, MOST_LABELS)
+    reference = ListMach(
+        spec.n_features, backend.codes, spec.n_buckets, how.optimizer, how.epsilon,
+        how.label_smoothing,
+    )  # fmt: skip
+    return backend, reference
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(("shared", "smoothing"), [(True, 0.0), (True, 0.2), (False, 0.1)])
+def test_steps_equal_the_reference(device, shape, optimizer, dense, shared, smoothing, rng):
+    n_classes, n_features = shape[:2]
+    spec, n = spec_of(*shape), few(device, 30)
+    how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3)
+    backend, reference = both(device, spec, how, dense=dense)
+    begin(backend, reference, rng)
+    for _ in range(few(device, 4)):
+        block = block_of(rng, n, n_features, n_classes)
+        if dense and optimizer == "adam":
+            block = dense_block(rng.uniform(0.1, 1, (n, n_features)), block.classes)
+        weights = rng.uniform(0.5, 2, n).astype(np.float32)
+        batch = batch_of(listed(rng, block, n_classes), n_features, weights, shared=shared)
+        arrays = (block.indptr, block.features, block.values, targets(batch), weights)
+        loss = loss_of(backend, batch, 0.1)
+        assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-4, abs=1e-5)
+    held = backend.arrays()
+    np.testing.assert_allclose(held["weights"], reference.W, atol=2e-5, rtol=2e-4)
+    np.testing.assert_allclose(held["bias"], reference.b, atol=2e-5, rtol=2e-4)
+    backend.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_step_follows_finite_differences(device, shape, shared, rng):
+    n_classes, n_features = shape[:2]
+    spec, n = spec_of(*shape), few(device, 12)
+    how = training(optimizer="sgd", label_smoothing=0.2, batch_size=12)
+    backend, reference = both(device, spec, how, dense=False)
+    start, _ = begin(backend, reference, rng)
+    block = listed(rng, block_of(rng, n, n_features, n_classes, values="normal"), n_classes)
+    weights = np.ones(n, np.float32)
+    batch = batch_of(block, n_features, weights, shared=shared)
+    backend.step(batch, 1.0)
+    moved = start.astype(np.float64) - backend.arrays()["weights"]
+    arrays = (block.indptr, block.features, block.values, targets(batch), weights)
+    places = list(zip(*np.nonzero(np.abs(moved) > 1e-7), strict=True))
+    for place in places[:: max(1, len(places) // 12)]:
+        before = reference.W[place]
+        found = []
+        for h in (1e-5, -1e-5):
+            reference.W[place] = before + h
+            found.append(reference.objective(*arrays))
+        reference.W[place] = before
+        assert moved[place] == pytest.approx((found[0] - found[1]) / 2e-5, rel=2e-3, abs=2e-5)
+    backend.close()
+
+
+def test_lists_of_one_label_train_as_that_label(device, rng):
+    shape = SHAPES[0]
+    n_classes, n_features = shape[:2]
+    spec, n = spec_of(*shape), few(device, 20)
+    block, found = block_of(rng, n, n_features, n_classes), []
+    weights = np.ones(n, np.float32)
+    for rows in (block, block.with_labels(LabelLists.single(block.classes))):
+        backend = open_backend(device, spec, dense=False, threads=1)
+        most = 0 if rows.labels is None else MOST_LABELS
+        backend.prepare(training(batch_size=n), MOST_VALUES, None, most)
+        slot = BatchSlot(n, rows.nnz, n_features, by_feature=True, n_labels=most)
+        slot.add(replace(rows, importance=weights), np.arange(n), "raw")
+        loss = loss_of(backend, slot.batch(), 0.3)
+        found.append((loss, backend.arrays()["weights"].copy()))
+        backend.close()
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=2e-6)
+
+
+def test_the_number_of_threads_does_not_change_a_bit(device, rng):
+    shape, n = SHAPES[0], few(device, 90)
+    spec = spec_of(*shape)
+    blocks = [listed(rng, block_of(rng, n, shape[1], shape[0]), shape[0]) for _ in range(3)]
+    held = []
+    for threads in (1, 2, 3):
+        backend, _ = both(device, spec, training(batch_size=n), dense=False, threads=threads)
+        for block in blocks:
+            batch = batch_of(block, shape[1], np.ones(n, np.float32), shared=True)
+            backend.step(batch, 0.1)
+        held.append(backend.arrays()["weights"].tobytes())
+        backend.close()
+    assert len(set(held)) == 1
+
+
+def test_the_ledger_states_the_labels(device):
+    shape = ModelShape(n_classes=40, n_features=12, n_buckets=8, n_repetitions=5)
+    config = config_of(shape, device, optimizer="adagrad", rows=30, nnz=200)
+    more = replace(config, batching=replace(config.batching, batch_labels=MOST_LABELS))
+
+    def stated(config):
+        host, there = BACKENDS[device].footprint(config, None)
+        return sum(host.values()), sum(there.values())
+
+    needed = 2 * (4 * 31 + 8 * MOST_LABELS) if device == "cuda" else 0  # of two slots
+    for plain, listed in zip(stated(config), stated(more), strict=True):
+        assert needed <= listed - plain <= needed + 6 * 512

@@ -1,0 +1,107 @@
+"""Metrics of rows with lists of labels: against plain loops, and an example by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from streammach.prediction.set_metrics import F1Figures, SetFigures, propensities
+from streammach.rows.label_lists import LabelLists
+
+K = 12
+
+
+@pytest.fixture
+def drawn(rng):
+    """Rankings, lists of labels with unknown ones and empty ones, counts of training."""
+    ids = np.array([rng.permutation(K)[:7] for _ in range(60)])
+    rows = [sorted(rng.choice(K, int(n), replace=False).tolist()) for n in rng.integers(0, 9, 60)]
+    rows = [[-1] * int(rng.integers(0, 2)) + row for row in rows]
+    return ids, rows, rng.integers(0, 50, K)
+
+
+def by_plain_loops(ids, rows, counts, n_train):
+    """All figures by name, row by row."""
+    p = [1 / (1 + (math.log(n_train) - 1) * 2.5**0.55 * math.exp(-0.55 * math.log(n + 1.5)))
+         for n in [*counts, 0]]  # fmt: skip
+    found = {}
+    for k in (1, 3, 5):
+        precision = recall = ndcg = gained = best = gained_dcg = best_dcg = 0
+        for first, own in zip(ids[:, :k].tolist(), rows, strict=True):
+            hits = [j for j, c in enumerate(first) if c in own]
+            precision += len(hits) / k
+            gained += sum(1 / p[first[j]] for j in hits)
+            gained_dcg += sum(1 / p[first[j]] / math.log2(j + 2) for j in hits)
+            largest = sorted((1 / p[c] for c in own), reverse=True)[:k]
+            best += sum(largest)
+            best_dcg += sum(g / math.log2(j + 2) for j, g in enumerate(largest))
+            if own:
+                recall += len(hits) / len(own)
+                ideal = sum(1 / math.log2(j + 2) for j in range(min(k, len(own))))
+                ndcg += sum(1 / math.log2(j + 2) for j in hits) / ideal
+        n = len(rows)
+        found |= {f"P@{k}": precision / n, f"R@{k}": recall / n, f"N@{k}": ndcg / n,
+                  f"PSP@{k}": gained / best, f"PSN@{k}": gained_dcg / best_dcg}  # fmt: skip
+    return found
+
+
+def test_figures_are_those_of_plain_loops(drawn):
+    ids, rows, counts = drawn
+    figures = SetFigures(counts, 1000)
+    for part in (slice(0, 25), slice(25, 60)):
+        figures.add(ids[part], LabelLists.of(rows[part]))
+    found = figures.result()
+    assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
+    assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
+
+
+def test_tenths_go_from_rare_labels_to_frequent_ones():
+    counts = np.append(np.arange(20)[::-1], np.zeros(4, np.int64))  # label 19 is the rarest
+    ids = np.array([[c, 20, 21, 22, 23] for c in range(20)])
+    figures = SetFigures(counts, 100)
+    figures.add(
+        ids, LabelLists.of([[c] if c < 10 else [c + 1 if c < 19 else 10] for c in range(20)])
+    )
+    tenths = figures.result().decile_recall
+    assert len(tenths) == 10
+    assert tenths[0] == 0
+    assert tenths[-1] == 1
+
+
+def test_an_example_by_hand():
+    figures = SetFigures(np.array([9, 9, 9]), 1)  # of one row: every propensity is 1
+    figures.add(np.array([[2, 0]]), LabelLists.of([[0, 1]]))
+    found = figures.result()
+    assert found.precision == {1: 0.0, 3: pytest.approx(1 / 3), 5: pytest.approx(1 / 5)}
+    assert found.recall == {1: 0.0, 3: 0.5, 5: 0.5}
+    dcg = 1 / math.log2(3)
+    assert found.ndcg[5] == pytest.approx(dcg / (1 + dcg))
+    assert found.psp[5] == pytest.approx(0.5)
+
+
+def test_propensities_rise_with_counts_and_follow_the_paper():
+    p = propensities(np.array([0, 1, 10, 1000]), 15_000)
+    c = (math.log(15_000) - 1) * 2.5**0.55
+    assert p[2] == pytest.approx(1 / (1 + c * math.exp(-0.55 * math.log(11.5))))
+    assert (np.diff(p) > 0).all()
+    assert propensities(np.array([3]), 1) == 1
+
+
+def test_f1_is_that_of_plain_sets(drawn, rng):
+    ids, rows, _ = drawn
+    said = rng.random(ids.shape) < 0.4
+    figures = F1Figures(K)
+    figures.add(ids[:20], said[:20], LabelLists.of(rows[:20]))
+    figures.add(ids[20:], said[20:], LabelLists.of(rows[20:]))
+    chosen = [set(i[s].tolist()) for i, s in zip(ids, said, strict=True)]
+    right = sum(len(a & set(b)) for a, b in zip(chosen, rows, strict=True))
+    total = sum(map(len, chosen)) + sum(map(len, rows))
+    found = figures.result()
+    assert found.micro == pytest.approx(2 * right / total)
+    each = []
+    for c in range(K):
+        a = {i for i, s in enumerate(chosen) if c in s}
+        b = {i for i, s in enumerate(rows) if c in s}
+        if a or b:
+            each.append(2 * len(a & b) / (len(a) + len(b)))
+    assert found.macro == pytest.approx(np.mean(each))

@@ -1,0 +1,138 @@
+"""Trainings on rows with lists of labels: they learn, go on to the same bytes, are measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.data.convert import convert
+from streammach.errors import Interrupted, UsageError
+from streammach.model.shrink import Size, shrink
+from streammach.prediction.evaluate import evaluate
+from streammach.training.signals import StopSignals
+from tests.builders import fit
+
+K = 25
+FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
+
+
+def lines(rng, n_rows):
+    """Rows whose labels can be told from two features of each; some have none."""
+    out = []
+    for _ in range(n_rows):
+        own = rng.choice(K, int(rng.integers(0, 4)), replace=False).tolist()
+        words = [f"w{c}_{rng.integers(3)} p{c}" for c in own]
+        noise = " ".join(f"n{j}" for j in rng.choice(40, 3, replace=False))
+        out.append(f"{','.join(f'c{c}' for c in own)} |x {' '.join(words)} {noise}")
+    return out
+
+
+@pytest.fixture
+def stores(tiny, rng):
+    """A store to train on and one to test on."""
+    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
+    convert(tiny.text("a.vw", lines(rng, 1500)), train, multilabel="on")
+    convert(tiny.text("b.vw", lines(rng, 300)), test, like=train)
+    return train, test
+
+
+def model_bytes(run):
+    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
+
+
+@pytest.mark.parametrize("counts", ["off", "on"])
+def test_lists_are_learnt_and_measured(counts, stores, tiny):
+    train, test = stores
+    with sm.Dataset.open(train) as data:
+        shape = {"n_repetitions": 0} if counts == "on" else {"n_buckets": 8, "n_repetitions": 8}
+        plan = sm.plan(data, **shape, threads=2, counts=counts)
+        run = fit(data, tiny.folder / "run", plan, **FIXED)
+    model = sm.Model.load(run.path)
+    assert model.listed
+    assert (model.training.label_share, model.n_rows) == ("shared", 1500)
+    assert (model.counts is not None) == (counts == "on")
+    with sm.Predictor(model) as predictor:
+        found = evaluate(predictor, test)
+        block = next(iter(predictor.stream(test, 3)))
+        assert block.ids.shape == (300, 3)
+    sets = found.sets
+    with sm.Dataset.open(test) as data:
+        lists = data.rows(0, 300).labels
+        most = {k: np.minimum(lists.lengths, k).sum() / (300 * k) for k in (1, 3, 5)}
+        assert sets.n_labels == lists.n_labels
+    assert found.accuracy == sets.precision[1] > 0.9 * most[1]
+    assert sets.precision[3] > 0.85 * most[3]
+    assert sets.recall[5] > 0.8 * (lists.lengths > 0).mean()
+    assert found.f1.micro > 0.75
+
+
+def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch):
+    options = {"n_buckets": 8, "n_repetitions": 4, "counts": "on"}
+    with sm.Dataset.open(stores[0]) as data:
+        whole = fit(data, tiny.folder / "one", sm.plan(data, threads=1, **options), **FIXED)
+        two = fit(data, tiny.folder / "two", sm.plan(data, threads=2, **options), **FIXED)
+        assert model_bytes(whole) == model_bytes(two)
+        stop, entered = [], StopSignals.__enter__
+        monkeypatch.setattr(
+            StopSignals, "__enter__", lambda signals: stop.append(signals) or entered(signals)
+        )
+
+        class Stop:
+            def on_progress(self, state):
+                stop[-1].requested = state.epoch == 2
+
+        plan = sm.plan(data, threads=2, **options)
+        with pytest.raises(Interrupted):
+            fit(data, tiny.folder / "cut", plan, callbacks=[Stop()], **FIXED)
+        resumed = fit(data, tiny.folder / "cut", plan, resume=True, **FIXED)
+    assert model_bytes(resumed) == model_bytes(whole)
+
+
+def test_a_smaller_model_knows_its_labels(stores, tiny):
+    with sm.Dataset.open(stores[0]) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
+        run = fit(data, tiny.folder / "run", plan, model_size="full", **FIXED)
+    shrink(run.model, Size("int8", 2, 20)).save(tiny.folder / "small")
+    small = sm.Model.load(tiny.folder / "small")
+    assert small.listed
+    assert small.label_counts.tolist() == run.model.label_counts.tolist()
+    assert small.n_rows == 1500
+
+
+def test_commands_take_lists(stores, tiny, capsys):
+    train, test = map(str, stores)
+    run = str(tiny.folder / "run")
+    given = ["--memory", "500MB", "--buckets", "8", "--repetitions", "4", "--epochs", "2"]
+    assert main(["train", train, "--out", run, *given]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run, test, "--json", "--propensity", "0.6", "2.6"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"P@1", "P@5", "N@3", "PSP@5", "PSN@1", "R@5", "micro_f1"} <= set(found)
+    assert "accuracy" not in found
+    assert main(["evaluate", run, test, "--threshold", "0.3"]) == 0
+    said = capsys.readouterr().out
+    assert "precision" in said
+    assert "probability of 0.3" in said
+    assert main(["predict", run, test, "-k", "4", "--threshold", "0.5"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert len(rows) == 300
+    assert all(len(row) == 10 for row in rows)
+    shown = [float(cell) for row in rows for cell in row[3::2] if cell]
+    assert all(0.5 <= p <= 1 for p in shown)
+    assert any(not row[2] for row in rows)
+    assert main(["info", run]) == 0
+    assert main(["plan", train, "--memory", "500MB"]) == 0
+
+
+def test_models_of_one_label_do_not_measure_lists(stores, tiny):
+    single = tiny.store("single.zarr", n_rows=300, n_classes=9)
+    with sm.Dataset.open(single) as data:
+        plan = sm.plan(data, n_buckets=4, n_repetitions=2, threads=1, counts="off")
+        run = fit(data, tiny.folder / "run", plan, **FIXED)
+    with sm.Predictor(run.model) as predictor:
+        with pytest.raises(UsageError, match="lists of labels"):
+            evaluate(predictor, stores[1])
+        with pytest.raises(UsageError, match="threshold"):
+            list(predictor.stream(single, 3, threshold=0.5))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError, clean
+from streammach.errors import DataError, UsageError, clean
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
@@ -156,8 +156,13 @@ def diagnose(
     Raises
     ------
     UsageError, DataError, StoreError, DiskError
-        If the input cannot be read or holds no rows.
+        If the input cannot be read or holds no rows, or rows have lists of labels.
     """
+    if model.listed:
+        raise UsageError(
+            "rows have lists of labels, which these plots do not show: --on",
+            hint="Leave it out; evaluate measures such rows.",
+        )
     tell = progress or (lambda stage, done, total: None)
     # Room for all of it at once: what is kept among what is given back again and again would keep
     # the memory of the process in pieces.

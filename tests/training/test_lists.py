@@ -122,6 +122,9 @@ def test_commands_take_lists(stores, tiny, capsys):
     shown = [float(cell) for row in rows for cell in row[3::2] if cell]
     assert all(0.5 <= p <= 1 for p in shown)
     assert any(not row[2] for row in rows)
+    assert main(["report", run, "--on", test]) == 2
+    assert "rows have lists of labels" in capsys.readouterr().err
+    assert main(["report", run]) == 0
     assert main(["info", run]) == 0
     assert main(["plan", train, "--memory", "500MB"]) == 0
 

@@ -164,7 +164,7 @@ def search_trials(facts: DataFacts, config: RunConfig) -> float:
         How a model is trained on it.
     """
     parts = sum(part.work(facts, config).trials for part in planned(config))
-    return RATES + TRANSFORM_TRIALS + parts
+    return RATES + TRANSFORM_TRIALS + parts + facts.listed  # how labels share a target
 
 
 def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:

@@ -181,7 +181,7 @@ class TrainSpec:
         return (
             f"{self.transform} values{', whitened' if self.whitened else ''}{more}, "
             f"loss {self.loss}, "
-            f"rate {self.learning_rate:.3g}"
+            f"rate {self.learning_rate:.3g}{', 1 a label' if self.label_share == 'each' else ''}"
         )
 
     @property

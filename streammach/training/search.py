@@ -97,6 +97,9 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
+        if spec.label_share is not None and self._session.clock.left > 0:
+            spec, reason = self._choose_share(spec)
+            reasons.append(reason)
         for part in planned(self._session.plan.config):
             if self._session.clock.left <= 0:
                 reasons.append(f"no time was left to try {part.name}")
@@ -104,6 +107,12 @@ class Search:
             spec, more = part.search(self._session, self, spec)
             reasons += more
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
+
+    def _choose_share(self, spec: TrainSpec) -> tuple[TrainSpec, str]:
+        """Choose whether the labels of a row share its target, or each has a whole one."""
+        other = replace(spec, label_share="each")
+        better, reason = self.better(spec, other, "target of a row's labels", ("shared", "each"))
+        return (other if better else spec), reason
 
     def untrained(self, part: Part) -> SearchResult:
         """Return a training of no epoch with the transform that is best for the weights of a part.

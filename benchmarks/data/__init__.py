@@ -1,0 +1,1 @@
+"""Scripts that make data sets of real rows from what is installed."""

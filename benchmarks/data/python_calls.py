@@ -1,0 +1,175 @@
+"""Which names a Python function calls, from its docstring, name, parameters and neighbours.
+
+    python -m benchmarks.data.python_calls FOLDER [--packages numpy,scipy]
+
+A row is a function or method of the standard library and of installed packages; its labels are the
+names that it calls, the last part of each (`np.array(...)`: array). Features, a VW namespace each:
+d words of the docstring, n parts of the name, c of the class's, m of the module's path, p
+parameters, b parts of the names of the functions before and after it. Nothing of its body is a
+feature.
+
+Whole subpackages (of the standard library top-level modules) are drawn for the test rows by a hash
+of their path, one in ten. Labels of fewer than three training rows are left out, features of fewer
+than two, and then rows without a label. The same installed files give the same bytes: train.vw.gz,
+test.vw.gz and stats.json, which names the versions.
+"""
+
+import argparse
+import ast
+import gzip
+import hashlib
+import json
+import re
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+TEST_SHARE = 10  # one group of so many
+LEAST_LABEL, LEAST_FEATURE = 3, 2  # training rows of a label, of a feature
+WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+PACKAGES = "numpy,scipy,numba,zarr,h5py,psutil,click,msgspec"
+SKIPPED = {"tests", "test", "idlelib", "lib2to3", "site-packages", "__pycache__"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Row:
+    """A function: what it calls, its features by namespace, the group that is split by."""
+
+    labels: frozenset[str]
+    features: tuple[str, ...]
+    group: str
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a name or a text, in small letters."""
+    return [word.lower() for word in WORD.findall(text)]
+
+
+def called(node: Function) -> frozenset[str]:
+    """Return the names that a function calls, without those within functions of its own."""
+    found, left = set(), list(ast.iter_child_nodes(node))
+    while left:
+        one = left.pop()
+        if isinstance(one, Function):
+            continue
+        if isinstance(one, ast.Call):
+            name = getattr(one.func, "attr", getattr(one.func, "id", ""))
+            if NAME.match(name):
+                found.add(name)
+        left += ast.iter_child_nodes(one)
+    return frozenset(found)
+
+
+def functions(body: list[ast.stmt], owner: str) -> Iterator[tuple[Function, str, list[str]]]:
+    """Yield each function of a body, its class's name, and the names of those beside it."""
+    own = [node for node in body if isinstance(node, Function)]
+    for place, node in enumerate(own):
+        beside = own[max(place - 1, 0) : place] + own[place + 1 : place + 2]
+        yield node, owner, [other.name for other in beside]
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from functions(node.body, node.name)
+
+
+def rows_of(path: Path, module: str, group: str) -> Iterator[Row]:
+    """Yield the functions of a file; one that cannot be parsed has none."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node, owner, beside in functions(tree.body, ""):
+        spaces = {
+            "d": words(ast.get_docstring(node) or ""), "n": words(node.name), "c": words(owner),
+            "m": words(module), "b": [word for name in beside for word in words(name)],
+            "p": [arg.arg for arg in (*node.args.args, *node.args.kwonlyargs)],
+        }  # fmt: skip
+        features = sorted({f"{space}^{word}" for space, found in spaces.items() for word in found})
+        yield Row(called(node), tuple(features), group)
+
+
+def files_of(folder: Path, name: str) -> Iterator[tuple[Path, str, str]]:
+    """Yield the files of a folder with their module and the group that they belong to."""
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if not SKIPPED & set(parts):
+            depth = 1 if name == "python" else 2
+            yield path, ".".join((name, *parts)), ".".join((name, *parts[:depth]))
+
+
+def is_test(group: str) -> bool:
+    """Return whether the rows of a group are test rows."""
+    return hashlib.sha256(group.encode()).digest()[0] % TEST_SHARE == 0
+
+
+def kept(rows: list[Row]) -> tuple[set[str], set[str]]:
+    """Return the labels and features that training rows have often enough."""
+    labels, features = Counter[str](), Counter[str]()
+    for row in rows:
+        labels.update(row.labels)
+        features.update(row.features)
+    return (
+        {name for name, n in labels.items() if n >= LEAST_LABEL},
+        {name for name, n in features.items() if n >= LEAST_FEATURE},
+    )
+
+
+def line_of(row: Row, labels: set[str], features: set[str]) -> str | None:
+    """Return a row as VW text; None where no label is left."""
+    own = sorted(row.labels & labels)
+    if not own:
+        return None
+    spaces: dict[str, list[str]] = {}
+    for feature in row.features:
+        if feature in features:
+            space, _, name = feature.partition("^")
+            spaces.setdefault(space, []).append(name)
+    said = " ".join(f"|{space} {' '.join(names)}" for space, names in spaces.items())
+    return f"{','.join(own)} {said or '|'}\n"
+
+
+def write(path: Path, lines: list[str]) -> None:
+    """Write text as gzip without a time."""
+    path.write_bytes(gzip.compress("".join(lines).encode(), 6, mtime=0))
+
+
+def main() -> None:
+    """Make the data set."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--packages", default=PACKAGES)
+    given = parser.parse_args()
+    paths = sysconfig.get_paths()
+    sources = [("python", Path(paths["stdlib"]))]
+    sources += [(name, Path(paths["purelib"]) / name) for name in given.packages.split(",")]
+    rows = [
+        row
+        for name, folder in sources
+        for path, module, group in files_of(folder, name)
+        for row in rows_of(path, module, group)
+    ]
+    train = [row for row in rows if not is_test(row.group)]
+    labels, features = kept(train)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    stats: dict[str, object] = {"python": sys.version.split()[0]}
+    stats["packages"] = {
+        name: metadata.version(name) for name, folder in sources[1:] if folder.is_dir()
+    }
+    stats |= {"labels": len(labels), "features": len(features)}
+    for name, some in (("train", train), ("test", [row for row in rows if is_test(row.group)])):
+        lines = [line for row in some if (line := line_of(row, labels, features)) is not None]
+        lines.sort(key=lambda line: hashlib.sha256(line.encode()).digest())
+        write(given.folder / f"{name}.vw.gz", lines)
+        n_labels = sum(line.split(" ", 1)[0].count(",") + 1 for line in lines)
+        stats[name] = {"rows": len(lines), "labels_a_row": round(n_labels / max(len(lines), 1), 3)}
+    (given.folder / "stats.json").write_text(json.dumps(stats, indent=1) + "\n")
+    print(json.dumps(stats))
+
+
+if __name__ == "__main__":
+    main()

@@ -160,7 +160,8 @@ def diagnose(
     """
     if model.listed:
         raise UsageError(
-            "rows have lists of labels, which these plots do not show: --on",
+            "its rows have lists of labels, which these plots do not show",
+            path=clean(path, 300),
             hint="Leave it out; evaluate measures such rows.",
         )
     tell = progress or (lambda stage, done, total: None)

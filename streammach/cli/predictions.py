@@ -222,6 +222,7 @@ def predict(
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
     from streammach.model.model import Model, folder_of
     from streammach.prediction import output
+    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.inputs import Seen
     from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
@@ -232,9 +233,11 @@ def predict(
             "--json needs --out: standard output holds either predictions or the object"
         )
     options = SourceOptions(form=form, x_path=x_path)
+    best = k if threshold is None else max(k, CANDIDATES)
     room = room_before(
-        run, "predict", source, k, memory=memory, device=device, threads=threads, options=options
-    )
+        run, "predict", source, best, memory=memory, device=device, threads=threads,
+        options=options,
+    )  # fmt: skip
     model, seen = Model.load(run), Seen()
     with (
         Predictor(model, memory=memory, device=device, threads=threads) as predictor,

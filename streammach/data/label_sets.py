@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from streammach.errors import DataError, clean
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.types import Multilabel
 
-NPZ_MAGIC = b"PK\x03\x04"
-SPARSE_PARTS = ("data", "indices", "indptr")
 MOST_LABELS = 2**31 - 1
 ONE_LABEL = "Let --multilabel on or auto take them."
 
@@ -116,18 +113,3 @@ class LabelSets:
             raise DataError(what, path=path, hint=ONE_LABEL)
         found, codes = np.unique(self.lists.classes, return_inverse=True)
         return Labels(codes.astype(np.int64), self.raws(found.tolist()))
-
-
-def read_label_matrix(archive: zipfile.ZipFile, path: Path) -> LabelSets:
-    """Return the labels in a matrix that scipy.sparse.save_npz wrote, or raise DataError."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for part in (*SPARSE_PARTS, "format"):
-        with archive.open(f"{part}.npy") as file:
-            arrays[part] = np.lib.format.read_array(file, allow_pickle=False)
-    if arrays["format"].item() not in (b"csr", "csr"):
-        raise DataError(
-            "the matrix of labels is not in compressed sparse rows (CSR)",
-            path=path,
-            hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-        )
-    return LabelSets.of_csr(arrays["indptr"], arrays["indices"], arrays["data"], path, "it")

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, text_labels
-from streammach.data.label_sets import NPZ_MAGIC, LabelSets, read_label_matrix
+from streammach.data.label_sets import LabelSets
 from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source_options import SourceOptions
@@ -25,6 +25,7 @@ from streammach.files.reading import disk_error
 from streammach.spec.types import Multilabel
 
 NPY_MAGIC = b"\x93NUMPY"
+NPZ_MAGIC = b"PK\x03\x04"
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError,
     tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
@@ -103,9 +104,7 @@ def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
     with damage_said(path), open(path, "rb") as file:
         head = file.read(len(NPY_MAGIC))
     if head.startswith(NPZ_MAGIC):
-        with damage_said(path), zipfile.ZipFile(path) as archive:
-            check_held(sum(info.file_size for info in archive.infolist()), path, "the labels")
-            return read_label_matrix(archive, path).asked(multilabel, path, "it")
+        return _label_matrix(path).asked(multilabel, path, "it")
     values = load_npy(path) if head == NPY_MAGIC else text_labels(path)
     return labels_in(values, multilabel, path, "the labels")
 
@@ -156,6 +155,23 @@ class _Member:
         return self.read(0, n).reshape(self.shape, order="F" if self.fortran else "C")
 
 
+def _label_matrix(path: Path) -> LabelSets:
+    """Return the labels in a matrix that scipy.sparse.save_npz wrote, or raise DataError."""
+    with damage_said(path), ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        form, indptr, indices, data = (
+            _Member(archive, name, path, stack).whole()
+            for name in ("format", "indptr", "indices", "data")
+        )
+        if form.size != 1 or form.item() not in (b"csr", "csr"):
+            raise DataError(
+                "the matrix of labels is not in compressed sparse rows (CSR)",
+                path=path,
+                hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
+            )
+        return LabelSets.of_csr(indptr.ravel(), indices.ravel(), data.ravel(), path, "it")
+
+
 class NpzSource(MatrixSource):
     """A matrix as scipy.sparse.save_npz writes it, with labels as one more member or beside it.
 
@@ -168,7 +184,7 @@ class NpzSource(MatrixSource):
     """
 
     form = "npz"
-    magic = b"PK\x03\x04"
+    magic = NPZ_MAGIC
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
         super().__init__(path, options)

@@ -259,7 +259,6 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
                 batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,
                 held_out_rows=rows, held_out_nnz=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_nnz),
                 batch_labels=min(labels, batch * facts.max_row_labels),
-                held_out_labels=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_labels),
             )  # fmt: skip
             placement = replace(
                 first.placement, waves=waves, weights=constraints.weight_type, resident=resident

@@ -241,7 +241,8 @@ class Predictor:
         if threshold is not None and not self.model.listed:
             raise UsageError("rows have one label each: --threshold")
         place, k = Path(path), min(k, self.model.spec.n_classes)
-        room = self.room("predict", place, k, options)
+        best = k if threshold is None else max(k, CANDIDATES)
+        room = self.room("predict", place, best, options)
         found = self._predicted(place, k, options, seen or Seen(), room, threshold)
         order = source_order(place)
         yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)

@@ -21,8 +21,8 @@ class Batching:
         Blocks of the store whose rows are shuffled together.
     held_out_rows, held_out_nnz : int
         Most held-out rows and their values.
-    batch_labels, held_out_labels : int
-        Most labels of a batch and of the held-out rows, where rows have lists; else 0.
+    batch_labels : int
+        Most labels of a batch, where rows have lists of them; else 0.
     """
 
     batch_size: Count
@@ -31,7 +31,6 @@ class Batching:
     held_out_rows: Count = 0
     held_out_nnz: Count = 0
     batch_labels: Count = 0
-    held_out_labels: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)

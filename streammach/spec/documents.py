@@ -14,7 +14,6 @@ LATER = (
     b',"bandwidth":0.0',
     b',"label_share":null',
     b',"batch_labels":0',
-    b',"held_out_labels":0',
     b',"n_labels":0',
     b',"max_row_labels":0',
     b',"max_block_labels":0',

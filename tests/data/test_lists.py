@@ -1,6 +1,7 @@
 """Rows with lists of labels: from every kind of source into a store, and batch by batch."""
 
 import itertools
+import zipfile
 
 import h5py
 import numpy as np
@@ -10,9 +11,10 @@ import zarr
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.convert import convert
+from streammach.data.convert import convert, difference_from
 from streammach.data.explore import explore
 from streammach.data.reader import N_SLOTS, Reader
+from streammach.data.source_options import SourceOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import OF_LISTS
 from streammach.errors import DataError, StoreError, UsageError
@@ -217,6 +219,37 @@ def test_ids_of_another_store_are_kept_and_unknown_labels_follow(tiny):
     convert(tiny.text("c.svm", ["1 1:1", "2 2:1"]), tiny.folder / "single")
     with pytest.raises(DataError, match="several labels"):
         convert(tiny.folder / "b.svm", tiny.folder / "x", like=tiny.folder / "single")
+
+
+def test_a_store_with_the_ids_of_another_is_known_again(tiny):
+    source = tiny.text("b.svm", ["1,2 1:1", "2 2:1"])
+    convert(tiny.text("a.svm", ["1,2 1:1", "2 2:1"]), tiny.folder / "train")
+    convert(source, tiny.folder / "test", like=tiny.folder / "train")
+    differs = difference_from(
+        tiny.folder / "test",
+        [source],
+        [SourceOptions()],
+        like=tiny.folder / "train",
+        on_bad_row="error",
+        seed=0,
+    )
+    assert differs is None
+
+
+def test_a_matrix_of_labels_that_promises_more_than_it_holds_is_refused(tiny, rng):
+    np.save(tiny.folder / "X.npy", rng.random((4, 3)).astype(np.float32))
+    header = (
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (1 << 40,), }"
+    )
+    header = header.replace(b"1 << 40", b"1099511627776").ljust(127) + b"\n"
+    sp.save_npz(tiny.folder / "y.npz", sp.eye(4, format="csr"))
+    with zipfile.ZipFile(tiny.folder / "y.npz") as good:
+        members = {name: good.read(name) for name in good.namelist()}
+    with zipfile.ZipFile(tiny.folder / "bad.npz", "w") as bad:
+        for name, data in (members | {"indices.npy": header}).items():
+            bad.writestr(name, data)
+    with pytest.raises(DataError, match="indices holds 0 bytes"):
+        convert(tiny.folder / "X.npy", tiny.folder / "o", labels=tiny.folder / "bad.npz")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
 
 def _multilabel(asked: Multilabel, like: str) -> str | None:
     """Return what is kept of it: nothing where it was left open, or follows another store."""
-    return asked if asked == "on" or (asked == "off" and not like) else None
+    return None if asked == "auto" or like else asked
 
 
 def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:

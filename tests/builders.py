@@ -80,11 +80,13 @@ def config_of(shape, device="cpu", *, dense=False, optimizer=None, rows=0, nnz=0
     )  # fmt: skip
 
 
-def open_backend(device, spec, *, weights=None, device_bytes=0, facts=None, **config):
+def open_backend(
+    device, spec, *, weights=None, device_bytes=0, facts=None, logistic=False, **config
+):
     """A backend for tests, by the fields of :func:`config_of`."""
     config = config_of(spec.shape, device, **config)
     return BACKENDS[device].open(
-        spec, config, facts=facts, weights=weights, device_bytes=device_bytes
+        spec, config, facts=facts, weights=weights, device_bytes=device_bytes, logistic=logistic
     )
 
 

@@ -232,8 +232,8 @@ def test_a_backend_is_one_class_and_one_line(monkeypatch, data, tmp_path):
             opened.append(int(self.arrays()["steps"][0]))
             super().close()
 
-    def open_toy(spec, config, *, facts=None, weights=None, device_bytes=0):
-        return Toy(spec, dense=config.dense, threads=1, weights=weights)
+    def open_toy(spec, config, *, facts=None, weights=None, device_bytes=0, logistic=False):
+        return Toy(spec, dense=config.dense, threads=1, weights=weights, logistic=logistic)
 
     kind = replace(BACKENDS["cpu"], name="toy", title="toy", open=open_toy)
     monkeypatch.setitem(BACKENDS, "toy", kind)

@@ -67,7 +67,7 @@ class Backend(Ranked, Protocol):
         Parameters
         ----------
         training : TrainSpec
-            The optimiser, and the most rows of a batch.
+            The loss, the optimiser, what the bias starts at, and the most rows of a batch.
         batch_nnz : int
             Most values of a batch.
         basis : Basis or Waves, optional

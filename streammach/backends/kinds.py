@@ -29,6 +29,7 @@ class Open(Protocol):
         facts: DataFacts | None = None,
         weights: Arrays | None = None,
         device_bytes: int = 0,
+        logistic: bool = False,
     ) -> Backend:
         """Return a backend for a model.
 
@@ -46,6 +47,8 @@ class Open(Protocol):
             row is multiplied with; such a model only predicts.
         device_bytes : int
             Most bytes of a device's own memory; 0 for what is free.
+        logistic : bool
+            Whether each bucket of the trained model has a sigmoid of its own.
 
         Raises
         ------

@@ -20,6 +20,7 @@ class Ranked(Protocol):
 
     spec: ModelSpec
     codes: NDArray[Any]
+    logistic: bool
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
@@ -56,7 +57,17 @@ class Ranked(Protocol):
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         rank = self.rank if kind.join is None else self._rank_plainly
         rank(rows, kind, scores, ids)
-        return ids, kind.finished(scores, self.spec)
+        totals = self._totals(rows) if self.logistic and kind.unbiased else np.float32(1)
+        return ids, kind.finished(scores, self.spec, totals)
+
+    def _totals(self, rows: RowBlock) -> NDArray[np.float32]:
+        """Return the mean over repetitions of the sum of a row's probabilities: float32 (n, 1)."""
+        out = np.empty((rows.n_rows, 1), np.float32)
+        for start in range(0, rows.n_rows, ROWS):
+            stop = min(start + ROWS, rows.n_rows)
+            p = self.outputs(rows.part(start, stop), logarithms=False)
+            out[start:stop] = p.sum(axis=1, keepdims=True) / self.spec.n_repetitions
+        return out
 
     def _rank_plainly(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

@@ -64,7 +64,13 @@ def choose_device(wanted: str) -> tuple[str, str]:
 
 
 def open_to_predict(
-    wanted: str, spec: ModelSpec, *, dense: bool, threads: int, weights: Arrays
+    wanted: str,
+    spec: ModelSpec,
+    *,
+    dense: bool,
+    threads: int,
+    weights: Arrays,
+    logistic: bool = False,
 ) -> tuple[str, Backend]:
     """Return the device for a trained model, and a backend there.
 
@@ -80,6 +86,8 @@ def open_to_predict(
         Threads that compute on the CPU.
     weights : dict
         ``weights``, ``bias`` and perhaps ``scale``; see :class:`streammach.backends.kinds.Open`.
+    logistic : bool
+        Whether each bucket has a sigmoid of its own.
 
     Raises
     ------
@@ -95,7 +103,7 @@ def open_to_predict(
             spec.shape, device=device, dense=dense, threads=threads, n_more=n_more
         )
         try:
-            return device, BACKENDS[device].open(spec, config, weights=weights)
+            return device, BACKENDS[device].open(spec, config, weights=weights, logistic=logistic)
         except (DeviceError, BudgetError):
             if wanted != "auto" or device == fallback():
                 raise

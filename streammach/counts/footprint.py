@@ -22,7 +22,8 @@ MAX_CLASSES = 1 << 30
 
 def pair_room(facts: DataFacts) -> int:
     """Return how many pairs a store may hold: an upper bound for its estimate."""
-    return min(int(facts.n_pairs * (1 + SKETCH_ERROR)) + 1000, facts.nnz)
+    most = facts.nnz * max(facts.max_row_labels, 1)
+    return min(int(facts.n_pairs * (1 + SKETCH_ERROR)) + 1000, most)
 
 
 def evidence_bytes(n_groups: int) -> int:

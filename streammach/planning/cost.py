@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streammach.parts.expected import RATES, SCORE
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, TRANSFORM_TRIALS, trial
+from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Stage
@@ -131,7 +131,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
     measure = held * (step / 3 + SCORE * decoded)
-    tried = [(RATES + TRANSFORM_TRIALS, alone)]
+    tried = [(_own_trials(facts), alone)]
     for work in works:
         step += work.own_step
         tried.append((work.trials, alone + work.own_step))
@@ -164,7 +164,12 @@ def search_trials(facts: DataFacts, config: RunConfig) -> float:
         How a model is trained on it.
     """
     parts = sum(part.work(facts, config).trials for part in planned(config))
-    return RATES + TRANSFORM_TRIALS + parts + facts.listed  # how labels share a target
+    return _own_trials(facts) + parts
+
+
+def _own_trials(facts: DataFacts) -> float:
+    """Return about how many trials are of no part."""
+    return RATES + TRANSFORM_TRIALS + LISTS_TRIALS * facts.listed
 
 
 def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:

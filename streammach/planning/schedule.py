@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from streammach.parts.expected import RATES
+
 EPOCHS = {False: 5, True: 12}  # of a training, by dense
 SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass
 LEAST_PASSED = 30_000  # rows that a trial passes at least: fewer take no time
 TRANSFORM_TRIALS = 3.0  # what the choice of a transform may take, in trials
+LISTS_TRIALS = RATES + 1  # of rows with lists of labels: a softmax at its rate, by two targets
 EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all rows would
 
 

@@ -44,18 +44,20 @@ class Narrowed(Forward):
         Whether rows are expanded and go through matrix products.
     threads : int
         Threads that compute.
+    logistic : bool
+        Whether each bucket of the trained model has a sigmoid of its own.
     """
 
     dense_rows = DENSE_ROWS
 
     def __init__(
         self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Width, *,
-        dense: bool, threads: int,
+        dense: bool, threads: int, logistic: bool,
     ) -> None:  # fmt: skip
         bias = np.ascontiguousarray(weights["bias"][: spec.n_columns])
         first = weights["weights"][:, : spec.n_columns]
         applied = {**weights, "weights": first, "bias": bias}
-        super().__init__(spec, dense=dense, threads=threads, weights=applied)
+        super().__init__(spec, dense=dense, threads=threads, weights=applied, logistic=logistic)
         self._trained, self._stored = first, stored
 
     @staticmethod

@@ -84,6 +84,7 @@ class Predictor:
             dense=model.dense,
             threads=self._threads,
             weights=model.hashed,
+            logistic=model.training.logistic,
         )
         self._matrices = MatrixRows(model.features, model.columns)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.spec.model import ModelSpec
 
     Array = NDArray[np.float32]
+    Sums = Array | np.float32
 
 SUM, MINIMUM, MEDIAN = range(3)  # branches of kernels: what is ranked by
 
@@ -32,35 +33,43 @@ class EstimatorKind:
     join : callable or None
         Returns float32 (n,) for the values float32 (n, R) of n classes.
     finished : callable
-        Returns the scores for those that were ranked by, float32 (n, k), and the model.
+        Returns the scores for those that were ranked by, float32 (n, k), the model, and what the
+        probabilities of a repetition add up to: 1, or float32 (n, 1).
+    unbiased : bool
+        Whether it asks for these sums.
     """
 
     name: str
     logarithms: bool = False
     branch: int = -1
     join: Callable[[Array], Array] | None = None
-    finished: Callable[[Array, ModelSpec], Array] = lambda scores, spec: scores
+    finished: Callable[[Array, ModelSpec, Sums], Array] = lambda scores, spec, totals: scores
+    unbiased: bool = False
 
 
-def _means(sums: Array, spec: ModelSpec) -> Array:
+def _means(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
     """Return means over the repetitions."""
     return sums / sums.dtype.type(spec.n_repetitions)
 
 
-def _unbiased(sums: Array, spec: ModelSpec) -> Array:
-    """Return ``B / (B - 1) (mean_r P_r[h_r(i)] - 1 / B)`` (Huang et al., equation 2)."""
-    means = _means(sums, spec)
+def _unbiased(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
+    """Return ``B / (B - 1) (mean_r P_r[h_r(i)] - 1 / B)`` (Huang et al., equation 2).
+
+    Where each bucket has a sigmoid of its own, a class shares its bucket with 1 / B of what all
+    labels of the row have, S on average: ``B / (B - 1) (mean_r P_r[h_r(i)] - S / B)``.
+    """
+    means = _means(sums, spec, totals)
     if spec.exact:
         return means
     b = means.dtype.type(spec.n_buckets)
-    unbiased: Array = b / (b - 1) * (means - 1 / b)
+    unbiased: Array = b / (b - 1) * (means - totals / b)
     return unbiased
 
 
 ESTIMATORS: dict[str, EstimatorKind] = {
     kind.name: kind
     for kind in (
-        EstimatorKind(name="mean", branch=SUM, finished=_unbiased),
+        EstimatorKind(name="mean", branch=SUM, finished=_unbiased, unbiased=True),
         EstimatorKind(name="min", branch=MINIMUM),
         EstimatorKind(name="median", branch=MEDIAN),
         EstimatorKind(name="logsum", branch=SUM, logarithms=True, finished=_means),

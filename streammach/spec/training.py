@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -149,7 +150,11 @@ class TrainSpec:
     loss : str
         ``independent``: each repetition learns the bucket of the row's class. ``joint``: all of
         them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
-        classes.
+        classes. ``logistic``: each bucket of a repetition learns on its own, by a sigmoid, whether
+        one of the row's labels is in it (Medini et al., 2019); for rows with lists of labels.
+    bucket_share : float
+        Labels of a row divided by the buckets, on average, where the loss is logistic: what the
+        bias starts from. Else 0, and the bias starts at 0.
     whitened : bool
         Whether dense rows are whitened (:mod:`streammach.parts.whitening`).
     bandwidth : float
@@ -169,10 +174,27 @@ class TrainSpec:
     whitened: bool = False
     bandwidth: Amount = 0.0
     label_share: LabelShare | None = None
+    bucket_share: Share = 0.0
 
     def __post_init__(self) -> None:
         """Refuse an optimiser that is unknown."""
         check_optimizer(self.optimizer)
+
+    @property
+    def logistic(self) -> bool:
+        """Whether each bucket has a sigmoid of its own, and not the softmax of its repetition."""
+        return self.loss == "logistic"
+
+    @property
+    def start_bias(self) -> float:
+        """What the bias starts at: the log odds of a bucket."""
+        share = min(self.bucket_share, 0.5)
+        return math.log(share / (1 - share)) if share else 0.0
+
+    @property
+    def target_text(self) -> str:
+        """How the labels of a row weigh, for people, where that is not a matter of course."""
+        return ", 1 a label" if self.label_share == "each" and not self.logistic else ""
 
     @property
     def searched_text(self) -> str:
@@ -181,7 +203,7 @@ class TrainSpec:
         return (
             f"{self.transform} values{', whitened' if self.whitened else ''}{more}, "
             f"loss {self.loss}, "
-            f"rate {self.learning_rate:.3g}{', 1 a label' if self.label_share == 'each' else ''}"
+            f"rate {self.learning_rate:.3g}{self.target_text}"
         )
 
     @property

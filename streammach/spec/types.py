@@ -13,7 +13,7 @@ Estimator = str  # a name in spec.estimators.ESTIMATORS
 Ranker = str  # the same, or blend: counts beside hashed models
 Multilabel = Literal["auto", "on", "off"]  # whether rows have lists of labels
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
-LossKind = Literal["independent", "joint"]  # of the repetitions, by the loss
+LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
 Objective = Literal["accuracy", "smallest", "fastest"]
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]

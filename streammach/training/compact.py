@@ -175,7 +175,7 @@ class Judge:
         if not self.model.unhashed:
             hashed = Narrowed(
                 _first(self.model, form.n_repetitions), self._trained, form.weights,
-                dense=self.session.plan.config.dense, threads=threads,
+                dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:

@@ -34,7 +34,7 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes
     ----------
-    value_bytes, weighted, dense, exact, unhashed
+    value_bytes, weighted, listed, dense, exact, unhashed
         Of the store and the plan.
     parts : tuple of str
         What is said of each optional part, by option and word.
@@ -52,6 +52,7 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     value_bytes: int
     weighted: bool
+    listed: bool
     dense: bool
     exact: bool
     unhashed: bool
@@ -69,9 +70,9 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Return what a training needs."""
         facts, config = plan.facts, plan.config
         return cls(
-            value_bytes=facts.value_bytes, weighted=facts.weighted, dense=config.dense,
-            exact=config.shape.exact, unhashed=config.shape.unhashed, parts=said_of(config),
-            optimizer=config.optimizer, transform=options.transform,
+            value_bytes=facts.value_bytes, weighted=facts.weighted, listed=facts.listed,
+            dense=config.dense, exact=config.shape.exact, unhashed=config.shape.unhashed,
+            parts=said_of(config), optimizer=config.optimizer, transform=options.transform,
             many_buckets=config.shape.n_buckets > 256,
             many_classes=facts.n_classes > MAX_CLASSES, by=options.hold_out_by,
             validated=options.validation is not None, threads=min(config.placement.threads, 2),

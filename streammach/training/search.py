@@ -24,12 +24,13 @@ from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.session import Session, label_share
+from streammach.training.session import Session
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
+NOISE = {False: 0.5, True: 1.0}  # standard errors of accuracy, by whether rows have lists
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
 
 
@@ -97,9 +98,9 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.label_share is not None and self._session.clock.left > 0:
-            spec, reason = self._choose_share(spec)
-            reasons.append(reason)
+        if spec.label_share is not None:
+            spec, more = self._choose_targets(spec)
+            reasons += more
         for part in planned(self._session.plan.config):
             if self._session.clock.left <= 0:
                 reasons.append(f"no time was left to try {part.name}")
@@ -108,11 +109,26 @@ class Search:
             reasons += more
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
 
-    def _choose_share(self, spec: TrainSpec) -> tuple[TrainSpec, str]:
-        """Choose whether the labels of a row share its target, or each has a whole one."""
-        other = replace(spec, label_share="each")
-        better, reason = self.better(spec, other, "target of a row's labels", ("shared", "each"))
-        return (other if better else spec), reason
+    def _choose_targets(self, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+        """Choose what buckets learn of lists of labels: a loss each, or one together; and why.
+
+        Together their target is the row's labels, which share it or have a whole one each.
+        """
+        if self._session.clock.left <= 0:
+            return spec, ["no time was left to try a softmax"]
+        reasons = []
+        together = replace(spec, loss="independent", label_share="shared", bucket_share=0.0)
+        if self.climbs:
+            together, reason = self.choose_rate(together, "learning rate of a softmax")
+            reasons.append(reason)
+        whole = replace(together, label_share="each")
+        better, reason = self.better(
+            together, whole, "target of a softmax", ("1 a row", "1 a label")
+        )
+        reasons.append(reason)
+        together = whole if better else together
+        better, reason = self.better(spec, together, "loss", ("a sigmoid a bucket", "a softmax"))
+        return together if better else spec, [*reasons, reason]
 
     def untrained(self, part: Part) -> SearchResult:
         """Return a training of no epoch with the transform that is best for the weights of a part.
@@ -151,8 +167,11 @@ class Search:
             label_smoothing=SMOOTHING[config.dense] if smoothing is None else smoothing,
             transform=transform, optimizer=kind.name, seed=options.seed,
             epsilon=options.epsilon or kind.epsilon(value),
-            label_share=label_share(self._session.dataset),
         )  # fmt: skip
+        if self._session.dataset.listed:
+            facts = self._session.dataset.facts
+            labels = facts.n_labels / max(facts.n_rows * config.shape.n_buckets, 1)
+            spec = replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
         for part in planned(config):
             planned_part = config.part(part.name)
             assert planned_part is not None
@@ -255,9 +274,9 @@ class Search:
         return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
 
     def _noise(self, trial: Trial) -> float:
-        """Return half the standard error of accuracy on the held-out rows."""
-        p = trial.measured.accuracy
-        return 0.5 * math.sqrt(p * (1 - p) / max(self._rows.n_rows, 1))
+        """Return how far scores may lie apart by chance, by the standard error of accuracy."""
+        p, errors = trial.measured.accuracy, NOISE[self._session.dataset.listed]
+        return errors * math.sqrt(p * (1 - p) / max(self._rows.n_rows, 1))
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
         short = replace(spec, epochs=epochs)

@@ -45,6 +45,16 @@ def test_exp_is_within_two_units_in_the_last_place(rng):
     assert np.max(np.abs(apply(rowmath.exp, x) - exact) / unit) < 2
 
 
+def test_sigmoids_and_their_logarithms_are_right_to_a_millionth():
+    x = np.concatenate([np.linspace(-60, 60, 4001), [-1e6, 0, 1e6]]).astype(np.float32)
+    exact = -np.logaddexp(0, -x.astype(np.float64))
+    found = apply(rowmath.log_sigmoid, x)
+    assert np.max(np.abs(found - exact) / np.maximum(1, np.abs(exact))) < 3e-7
+    assert np.max(np.abs(apply(rowmath.sigmoid, x) - np.exp(exact))) < 3e-7
+    e = np.linspace(0, 1, 4001).astype(np.float32)
+    assert np.max(np.abs(apply(rowmath.log_one_more, e) - np.log1p(e.astype(float)))) < 2e-7
+
+
 @pytest.mark.parametrize("most", [1.0, 10.0, 1000.0, 6000.0])
 def test_cosine_is_right_to_a_millionth(rng, most):
     x = rng.uniform(-most, most, 4000).astype(np.float32)

@@ -11,7 +11,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.spec.model import ModelShape
 from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
 from tests.contracts.test_backend import MOST_VALUES, SHAPES, begin, device, few, loss_of
-from tests.reference.mach import ListMach
+from tests.reference.mach import ListMach, LogisticMach
 
 __all__ = ["device"]
 MOST_LABELS = 400
@@ -48,7 +48,7 @@ def both(device, spec, how, *, dense, threads=1):
     """A backend and the reference of the same model."""
     backend = open_backend(device, spec, dense=dense, threads=threads)
     backend.prepare(how, MOST_VALUES, None, MOST_LABELS)
-    reference = ListMach(
+    reference = (LogisticMach if how.logistic else ListMach)(
         spec.n_features, backend.codes, spec.n_buckets, how.optimizer, how.epsilon,
         how.label_smoothing,
     )  # fmt: skip
@@ -58,11 +58,17 @@ def both(device, spec, how, *, dense, threads=1):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize(("shared", "smoothing"), [(True, 0.0), (True, 0.2), (False, 0.1)])
-def test_steps_equal_the_reference(device, shape, optimizer, dense, shared, smoothing, rng):
+@pytest.mark.parametrize(
+    ("loss", "shared", "smoothing"),
+    [("independent", True, 0.0), ("independent", True, 0.2), ("independent", False, 0.1),
+     ("logistic", False, 0.0), ("logistic", False, 0.1), ("logistic", True, 0.2)],
+)  # fmt: skip
+def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared, smoothing, rng):
     n_classes, n_features = shape[:2]
     spec, n = spec_of(*shape), few(device, 30)
-    how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3)
+    how = training(
+        optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3, loss=loss
+    )
     backend, reference = both(device, spec, how, dense=dense)
     begin(backend, reference, rng)
     for _ in range(few(device, 4)):
@@ -81,11 +87,12 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, shared, smoo
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("loss", ["independent", "logistic"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_step_follows_finite_differences(device, shape, shared, rng):
+def test_a_step_follows_finite_differences(device, shape, shared, loss, rng):
     n_classes, n_features = shape[:2]
     spec, n = spec_of(*shape), few(device, 12)
-    how = training(optimizer="sgd", label_smoothing=0.2, batch_size=12)
+    how = training(optimizer="sgd", label_smoothing=0.2, batch_size=12, loss=loss)
     backend, reference = both(device, spec, how, dense=False)
     start, _ = begin(backend, reference, rng)
     block = listed(rng, block_of(rng, n, n_features, n_classes, values="normal"), n_classes)
@@ -125,13 +132,48 @@ def test_lists_of_one_label_train_as_that_label(device, rng):
     np.testing.assert_allclose(found[0][1], found[1][1], atol=2e-6)
 
 
-def test_the_number_of_threads_does_not_change_a_bit(device, rng):
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sigmoids_start_at_the_bias_and_equal_the_reference(device, shape, dense, rng):
+    n_classes, n_features = shape[:2]
+    spec = spec_of(*shape)
+    how = training(loss="logistic", bucket_share=0.01)
+    backend, reference = both(device, spec, how, dense=dense)
+    block = block_of(rng, few(device, 30), n_features, n_classes)
+    np.testing.assert_allclose(backend.outputs(block, logarithms=False), 0.01, rtol=1e-5)
+    weights = rng.normal(size=(n_features, spec.n_columns)).astype(np.float32)
+    backend.arrays()["weights"][:] = reference.W[:] = weights
+    backend.restore()
+    reference.b[:] = np.log(0.01 / 0.99)
+    expected = reference.probabilities(block.indptr, block.features, block.values)
+    found = backend.outputs(block, logarithms=False)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    logs = backend.outputs(block, logarithms=True)
+    np.testing.assert_allclose(logs, np.log(expected), atol=2e-5)
+    ids, scores = backend.topk(block, 3, "mean")
+    means = expected.reshape(block.n_rows, -1, spec.n_buckets)
+    own = np.stack([means[:, r, backend.codes[:, r]] for r in range(spec.n_repetitions)]).mean(0)
+    if not spec.exact:
+        total = expected.sum(axis=1, keepdims=True) / spec.n_repetitions
+        own = (spec.n_buckets * own - total) / (spec.n_buckets - 1)
+    np.testing.assert_allclose(scores, -np.sort(-own, axis=1)[:, :3], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(own, ids, 1), scores, atol=1e-5)
+    held = {name: backend.arrays()[name] for name in ("weights", "bias")}
+    again = open_backend(device, spec, dense=dense, weights=held, logistic=True)
+    np.testing.assert_array_equal(again.outputs(block, logarithms=True), logs)
+    backend.close()
+    again.close()
+
+
+@pytest.mark.parametrize("loss", ["independent", "logistic"])
+def test_the_number_of_threads_does_not_change_a_bit(device, loss, rng):
     shape, n = SHAPES[0], few(device, 90)
     spec = spec_of(*shape)
     blocks = [listed(rng, block_of(rng, n, shape[1], shape[0]), shape[0]) for _ in range(3)]
     held = []
     for threads in (1, 2, 3):
-        backend, _ = both(device, spec, training(batch_size=n), dense=False, threads=threads)
+        how = training(batch_size=n, loss=loss)
+        backend, _ = both(device, spec, how, dense=False, threads=threads)
         for block in blocks:
             batch = batch_of(block, shape[1], np.ones(n, np.float32), shared=True)
             backend.step(batch, 0.1)

@@ -16,7 +16,7 @@ D, K, B, R = 50, 40, 8, 5
 
 
 @pytest.mark.parametrize("piece", [1, 3000, 1 << 20])
-@pytest.mark.parametrize("r", [2, R])
+@pytest.mark.parametrize(("r", "loss"), [(2, "independent"), (R, "independent"), (2, "logistic")])
 @pytest.mark.parametrize(
     ("dense", "stored"),
     [
@@ -28,14 +28,17 @@ D, K, B, R = 50, 40, 8, 5
         (True, "float10"),
     ],
 )
-def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r, piece):
+def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r, loss, piece):
     monkeypatch.setattr(narrowed, "PIECE_BYTES", piece)
     model = dataclasses.replace(model_of(rng, D, K, B, R), dense=dense)
+    model = dataclasses.replace(model, training=dataclasses.replace(model.training, loss=loss))
     small = shrink(model, Size(stored, r, 0))
     rows = block_of(rng, 60, D, K)
     arrays = {"weights": model.weights, "bias": model.bias}
     before = model.weights.copy()
-    judged = Narrowed(small.spec, arrays, stored, dense=dense, threads=2)
+    judged = Narrowed(
+        small.spec, arrays, stored, dense=dense, threads=2, logistic=model.training.logistic
+    )  # fmt: skip
     with sm.Predictor(small, threads=2) as predictor:
         for name in ("logsum", "mean"):
             ids, scores = judged.topk(rows, 7, name)

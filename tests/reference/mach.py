@@ -164,3 +164,29 @@ class ListMach(ReferenceMach):
     def residual(self, z, own):
         found = [share * super(ListMach, self).residual(z, y) for y, share in own]
         return sum(found, np.zeros(self.W.shape[1]))
+
+
+class LogisticMach(ReferenceMach):
+    """The same with a sigmoid a bucket: its target is what of the labels is in it, up to 1."""
+
+    def target(self, own):
+        out = np.zeros((self.R, self.B))
+        for y, share in own:
+            for r in range(self.R):
+                out[r, self.codes[y, r]] += share
+        spread = min(sum(share for _, share in own) / self.B, 1)
+        return ((1 - self.smoothing) * np.minimum(out, 1) + self.smoothing * spread).reshape(-1)
+
+    def cross_entropy(self, z, own):
+        return (np.logaddexp(0, z) - self.target(own) * z).sum()
+
+    def loss_of_row(self, ids, x, own):
+        return self.cross_entropy(self.logits(ids, x), own)
+
+    def residual(self, z, own):
+        return 1 / (1 + np.exp(-z)) - self.target(own)
+
+    def probabilities(self, indptr, features, values):
+        return np.array(
+            [1 / (1 + np.exp(-self.logits(*row))) for row in self.rows(indptr, features, values)]
+        )

@@ -70,11 +70,11 @@ class CpuBackend(Forward):
         batch_labels: int = 0,
     ) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
-        self.basis = basis
+        self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
             self.weights[:] = 0
-            self.bias[:] = 0
+        self.bias[:] = training.start_bias
         wide = self.spec.shape
         if basis is not None:
             wide = replace(wide, n_features=wide.n_features + basis.n_more)

@@ -55,6 +55,8 @@ class Forward(Ranked):
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
         are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
         ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
+    logistic : bool
+        Whether each bucket of the trained model has a sigmoid of its own.
 
     Attributes
     ----------
@@ -77,8 +79,9 @@ class Forward(Ranked):
         dense: bool,
         threads: int,
         weights: Mapping[str, Table] | None = None,
+        logistic: bool = False,
     ) -> None:
-        self.spec, self.dense, self.threads = spec, dense, threads
+        self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
         self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
         self._flat_codes = self.codes.reshape(-1)
         self.weights: Any  # an array, or packed rows, which only predict
@@ -111,6 +114,9 @@ class Forward(Ranked):
                 self.products(rows.part(first, last), z[first:last])
             else:
                 self._logits(rows, values, first, last, z)
+            if self.logistic:
+                kernels.sigmoids(first, last, logarithms, z)
+                return
             kernels.probabilities(
                 self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z
             )

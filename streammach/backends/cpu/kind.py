@@ -21,10 +21,14 @@ def _open(
     facts: DataFacts | None = None,
     weights: Arrays | None = None,
     device_bytes: int = 0,
+    logistic: bool = False,
 ) -> Backend:
     from streammach.backends.cpu.backend import CpuBackend
 
-    return CpuBackend(spec, dense=config.dense, threads=config.placement.threads, weights=weights)
+    return CpuBackend(
+        spec, dense=config.dense, threads=config.placement.threads, weights=weights,
+        logistic=logistic,
+    )  # fmt: skip
 
 
 def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines]:

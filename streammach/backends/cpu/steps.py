@@ -107,9 +107,8 @@ class Steps(ABC):
             kernels.residuals(self._model.codes, batch.classes, *rest)
         else:
             assert lists.weights is not None, "the shares of the target"
-            kernels.list_residuals(
-                self._model.codes, lists.starts, lists.classes, lists.weights, *rest
-            )
+            turn = kernels.logistic_residuals if self._model.logistic else kernels.list_residuals
+            turn(self._model.codes, lists.starts, lists.classes, lists.weights, *rest)
 
     def _joint_residuals(self, batch: Batch, smoothing: np.float32, rows: slice) -> None:
         model, spec = self._model, self._model.spec

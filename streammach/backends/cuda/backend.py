@@ -27,7 +27,7 @@ from streammach.backends.cuda.prediction import Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.products import RowTables, table_of, table_size
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import DenseSteps, OverLogarithms, SparseSteps, Steps
+from streammach.backends.cuda.steps import DenseSteps, OverOutputs, SparseSteps, Steps
 from streammach.backends.cuda.tables import Host
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
@@ -65,6 +65,8 @@ class CudaBackend(Ranked):
         Type of the weights on the device; bfloat16 for sparse rows alone.
     keep : tuple of int
         Rows of a store, and their values, that are kept on the device; zeros where they are sent.
+    logistic : bool
+        Whether each bucket of the trained model has a sigmoid of its own.
 
     Attributes
     ----------
@@ -91,9 +93,10 @@ class CudaBackend(Ranked):
         waves: int = 0,
         weights_are: Weights = "float32",
         keep: tuple[int, int] = (0, 0),
+        logistic: bool = False,
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
-        self.spec, self.dense = spec, dense
+        self.spec, self.dense, self.logistic = spec, dense, logistic
         projection = None if weights is None else weights.get("projection")
         more = None if projection is None else Waves(np.asarray(projection))
         self._wide = spec  # with as many features as the table has rows
@@ -120,7 +123,7 @@ class CudaBackend(Ranked):
         self._training: TrainSpec | None = None
         self._trains: Steps | None = None
         self._losses: Losses | None = None
-        self._over: OverLogarithms | None = None
+        self._over: OverOutputs | None = None
         self._basis: RowMap | None = None
         self._tables: RowTables | None = None  # of the basis
         self._room = (0, 0, 0)
@@ -143,7 +146,7 @@ class CudaBackend(Ranked):
         batch_labels: int = 0,
     ) -> None:
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
-        self._training = training
+        self._training, self.logistic = training, training.logistic
         self._widen(0 if basis is None else basis.n_more)
         shapes = training.optimizer_kind.shapes(self._wide)
         kept = {name: self._host[name] for name in ("weights", "bias")}
@@ -154,12 +157,13 @@ class CudaBackend(Ranked):
         if self.n_waves > 1:
             for array in self._host.values():
                 array[:] = 0
+            self._host["bias"][:] = training.start_bias
         self._steps[0] = self._wave_steps = 0
         self.drain_losses()  # of an earlier training
         with self._memory.use():
             self._group.tables.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
-            self._group.tables.zero()
+            self._group.tables.start(training.start_bias, self._group.n_repetitions)
             self._ahead = True
             if self._room != (training.batch_size, batch_nnz, batch_labels):
                 self._trains = None  # its buffers go before new ones come
@@ -172,7 +176,9 @@ class CudaBackend(Ranked):
                 self._room = (training.batch_size, batch_nnz, batch_labels)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
             self._use(basis)
-            self._over = ListLoss(self._memory, self.spec) if batch_labels else None
+            self._over = None
+            if batch_labels:
+                self._over = ListLoss(self._memory, self.spec, logistic=training.logistic)
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
                 self._over = JointLoss(self._memory, self.spec, decoder)
@@ -329,6 +335,7 @@ class CudaBackend(Ranked):
                 self._memory, self._wide, self.codes, self.n_waves, self._groups,
                 dense=self.dense, n_more=self._n_more,
             )  # fmt: skip
+        self._predicts.logistic = self.logistic
         return self._predicts
 
     def _groups(self) -> Iterator[ModelGroup]:

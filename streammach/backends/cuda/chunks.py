@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from streammach.backends.cuda.instructions import adam_moment, adam_step, device, get, put
+from streammach.backends.cuda.instructions import (
+    adam_moment,
+    adam_step,
+    device,
+    get,
+    log_sigmoid,
+    put,
+    sigmoid,
+)
 from streammach.jit import Array, Number
 
 
@@ -36,6 +44,18 @@ def spread(a: Array, i: Number, v: Any) -> None:
 def gathered(a: Array, i: Number) -> Any:
     """Return four words of shared memory, from any position."""
     return get(a, i), get(a, i + 1), get(a, i + 2), get(a, i + 3)
+
+
+@device
+def sigmoid4(v: Any) -> Any:
+    """Return the sigmoids of a chunk of four."""
+    return sigmoid(v[0]), sigmoid(v[1]), sigmoid(v[2]), sigmoid(v[3])
+
+
+@device
+def log_sigmoid4(v: Any) -> Any:
+    """Return their logarithms."""
+    return log_sigmoid(v[0]), log_sigmoid(v[1]), log_sigmoid(v[2]), log_sigmoid(v[3])
 
 
 @device

@@ -156,7 +156,7 @@ class ModelGroup:
         smoothing: np.float32 = kernels.ZERO,
         dense: bool = False,
     ) -> None:
-        """Write residuals, probabilities or logarithms of a slot's rows to `z`.
+        """Write residuals or outputs of a slot's rows to `z`.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class ModelGroup:
         n_rows : int
             How many.
         output : int
-            RESIDUALS, PROBABILITIES or LOGARITHMS.
+            A kind in :mod:`streammach.backends.cuda.kernels`.
         z : DeviceArray
             float32 (n * stride,); holds the logits when dense.
         losses : DeviceArray

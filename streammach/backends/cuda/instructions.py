@@ -174,6 +174,9 @@ def power_of_two(n: Number) -> Any:
 
 exp = shared(rowmath.exp, whole=whole, power_of_two=power_of_two)
 cosine = shared(rowmath.cosine, whole=whole)
+log_one_more = shared(rowmath.log_one_more)
+sigmoid = shared(rowmath.sigmoid, exp=exp)
+log_sigmoid = shared(rowmath.log_sigmoid, exp=exp, log_one_more=log_one_more)
 residual = shared(rowmath.residual)
 adagrad_step = shared(rowmath.adagrad_step)
 adam_moment = shared(rowmath.adam_moment)

@@ -21,6 +21,7 @@ from streammach.backends.cuda.instructions import (
     warp_max,
     warp_sum,
 )
+from streammach.backends.cuda.kernels import LOGARITHMS
 from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
 from streammach.backends.cuda.topk import Decoder
@@ -151,7 +152,14 @@ class JointLoss:
         The model.
     decoder : Decoder
         Finds the best classes.
+
+    Attributes
+    ----------
+    begins_with : int
+        The outputs that it turns into residuals.
     """
+
+    begins_with = LOGARITHMS
 
     def __init__(self, memory: Memory, spec: ModelSpec, decoder: Decoder) -> None:
         self._memory, self._decoder = memory, decoder

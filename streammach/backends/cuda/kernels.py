@@ -23,7 +23,9 @@ from streammach.backends.cuda.chunks import (
     add4,
     gathered,
     less4,
+    log_sigmoid4,
     moments4,
+    sigmoid4,
     spread,
     squares4,
 )
@@ -46,7 +48,8 @@ from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.spec.types import Weights
 
-RESIDUALS, PROBABILITIES, LOGARITHMS = range(3)
+# What a forward pass gives; the last three look at each column alone.
+RESIDUALS, PROBABILITIES, LOGARITHMS, LOGITS, SIGMOIDS, LOG_SIGMOIDS = range(6)
 ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
 
@@ -70,7 +73,8 @@ def forward_kernel(
     code_bits : int
         Bits of a bucket in the packed codes.
     output : int
-        RESIDUALS, PROBABILITIES or LOGARITHMS.
+        RESIDUALS, PROBABILITIES or LOGARITHMS of the softmax of each model; LOGITS, or SIGMOIDS or
+        LOG_SIGMOIDS of them.
     dense : bool
         Whether the logits are in `z` already, from a matrix product.
     weights_are : str
@@ -143,6 +147,14 @@ def forward_kernel(
                 w3 = fetch(weights, int64(f[3]) * chunks_per_row + mine)
                 sums = add4(add4(sums, x[0], widen(w0)), x[1], widen(w1))
                 sums = add4(add4(sums, x[2], widen(w2)), x[3], widen(w3))
+        if output >= LOGITS:
+            if output == SIGMOIDS:
+                sums = sigmoid4(sums)
+            if output == LOG_SIGMOIDS:
+                sums = log_sigmoid4(sums)
+            if t < n_chunks:
+                put4(z, row * stride + mine * CHUNK, sums)
+            return
         if t < n_chunks:
             spread(shared, t * CHUNK, sums)
         cuda.syncthreads()

@@ -42,6 +42,7 @@ def _open(
     facts: DataFacts | None = None,
     weights: Arrays | None = None,
     device_bytes: int = 0,
+    logistic: bool = False,
 ) -> Backend:
     free = _memory()  # before Numba's CUDA target is imported
     from streammach.backends.cuda.backend import CudaBackend
@@ -53,6 +54,7 @@ def _open(
     return CudaBackend(
         spec, dense=config.dense, weights=weights, device_bytes=device_bytes or free,
         waves=placement.waves if config.optimizer else 0, weights_are=placement.weights, keep=kept,
+        logistic=logistic,
     )  # fmt: skip
 
 

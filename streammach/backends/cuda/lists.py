@@ -1,4 +1,4 @@
-"""The loss of rows with lists of labels on CUDA: from logarithms of probabilities to residuals."""
+"""The losses of rows with lists of labels on CUDA: from outputs of models to residuals."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from streammach.backends.cuda.instructions import (
     exp,
     get,
     int64,
+    log_sigmoid,
     put,
     residual,
+    sigmoid,
     warp_sum,
 )
+from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS
 from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
 from streammach.backends.cuda.transfers import TransferBuffer
@@ -102,9 +105,95 @@ def list_kernel(shape: ColumnTiles, bits: int) -> Callable[..., None]:
     return lists
 
 
+def logistic_kernel(shape: ColumnTiles, bits: int) -> Callable[..., None]:
+    """Return the kernel where each bucket has a sigmoid; it is launched as :func:`list_kernel`.
+
+    Parameters
+    ----------
+    shape : ColumnTiles
+        Models and columns.
+    bits : int
+        Bits of a bucket in the packed codes.
+    """
+    B, R, stride = shape.n_buckets, shape.n_repetitions, shape.stride
+    per_word, mask = 32 // bits, (1 << bits) - 1
+
+    def logistic(
+        starts: Array,
+        classes: Array,
+        shares: Array,
+        importance: Array,
+        codes: Array,
+        code_words: int,
+        smoothing: Number,
+        z: Array,
+        losses: Array,
+    ) -> None:
+        """Write the residuals of a row and a model over logits, and the binary cross-entropy.
+
+        A bucket's target is the sum of the shares of the row's labels in it, at most 1.
+
+        Parameters
+        ----------
+        starts, classes, shares : int32 (n + 1,), int32 (m,), float32 (m,)
+            The labels of each row, and what each has of the target.
+        importance : float32 (n,)
+            Importance of the rows.
+        codes : uint32 (R * code_words,)
+            Packed buckets, model by model.
+        code_words : int
+            Words of a model's codes.
+        smoothing : float32
+            Share of the target that is spread evenly over the buckets.
+        z : float32 (n * stride,)
+            Logits; receives the derivative of each row's loss times its weight.
+        losses : float32 (n * R,)
+            Receives the sum of the losses of the buckets, times the row's weight.
+        """
+        row, r = int64(cuda.blockIdx.x), int64(cuda.blockIdx.y)
+        t = int64(cuda.threadIdx.x)
+        first, stop = int64(get(starts, row)), int64(get(starts, row + 1))
+        scale, at, keep = get(importance, row), row * stride + r * B, ONE - smoothing
+        whole = ZERO
+        for p in range(first, stop):
+            whole += get(shares, p)
+        spread = smoothing * min(whole / np.float32(B), ONE)
+        loss = ZERO
+        for c in range(t, B, WARP):
+            x = get(z, at + c)
+            loss += (ONE - spread) * x - log_sigmoid(x)
+        # Each bucket of a label twice, first for the loss while `z` holds its logit.
+        for turn in range(2):
+            if turn == 1:
+                for c in range(t, B, WARP):
+                    put(z, at + c, scale * (sigmoid(get(z, at + c)) - spread))
+            for p in range(first, stop):
+                y = int64(get(classes, p))
+                word = get(codes, r * code_words + y // per_word)
+                bucket = int64(word >> np.uint32(y % per_word * bits)) & mask
+                if bucket % WARP == t:
+                    share, before = get(shares, p), ZERO
+                    for q in range(first, p):
+                        y = int64(get(classes, q))
+                        word = get(codes, r * code_words + y // per_word)
+                        if int64(word >> np.uint32(y % per_word * bits)) & mask == bucket:
+                            before += get(shares, q)
+                    share = keep * (min(before + share, ONE) - min(before, ONE))
+                    if turn == 0:
+                        loss -= share * get(z, at + bucket)
+                    else:
+                        put(z, at + bucket, get(z, at + bucket) - scale * share)
+        loss = warp_sum(loss)
+        if t == 0:
+            put(losses, row * R + r, scale * loss)
+
+    return logistic
+
+
 @lru_cache(maxsize=32)
-def _lists(shape: ColumnTiles, bits: int) -> Any:
-    return compiled(list_kernel(shape, bits), BOUNDS)
+def _lists(shape: ColumnTiles, bits: int, logistic: bool) -> Any:
+    made = logistic_kernel if logistic else list_kernel
+    return compiled(made(shape, bits), BOUNDS)
 
 
 class ListLoss:
@@ -116,10 +205,18 @@ class ListLoss:
         The device's.
     spec : ModelSpec
         The model.
+    logistic : bool
+        Whether each bucket has a sigmoid of its own.
+
+    Attributes
+    ----------
+    begins_with : int
+        The outputs that it turns into residuals.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec) -> None:
-        self._memory, self._bits = memory, code_bits(spec.n_buckets)
+    def __init__(self, memory: Memory, spec: ModelSpec, *, logistic: bool) -> None:
+        self._memory, self._bits, self._logistic = memory, code_bits(spec.n_buckets), logistic
+        self.begins_with = LOGITS if logistic else LOGARITHMS
 
     def residuals(
         self,
@@ -131,7 +228,7 @@ class ListLoss:
         z: DeviceArray,
         losses: DeviceArray,
     ) -> None:
-        """Write residuals of a slot's rows over the logarithms in `z`.
+        """Write residuals of a slot's rows over the outputs in `z`.
 
         Parameters
         ----------
@@ -149,7 +246,7 @@ class ListLoss:
             float32 (n * models,): receives the losses.
         """
         self._memory.launch(
-            _lists(group.shape, self._bits), (n_rows, group.n_repetitions), WARP,
+            _lists(group.shape, self._bits, self._logistic), (n_rows, group.n_repetitions), WARP,
             slot["label_starts"], slot["label_classes"], slot["label_shares"], slot["importance"],
             group.codes, np.int64(group.code_words), smoothing, z, losses,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.group import ModelGroup
-from streammach.backends.cuda.memory import UNIT, Memory, buffer_bytes
+from streammach.backends.cuda.memory import UNIT, DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.products import RowTables
 from streammach.backends.cuda.steps import Queries
 from streammach.backends.cuda.topk import Decoder
@@ -55,6 +55,8 @@ class Prediction:
     ----------
     decoder : Decoder
         Finds the best classes.
+    logistic : bool
+        Whether each bucket has a sigmoid of its own.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Prediction:
         n_more: int = 0,
     ) -> None:
         self._memory, self._spec, self._groups = memory, spec, groups
+        self.logistic = False
         self._queries = Queries(memory, spec, widest(spec, waves), dense=dense, n_more=n_more)
         self.decoder = Decoder(memory, spec, codes)
         self._joint = memory.empty(_joint_size(spec), np.float32) if waves > 1 else None
@@ -100,11 +103,14 @@ class Prediction:
             columns = slice(group.first * self._spec.n_buckets, group.last * self._spec.n_buckets)
             for start, stop in self._queries.parts(rows):
                 part = rows.part(start, stop)
-                z = self._queries.run(group, part, logarithms=logarithms)
+                z = self._run(group, part, logarithms=logarithms)
                 found = np.empty((stop - start, group.shape.stride), np.float32)
                 self._memory.fetch(found.reshape(-1), z)
                 out[start:stop, columns] = found[:, : columns.stop - columns.start]
         return out
+
+    def _run(self, group: ModelGroup, rows: RowBlock, *, logarithms: bool) -> DeviceArray:
+        return self._queries.run(group, rows, logarithms=logarithms, logistic=self.logistic)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -129,7 +135,7 @@ class Prediction:
         group = next(self._groups())
         for start, stop in self._queries.parts(rows):
             part = rows.part(start, stop)
-            z = self._queries.run(group, part, logarithms=kind.logarithms)
+            z = self._run(group, part, logarithms=kind.logarithms)
             self.decoder.best(z, kind.branch, scores[start:stop], ids[start:stop])
 
     def _of_all_groups(

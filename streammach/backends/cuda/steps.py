@@ -23,7 +23,11 @@ from streammach.spec.model import ModelShape, ModelSpec
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20
-OverLogarithms = JointLoss | ListLoss  # losses that begin with all logarithms
+OUTPUTS = {
+    (False, False): kernels.PROBABILITIES, (False, True): kernels.LOGARITHMS,
+    (True, False): kernels.SIGMOIDS, (True, True): kernels.LOG_SIGMOIDS,
+}  # fmt: skip
+OverOutputs = JointLoss | ListLoss  # losses that begin with the outputs of all models
 
 
 def _stride(spec: ModelShape, models: int) -> int:
@@ -80,18 +84,18 @@ class Steps(ABC):
 
     @abstractmethod
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
 
     def _residuals(
         self, group: ModelGroup, slot: TransferBuffer, n_rows: int, rule: Rule,
-        over: OverLogarithms | None, *, dense: bool,
+        over: OverOutputs | None, *, dense: bool,
     ) -> None:  # fmt: skip
         """Write residuals to `z` and losses to `losses` of what is held."""
         room: dict[str, Any] = {name: self._held[name] for name in ("z", "losses")}
         room["smoothing"] = rule.smoothing
-        output = kernels.RESIDUALS if over is None else kernels.LOGARITHMS
+        output = kernels.RESIDUALS if over is None else over.begins_with
         group.forward(slot, n_rows, output, dense=dense, **room)
         if over is not None:
             over.residuals(group, slot, n_rows, **room)
@@ -130,7 +134,7 @@ class SparseSteps(Steps):
         }
 
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
@@ -189,7 +193,7 @@ class DenseSteps(Steps):
         self._products.use(tables)
 
     def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverLogarithms | None
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
         held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
@@ -266,7 +270,9 @@ class Queries:
             start = stop
         return parts
 
-    def run(self, group: ModelGroup, rows: RowBlock, *, logarithms: bool) -> DeviceArray:
+    def run(
+        self, group: ModelGroup, rows: RowBlock, *, logarithms: bool, logistic: bool
+    ) -> DeviceArray:
         """Return the probabilities of a part of rows, or their logarithms.
 
         Parameters
@@ -277,6 +283,8 @@ class Queries:
             No more than :meth:`parts` says.
         logarithms : bool
             Whether logarithms are wanted.
+        logistic : bool
+            Whether each bucket has a sigmoid of its own.
 
         Returns
         -------
@@ -290,7 +298,7 @@ class Queries:
         if self._products is not None:
             x = self._products.expanded(self._slot, rows.n_rows, entries)
             self._products.logits(group, x, self.z)
-        output = kernels.LOGARITHMS if logarithms else kernels.PROBABILITIES
+        output = OUTPUTS[logistic, logarithms]
         group.forward(
             self._slot, rows.n_rows, output, z=self.z, losses=self.z,
             dense=self._products is not None,

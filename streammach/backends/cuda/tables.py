@@ -21,6 +21,7 @@ from streammach.spec.types import Optimizer, Weights
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
 Host = dict[str, Any]  # arrays; weights that only predict may be packed
+Part = tuple[slice, NDArray[Any]]  # rows of a piece, and the host array that holds them
 
 
 def _sizes(
@@ -103,10 +104,14 @@ class Tables:
                 self._held[name] = self._memory.empty(*size)
         self.optimizer = optimizer
 
-    def zero(self) -> None:
-        """Set weights and state to zero."""
+    def start(self, bias: float, models: int) -> None:
+        """Set weights and state to zero, and the bias of so many models to a number."""
         for table in self._held.values():
             table.values.fill(0)
+        if bias:
+            width = launch_shape(self._spec.n_buckets, models).stride
+            row = np.full((1, models * self._spec.n_buckets), bias, np.float32)
+            self._send("weights", self._spec.n_features, [(slice(0, 1), row)], width)
 
     def copy(self, host: Host, first: int, last: int, *, to_host: bool) -> None:
         """Copy the columns of models ``first:last``; a table that `host` lacks is left out.
@@ -137,25 +142,34 @@ class Tables:
         to_host: bool,
     ) -> None:  # fmt: skip
         """Copy columns of a table whose rows have `width` here, in pieces of whole rows."""
-        table, n_rows, used = self._held[name], len(main) + 1, columns.stop - columns.start
-        word = np.dtype(table.values.dtype)
-        number = np.dtype(np.float32 if word == np.float32 else np.uint16)
-        words = width * number.itemsize // word.itemsize
+        n_rows, used = len(main) + 1, columns.stop - columns.start
         for a in range(0, n_rows, self._piece_rows):
             b = min(a + self._piece_rows, n_rows)
-            flat = self._piece[: (b - a) * words * word.itemsize].view(word)
-            rows = flat.view(number).reshape(b - a, width)
             some = main[a : min(b, len(main))][:, columns]
-            pairs = [(some, rows[: len(some), :used])]
+            parts = [(slice(0, len(some)), some)]
             if b == n_rows:
-                pairs.append((bias[:, columns], rows[-1:, :used]))
-            if to_host:
-                self._memory.fetch(flat, table, a * words)
-                for host, mine in pairs:
-                    widen_into(mine, host)
-            else:
-                rows[:, used:] = 0
-                for host, mine in pairs:
-                    narrow_into(host, mine)
-                self._memory.send(table, flat, a * words)
-                self._memory.wait()
+                parts.append((slice(len(some), b - a), bias[:, columns]))
+            if not to_host:
+                self._send(name, a, parts, width)
+                continue
+            flat, rows, words = self._rows(name, b - a, width)
+            self._memory.fetch(flat, self._held[name], a * words)
+            for places, host in parts:
+                widen_into(rows[places, :used], host)
+
+    def _send(self, name: str, first: int, parts: list[Part], width: int) -> None:
+        """Write rows of a table from `first` on, `width` columns each, from host arrays."""
+        flat, rows, words = self._rows(name, parts[-1][0].stop, width)
+        for places, host in parts:
+            rows[places, host.shape[1] :] = 0
+            narrow_into(host, rows[places, : host.shape[1]])
+        self._memory.send(self._held[name], flat, first * words)
+        self._memory.wait()
+
+    def _rows(self, name: str, n: int, width: int) -> tuple[NDArray[Any], NDArray[Any], int]:
+        """Return room for so many rows, as words and as numbers, and the words of a row."""
+        word = np.dtype(self._held[name].values.dtype)
+        number = np.dtype(np.float32 if word == np.float32 else np.uint16)
+        words = width * number.itemsize // word.itemsize
+        flat = self._piece[: n * words * word.itemsize].view(word)
+        return flat, flat.view(number).reshape(n, width), words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Transform
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
+TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i, with lists of labels
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
@@ -93,6 +95,8 @@ class Fitting:
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
         The loss is that of the first place; for the sake of the first five the hashed models get
         the multiple of their fitted weight that does best on the half that each fit did not see.
+        Where rows have lists of labels, as much is taken from the weight of a class's rows as these
+        halves cannot tell from the best: of rankings that are as good, rare labels profit most.
 
         Parameters
         ----------
@@ -110,8 +114,10 @@ class Fitting:
             fits = [fit_groups(part, start, hashed=beside, learnt=start.theta.size > 0)
                     for part in (*halves, found)]  # fmt: skip
             factor = _best_factor(fits, halves, factors) if beside else 1.0
+            fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
+            tilt = _largest_tilt(fits, halves) if found.listed else 0.0
         del found, halves  # a large part of the memory
-        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
+        fits = [replace(weights, prior=weights.prior - tilt) for weights in fits]
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
         reached = _joined(
@@ -203,20 +209,37 @@ def reached_text(reached: Reached) -> str:
 
 
 def _best_factor(
-    fits: list[GroupWeights],
-    halves: tuple[CandidateFeatures, CandidateFeatures],
-    factors: tuple[float, ...],
+    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], factors: tuple[float, ...]
 ) -> float:
     """Return the multiple of the hashed models' weight with the best score."""
 
-    def selection_score(factor: float) -> float:
-        total = 0.0
-        for weights, unseen in zip(fits[:2], reversed(halves), strict=True):
-            first, five = top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor))
-            total += first + five / 2
-        return total
+    def score(factor: float) -> float:
+        first, five = _hits(
+            [replace(weights, hashed=weights.hashed * factor) for weights in fits], halves
+        )
+        return first + five / 2
 
-    return max(factors, key=selection_score)
+    return max(factors, key=score)
+
+
+def _largest_tilt(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
+    """Return the largest tilt whose score is within a standard error of the best."""
+    n, reached = max(sum(half.n_rows for half in halves), 1), []
+    for tilt in TILTS:
+        changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
+        first, five = _hits(changed, halves)
+        reached.append(Reached(first / n, five / n))
+    best = max(reached, key=lambda one: one.selection_score)
+    noise = math.sqrt(best.accuracy * (1 - best.accuracy) / n)
+    enough = best.selection_score - noise
+    return max(t for t, one in zip(TILTS, reached, strict=True) if one.selection_score >= enough)
+
+
+def _hits(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> tuple[float, float]:
+    """Return what the first two fits find in the half that each did not see: first, among five."""
+    found = zip(fits[:2], reversed(halves), strict=True)
+    first, five = zip(*(top_k_hits(unseen, weights) for weights, unseen in found), strict=True)
+    return sum(first), sum(five)
 
 
 def _joined(parts: Iterable[tuple[int, Reached]]) -> Reached:

@@ -9,46 +9,26 @@ parameters, b parts of the names of the functions before and after it. Nothing o
 feature.
 
 Whole subpackages (of the standard library top-level modules) are drawn for the test rows by a hash
-of their path, one in ten. Labels of fewer than three training rows are left out, features of fewer
-than two, and then rows without a label. The same installed files give the same bytes: train.vw.gz,
-test.vw.gz and stats.json, which names the versions.
+of their path, one in ten. Labels of fewer than three training rows are left out. The same installed
+files give the same bytes; stats.json names the versions.
 """
 
 import argparse
 import ast
-import gzip
-import hashlib
-import json
 import re
 import sys
 import sysconfig
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-TEST_SHARE = 10  # one group of so many
-LEAST_LABEL, LEAST_FEATURE = 3, 2  # training rows of a label, of a feature
-WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+from benchmarks.data.listed_rows import Row, words, write_rows
+
+LEAST_LABEL = 3  # training rows of a label
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 PACKAGES = "numpy,scipy,numba,zarr,h5py,psutil,click,msgspec"
 SKIPPED = {"tests", "test", "idlelib", "lib2to3", "site-packages", "__pycache__"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Row:
-    """A function: what it calls, its features by namespace, the group that is split by."""
-
-    labels: frozenset[str]
-    features: tuple[str, ...]
-    group: str
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a name or a text, in small letters."""
-    return [word.lower() for word in WORD.findall(text)]
 
 
 def called(node: Function) -> frozenset[str]:
@@ -102,42 +82,6 @@ def files_of(folder: Path, name: str) -> Iterator[tuple[Path, str, str]]:
             yield path, ".".join((name, *parts)), ".".join((name, *parts[:depth]))
 
 
-def is_test(group: str) -> bool:
-    """Return whether the rows of a group are test rows."""
-    return hashlib.sha256(group.encode()).digest()[0] % TEST_SHARE == 0
-
-
-def kept(rows: list[Row]) -> tuple[set[str], set[str]]:
-    """Return the labels and features that training rows have often enough."""
-    labels, features = Counter[str](), Counter[str]()
-    for row in rows:
-        labels.update(row.labels)
-        features.update(row.features)
-    return (
-        {name for name, n in labels.items() if n >= LEAST_LABEL},
-        {name for name, n in features.items() if n >= LEAST_FEATURE},
-    )
-
-
-def line_of(row: Row, labels: set[str], features: set[str]) -> str | None:
-    """Return a row as VW text; None where no label is left."""
-    own = sorted(row.labels & labels)
-    if not own:
-        return None
-    spaces: dict[str, list[str]] = {}
-    for feature in row.features:
-        if feature in features:
-            space, _, name = feature.partition("^")
-            spaces.setdefault(space, []).append(name)
-    said = " ".join(f"|{space} {' '.join(names)}" for space, names in spaces.items())
-    return f"{','.join(own)} {said or '|'}\n"
-
-
-def write(path: Path, lines: list[str]) -> None:
-    """Write text as gzip without a time."""
-    path.write_bytes(gzip.compress("".join(lines).encode(), 6, mtime=0))
-
-
 def main() -> None:
     """Make the data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -153,22 +97,9 @@ def main() -> None:
         for path, module, group in files_of(folder, name)
         for row in rows_of(path, module, group)
     ]
-    train = [row for row in rows if not is_test(row.group)]
-    labels, features = kept(train)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    stats: dict[str, object] = {"python": sys.version.split()[0]}
-    stats["packages"] = {
-        name: metadata.version(name) for name, folder in sources[1:] if folder.is_dir()
-    }
-    stats |= {"labels": len(labels), "features": len(features)}
-    for name, some in (("train", train), ("test", [row for row in rows if is_test(row.group)])):
-        lines = [line for row in some if (line := line_of(row, labels, features)) is not None]
-        lines.sort(key=lambda line: hashlib.sha256(line.encode()).digest())
-        write(given.folder / f"{name}.vw.gz", lines)
-        n_labels = sum(line.split(" ", 1)[0].count(",") + 1 for line in lines)
-        stats[name] = {"rows": len(lines), "labels_a_row": round(n_labels / max(len(lines), 1), 3)}
-    (given.folder / "stats.json").write_text(json.dumps(stats, indent=1) + "\n")
-    print(json.dumps(stats))
+    versions = {name: metadata.version(name) for name, folder in sources[1:] if folder.is_dir()}
+    stats: dict[str, object] = {"python": sys.version.split()[0], "packages": versions}
+    write_rows(given.folder, rows, LEAST_LABEL, stats)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Every system runs in a process of its own, one after another, with the same number of threads; its
 file in benchmarks/peers/systems says which settings, and the figures go into one JSON file, where
 older ones of the same data and system are replaced. What fails or runs out of time is written down
-in its own words. Accuracy counts rows whose label training never saw as wrong.
+in its own words. Rows with lists of labels go to the systems that take them. Accuracy counts rows
+whose label training never saw as wrong.
 """
 
 import importlib
@@ -21,6 +22,9 @@ from pathlib import Path
 
 from benchmarks import machine_facts
 from benchmarks.peers import systems
+from streammach.data.store.dataset import Dataset
+
+SHOWN = ("P@1", "P@3", "P@5", "N@5", "PSP@1", "PSP@5")  # of rows with lists of labels
 
 
 def names():
@@ -28,7 +32,7 @@ def names():
     return sorted(module.name for module in pkgutil.iter_modules(systems.__path__))
 
 
-def run_one(name, arguments):
+def run_one(name, arguments, lists):
     """Return the figures of a system, or why there are none."""
     module = importlib.import_module(f"benchmarks.peers.systems.{name}")
     row = {
@@ -37,6 +41,8 @@ def run_one(name, arguments):
     }  # fmt: skip
     if hasattr(module, "WHY_NOT"):
         return row | {"failed": module.WHY_NOT}
+    if lists and not getattr(module, "LISTS", False):
+        return row | {"failed": "not run: it takes one label a row"}
     command = [
         sys.executable, "-m", "benchmarks.peers.one", name, arguments.train, arguments.test,
         "--threads", str(arguments.threads), "--max-test", str(arguments.max_test),
@@ -95,8 +101,10 @@ def main():
     data = arguments.name or Path(arguments.train).stem
     path = Path(arguments.json) if arguments.json else None
     results = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    with Dataset.open(arguments.train) as stored:
+        lists = stored.listed
     for name in arguments.systems.split(","):
-        row = run_one(name, arguments)
+        row = run_one(name, arguments, lists)
         results.setdefault(data, {})[name] = row
         print(line(data, row), flush=True)
         if path is not None:
@@ -109,6 +117,13 @@ def line(data, row):
     if "failed" in row:
         return f"{data:<14} {row['system']:<32} {row['failed']}"
     five = "     -" if row["p_at_5"] is None else f"{row['p_at_5']:.4f}"
+    if "figures" in row:
+        named = row["figures"]
+        said = "  ".join(f"{name} {named[name]:.4f}" for name in SHOWN)
+        return (
+            f"{data:<14} {row['system']:<32} {said}  {row['train_seconds']:6.0f} s  "
+            f"{row['model_bytes'] / 1e6:8.1f} MB  {row['microseconds_a_query']:7.0f} us"
+        )
     return (
         f"{data:<14} {row['system']:<32} accuracy {row['p_at_1']:.4f}  top-5 {five}  "
         f"{row['train_seconds']:7.0f} s  {row['model_bytes'] / 1e6:8.1f} MB  "

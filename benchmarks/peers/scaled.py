@@ -8,9 +8,8 @@ import numpy as np
 import scipy.sparse
 
 from benchmarks.peers.task import tree_features, unit_rows
-from streammach.data.store.dataset import Dataset
+from streammach.parts.counts import fitting
 from streammach.spec.training import TrainingOptions
-from streammach.training import blend
 
 WHAT = (
     "its features times the weight of being counted of the feature's group, as streammach fits it "
@@ -54,24 +53,25 @@ def _scales(task):
 
 def _group_weights(task, sm):
     """Return each feature's group and each group's weight, as counts alone get them."""
-    found, fit = [], blend.fit_groups
+    found, fit = [], fitting.fit_groups
 
-    def watched(evidence, group, *, hashed, learnt):
-        weights = fit(evidence, group, hashed=hashed, learnt=learnt)
+    def watched(*given, hashed, **options):
+        weights = fit(*given, hashed=hashed, **options)
         if not hashed:
             found.append(weights)
             raise Fitted
         return weights
 
-    blend.fit_groups = watched
+    fitting.fit_groups = watched
     plan = sm.plan(task.train_store, threads=task.threads, **SHAPE)
-    trainer = sm.Trainer(plan, TrainingOptions(epochs=1, learning_rate=0.5, transform="binary"))
     held_out_by = os.environ.get("PEERS_HOLD_OUT_BY") or None
+    options = TrainingOptions(
+        epochs=1, learning_rate=0.5, transform="binary", hold_out_by=held_out_by
+    )
     try:
-        with Dataset.open(task.train_store) as data:
-            trainer.fit(data, task.folder / "scales", hold_out_by=held_out_by)
+        sm.Trainer(plan, options).fit(task.train_store, task.folder / "scales")
     except Fitted:
         return found[0].group, found[0].match
     finally:
-        blend.fit_groups = fit
+        fitting.fit_groups = fit
     raise SystemExit("this run fits no group weights to scale by")

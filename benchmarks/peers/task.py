@@ -1,5 +1,6 @@
 """What a system of the comparison is given: the rows of two stores, and a folder to work in."""
 
+import itertools
 import os
 import time
 from contextlib import contextmanager
@@ -11,8 +12,11 @@ import scipy.sparse
 
 from streammach.data.store.dataset import Dataset
 from streammach.rows.canonical import canonicalize
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.namespaces import in_namespace
 
 K = 5  # classes that are asked for
+HOLD_OUT_BY = os.environ.get("PEERS_HOLD_OUT_BY") or None
 DENSE, FULL = 0.1, 0.9  # shares of values that are not 0 from which rows count as dense, as full
 
 
@@ -22,7 +26,10 @@ class Task:
 
     `x` (n, d) and `x_test` (m, d) are CSR with the stored values; labels are class ids from 0, -1
     in the test where training never saw them. `by_name` has the class ids in the order of the
-    labels, which may say something: by the alphabet, or by number.
+    labels, which may say something: by the alphabet, or by number. Features of the namespace that
+    streammach holds out rows by (PEERS_HOLD_OUT_BY) are left out: no test row has one. Where rows
+    have lists of labels, `lists` and `lists_test` hold them, and `y` and `y_test` the first of each
+    row, -1 for none.
     """
 
     train_store: Path
@@ -34,6 +41,9 @@ class Task:
     folder: Path
     threads: int
     by_name: np.ndarray
+    n_classes: int
+    lists: LabelLists | None = None
+    lists_test: LabelLists | None = None
     seconds: dict = field(default_factory=dict)
     processor: dict = field(default_factory=dict)
 
@@ -50,9 +60,24 @@ class Task:
         self.processor[what] = processor_seconds() - used
 
     @property
-    def n_classes(self):
-        """K."""
-        return int(self.y.max()) + 1
+    def labels(self):
+        """Return the training labels as a matrix (n, K) of 0 and 1, CSR."""
+        n = self.x.shape[0]
+        lists = LabelLists.single(self.y) if self.lists is None else self.lists
+        ones = np.ones(lists.n_labels, np.float32)
+        return scipy.sparse.csr_matrix((ones, lists.classes, lists.starts), (n, self.n_classes))
+
+    @property
+    def label_counts(self):
+        """Return how many training rows have each label: int64 (K,)."""
+        return np.bincount(self.labels.indices, minlength=self.n_classes)
+
+    @property
+    def label_names(self):
+        """Return a row's labels as text, the ids between commas, for each training row."""
+        if self.lists is None:
+            return [str(label) for label in self.y.tolist()]
+        return [",".join(map(str, row)) for row in listed(self.lists)]
 
     @property
     def filled(self):
@@ -70,12 +95,24 @@ class Task:
                 data.labels.ids_of(other.labels),
             )
             d = data.n_features
+            out = np.zeros(d, bool)
+            if HOLD_OUT_BY:
+                out = in_namespace(data.features, HOLD_OUT_BY.encode())
             names = [data.labels.label(i) for i in range(len(data.labels))]
+        first, last = (block.classes if block.labels is None else block.labels.first
+                       for block in (rows, tested))  # fmt: skip
         return cls(
-            Path(train), Path(test), matrix(rows, d), rows.classes.astype(np.int64),
-            matrix(tested, d), tested.classes.astype(np.int64), Path(folder), threads,
+            Path(train), Path(test), matrix(rows, d, out), first.astype(np.int64),
+            matrix(tested, d, out), last.astype(np.int64), Path(folder), threads,
             np.array(sorted(range(len(names)), key=names.__getitem__), np.int64),
+            len(names), rows.labels, tested.labels,
         )  # fmt: skip
+
+
+def listed(lists):
+    """Return the labels of each row as lists."""
+    classes, starts = lists.classes.tolist(), lists.starts.tolist()
+    return [classes[a:b] for a, b in itertools.pairwise(starts)]
 
 
 def processor_seconds():
@@ -83,8 +120,10 @@ def processor_seconds():
     return sum(os.times()[:4])
 
 
-def matrix(rows, d):
-    """Return rows as CSR (n, d) float32."""
+def matrix(rows, d, out):
+    """Return rows as CSR (n, d) float32, without some features: bool (d,)."""
+    if out.any():
+        rows = rows.with_values(~out[rows.features])
     values = rows.values.astype(np.float32)
     return scipy.sparse.csr_matrix((values, rows.features, rows.indptr), shape=(rows.n_rows, d))
 
@@ -125,10 +164,13 @@ def folder_bytes(path):
 
 
 def write_rows(path, x, y, line, head=None):
-    """Write a line a row, ``line(label, ids, values)``, after a first line where one is given."""
+    """Write a line a row, ``line(label, ids, values)``, after a first line where one is given.
+
+    Labels are whatever `line` takes, one for each row.
+    """
     with open(path, "w", encoding="ascii") as out:
         if head is not None:
             out.write(head + "\n")
         for i in range(x.shape[0]):
             a, b = x.indptr[i], x.indptr[i + 1]
-            out.write(line(int(y[i]), x.indices[a:b].tolist(), x.data[a:b].tolist()) + "\n")
+            out.write(line(y[i], x.indices[a:b].tolist(), x.data[a:b].tolist()) + "\n")

@@ -1,9 +1,9 @@
 """napkinXC's one against the rest."""
 
 from benchmarks.peers.systems import napkinxc_plt
-from benchmarks.peers.systems.napkinxc_plt import PACKAGE, predict, size
+from benchmarks.peers.systems.napkinxc_plt import LISTS, PACKAGE, predict, size
 
-__all__ = ["PACKAGE", "predict", "size", "train"]
+__all__ = ["LISTS", "PACKAGE", "predict", "size", "train"]
 
 NAME = "napkinXC OVR"
 SETTINGS = "defaults: logistic, C 10; (1 + ln value) idf or unit rows"

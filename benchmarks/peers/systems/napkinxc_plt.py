@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from benchmarks.peers.task import K, folder_bytes, tree_features
+from benchmarks.peers.task import K, folder_bytes, listed, tree_features
 
 NAME = "napkinXC PLT"
 PACKAGE = "napkinxc"
+LISTS = True  # takes rows with lists of labels
 SETTINGS = "defaults: hierarchical k-means tree, logistic, C 10; (1 + ln value) idf or unit rows"
 
 
@@ -14,9 +15,10 @@ def train(task, kind=None):
     from napkinxc.models import PLT
 
     x = tree_features(task, task.x)
+    labels = task.y.tolist() if task.lists is None else listed(task.lists)
     model = (kind or PLT)(str(task.folder / "model"), threads=task.threads, seed=0)
     with task.measured():
-        model.fit(x, task.y.tolist())
+        model.fit(x, labels)
     return model
 
 

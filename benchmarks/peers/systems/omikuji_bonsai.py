@@ -1,9 +1,9 @@
 """Omikuji's Bonsai: shallow, unbalanced trees."""
 
 from benchmarks.peers.systems import omikuji_parabel
-from benchmarks.peers.systems.omikuji_parabel import PACKAGE, predict, size
+from benchmarks.peers.systems.omikuji_parabel import LISTS, PACKAGE, predict, size
 
-__all__ = ["PACKAGE", "predict", "size", "train"]
+__all__ = ["LISTS", "PACKAGE", "predict", "size", "train"]
 
 NAME = "Omikuji Bonsai, 3 trees"
 SETTINGS = "unbalanced clusters of 100, depth 3, otherwise as Parabel"

@@ -6,6 +6,7 @@ from benchmarks.peers.task import K, folder_bytes, tree_features, write_rows
 
 NAME = "Omikuji Parabel, 3 trees"
 PACKAGE = "omikuji"
+LISTS = True  # takes rows with lists of labels
 SETTINGS = "defaults: 3 trees, hinge, C 1, beam 10; (1 + ln value) idf or unit rows"
 BEAM = 10
 
@@ -21,15 +22,15 @@ def train(task, change=settings, features=tree_features):
     x = features(task, task.x)
     path = task.folder / "train.txt"
     head = f"{x.shape[0]} {x.shape[1]} {task.n_classes}"
-    write_rows(path, x, task.y, lambda y, ids, values: f"{y} " + _pairs(ids, values), head)
+    write_rows(path, x, task.label_names, _line, head)
     parameters = omikuji.Model.default_hyper_param()
     change(parameters)
     with task.measured():
         return omikuji.Model.train_on_data(str(path), parameters, task.threads)
 
 
-def _pairs(ids, values):
-    return " ".join(f"{i}:{v:.6g}" for i, v in zip(ids, values, strict=True))
+def _line(labels, ids, values):
+    return f"{labels} " + " ".join(f"{i}:{v:.6g}" for i, v in zip(ids, values, strict=True))
 
 
 def predict(model, task, features=tree_features):

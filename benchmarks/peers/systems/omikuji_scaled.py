@@ -4,9 +4,9 @@ from functools import partial
 
 from benchmarks.peers.scaled import WHAT, scaled_features
 from benchmarks.peers.systems import omikuji_parabel
-from benchmarks.peers.systems.omikuji_parabel import PACKAGE, size
+from benchmarks.peers.systems.omikuji_parabel import LISTS, PACKAGE, size
 
-__all__ = ["PACKAGE", "predict", "size", "train"]
+__all__ = ["LISTS", "PACKAGE", "predict", "size", "train"]
 
 NAME = "Omikuji Parabel, 3 trees, scaled"
 SETTINGS = f"as Parabel, on {WHAT}"

@@ -4,9 +4,9 @@ from functools import partial
 
 from benchmarks.peers.scaled import WHAT, scaled_features
 from benchmarks.peers.systems import pecos_xlinear
-from benchmarks.peers.systems.pecos_xlinear import PACKAGE, size
+from benchmarks.peers.systems.pecos_xlinear import LISTS, PACKAGE, size
 
-__all__ = ["PACKAGE", "predict", "size", "train"]
+__all__ = ["LISTS", "PACKAGE", "predict", "size", "train"]
 
 NAME = "PECOS XLinear, scaled"
 SETTINGS = f"as PECOS XLinear, on {WHAT}"

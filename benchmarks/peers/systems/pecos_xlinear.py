@@ -1,12 +1,12 @@
 """PECOS XLinear: a tree of linear rankers over clusters of labels."""
 
 import numpy as np
-import scipy.sparse
 
 from benchmarks.peers.task import K, folder_bytes, tree_features
 
 NAME = "PECOS XLinear"
 PACKAGE = "libpecos"
+LISTS = True  # takes rows with lists of labels
 THRESHOLD, BEAM = 0.1, 10
 SETTINGS = (
     f"PIFA clusters, C 1, threshold {THRESHOLD}, beam {BEAM}; (1 + ln value) idf or unit rows; "
@@ -32,10 +32,7 @@ def train(task, features=tree_features):
     from pecos.xmc.xlinear.model import XLinearModel
 
     pecos.utils.smat_util.np = OldNumPy()
-    x, n = features(task, task.x).sorted_indices(), len(task.y)
-    y = scipy.sparse.csr_matrix(
-        (np.ones(n, np.float32), (np.arange(n), task.y)), (n, task.n_classes)
-    )
+    x, y = features(task, task.x).sorted_indices(), task.labels
     with task.measured():
         labels = LabelEmbeddingFactory.create(y, x, method="pifa")
         tree = Indexer.gen(labels, indexer_type="hierarchicalkmeans")

@@ -11,6 +11,7 @@ from streammach.spec.training import TrainingOptions
 
 NAME = "streammach"
 PACKAGE = "streammach"
+LISTS = True  # takes rows with lists of labels
 MEMORY = "2GB"
 SETTINGS = f"--memory {MEMORY}, defaults; trained from the store, search of settings included"
 

@@ -49,9 +49,10 @@ def _features(ids, values):
     return " ".join(f"{i}:{v:g}" for i, v in zip(ids, values, strict=True))
 
 
-def train(task, reduction=options, text=line):
-    """Train on a text file, parsing included."""
-    write_rows(task.folder / "train.vw", task.x, task.y, text)
+def train(task, reduction=options, text=line, labels=None):
+    """Train on a text file, parsing included; `labels` of the rows, where not their classes."""
+    own = task.y if labels is None else labels
+    write_rows(task.folder / "train.vw", task.x, own, text)
     write_rows(task.folder / "test.vw", task.x_test, np.maximum(task.y_test, 0), text)
     given = [*passes(task), "--loss_function", "logistic", *reduction(task)]
     with task.measured():

@@ -6,11 +6,12 @@ import numpy as np
 
 from benchmarks.peers.systems import vw_log_multi
 from benchmarks.peers.systems.vw_log_multi import PACKAGE, RUNS, size
-from benchmarks.peers.task import K
+from benchmarks.peers.task import K, listed
 
 __all__ = ["PACKAGE", "predict", "size", "train"]
 
 NAME = "VW PLT"
+LISTS = True  # takes rows with lists of labels
 SETTINGS = f"16-ary tree over the labels in their order, adaptive, rate 0.5; {RUNS}"
 
 
@@ -22,11 +23,13 @@ def options(task):
 def train(task):
     """Train; return the model."""
     number = np.argsort(task.by_name)
-
-    def line(y, ids, values):
-        return vw_log_multi.multilabel_line(number[y], ids, values)
-
-    return vw_log_multi.train(task, options, line)
+    rows = (
+        number[task.y][:, None]
+        if task.lists is None
+        else map(number.__getitem__, listed(task.lists))
+    )
+    labels = [",".join(map(str, np.sort(row).tolist())) for row in rows]
+    return vw_log_multi.train(task, options, vw_log_multi.multilabel_line, labels)
 
 
 def predict(model, task):

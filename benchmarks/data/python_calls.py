@@ -97,7 +97,10 @@ def main() -> None:
         for path, module, group in files_of(folder, name)
         for row in rows_of(path, module, group)
     ]
-    versions = {name: metadata.version(name) for name, folder in sources[1:] if folder.is_dir()}
+    owners = metadata.packages_distributions()
+    versions = {
+        name: metadata.version(owners[name][0]) for name, folder in sources[1:] if folder.is_dir()
+    }
     stats: dict[str, object] = {"python": sys.version.split()[0], "packages": versions}
     write_rows(given.folder, rows, LEAST_LABEL, stats)
 

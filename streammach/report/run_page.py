@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
+from streammach.figures import TopK, words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
 from streammach.prediction.diagnose import Diagnosis
@@ -66,10 +67,13 @@ def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     log = read_log(run.path)
     folder = run.path.resolve()
     sweep, history = open_sweep(folder.parent), run.result.history
+    said = words(run.plan.facts.listed)
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
-        stages_plot(log.stages),
-        epochs_plot(history, run.result.best_epoch + 1, counts=counts) if history else None,
+        stages_plot(log.stages, said),
+        epochs_plot(history, run.result.best_epoch + 1, counts=counts, said=said)
+        if history
+        else None,
         memory_plot(run.plan, run.result.peak_bytes, log.held),
         speed_plot(log.beats),
     )
@@ -94,16 +98,10 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
     best = result.validation.get(result.estimator)
     figures = []
     if diagnosis is not None:
-        figures.append(
-            f"accuracy {percent(diagnosis.accuracy)}% and top-5 accuracy "
-            f"{percent(diagnosis.top_5_accuracy)}% on "
-            f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
-        )
+        rows = f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
+        figures.append(_figures(model, diagnosis, rows))
     if best is not None:
-        figures.append(
-            f"accuracy {percent(best.accuracy)}% and top-5 accuracy "
-            f"{percent(best.top_5_accuracy)}% on {run.settings.held_out}"
-        )
+        figures.append(_figures(model, best, run.settings.held_out))
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
     what = _shape(model) + (" with counts" if model.counts is not None else "")
     if model.spec.unhashed:
@@ -112,6 +110,14 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
         f"{what}{reached} in a model of {size_text(model.n_bytes)}, trained in "
         f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
         f"{size_text(run.plan.limits.host)} allowed."
+    )
+
+
+def _figures(model: Model, found: TopK, rows: str) -> str:
+    said = words(model.listed)
+    return (
+        f"{said.first} {percent(found.accuracy)}% and {said.five_alone} "
+        f"{percent(found.top_5_accuracy)}% on {rows}"
     )
 
 
@@ -168,7 +174,8 @@ def _parts(run: Run, model: Model) -> list[str]:
              percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
             for name, found in run.result.validation.items()
         ]  # fmt: skip
-        header = ("ranked by", "counts", "held-out accuracy %", "held-out top-5 %")
+        said = words(model.listed)
+        header = ("ranked by", "counts", f"held-out {said.first} %", f"held-out {said.five} %")
         parts.append(html.table(header, ranked))
     return parts
 

@@ -9,9 +9,10 @@ from streammach.errors import clean
 from streammach.figures import TopK, words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
-from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
 from streammach.report import html
 from streammach.report.drawing import Plot, percent
+from streammach.report.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.report.row_plots import deciles_plot, reliability_plot, repetitions_plot
 from streammach.report.size_plot import size_plot
 from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
@@ -28,14 +29,14 @@ class Page:
     plots: tuple[Plot, ...]
 
 
-def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
+def run_page(run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None) -> Page:
     """Return the page of a run, with the sweep that its folder lies in.
 
     Parameters
     ----------
     run : Run
         The finished run.
-    diagnosis : Diagnosis, optional
+    diagnosis : Diagnosis or ListDiagnosis, optional
         What its model does on labelled rows; without it the page says how to get those plots.
 
     Raises
@@ -80,10 +81,18 @@ def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     return tuple(plot for plot in found if plot is not None)
 
 
-def _row_plots(diagnosis: Diagnosis | None) -> tuple[Plot, ...]:
+def _row_plots(diagnosis: Diagnosis | ListDiagnosis | None) -> tuple[Plot, ...]:
     if diagnosis is None:
         return ()
-    found = (reliability_plot(diagnosis), deciles_plot(diagnosis), repetitions_plot(diagnosis))
+    reliability, repetitions = reliability_plot(diagnosis), repetitions_plot(diagnosis)
+    found: tuple[Plot | None, ...]
+    if isinstance(diagnosis, ListDiagnosis):
+        found = (
+            figures_plot(diagnosis), labels_plot(diagnosis), tenths_plot(diagnosis), reliability,
+            repetitions,
+        )  # fmt: skip
+    else:
+        found = (reliability, deciles_plot(diagnosis), repetitions)
     return tuple(plot for plot in found if plot is not None)
 
 
@@ -92,7 +101,7 @@ def _shape(model: Model) -> str:
     return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
 
 
-def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
+def _verdict(run: Run, model: Model, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
     """Return the run in one sentence."""
     result = run.result
     best = result.validation.get(result.estimator)
@@ -180,15 +189,16 @@ def _parts(run: Run, model: Model) -> list[str]:
     return parts
 
 
-def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
+def _rows_note(run: Run, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
     if diagnosis is None:
-        return (
-            "Reliability, recall by class frequency and accuracy by repetitions need labelled "
-            "rows: "
-            f"streammach report {clean(run.path, 200)} --on STORE"
-        )
+        what = "Reliability, recall by class frequency and accuracy by repetitions"
+        if run.plan.facts.listed:
+            what = "Precision, recall by label frequency, reliability and P@1 by repetitions"
+        return f"{what} need labelled rows: streammach report {clean(run.path, 200)} --on STORE"
     note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
-    if diagnosis.n_unseen:
+    if isinstance(diagnosis, ListDiagnosis):
+        note += _labels_note(diagnosis)
+    elif diagnosis.n_unseen:
         note += (
             f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
             "wrong in both accuracies, and are left out of reliability and of the groups of "
@@ -197,3 +207,23 @@ def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
     if diagnosis.depths and diagnosis.depth_rows < diagnosis.n_rows:
         note += f" Repetitions are compared on the first {diagnosis.depth_rows:,} rows."
     return note
+
+
+def _labels_note(diagnosis: ListDiagnosis) -> str:
+    """Return what rows with lists of labels hold, and what their figures mean."""
+    unseen = without = ""
+    if diagnosis.n_unseen:
+        unseen = (
+            f" {diagnosis.n_unseen:,} of these labels were never seen in training: they count as "
+            "missed, and are in no tenth."
+        )
+    n = sum(group.n_rows for group in diagnosis.by_labels if not group.least)
+    if n:
+        without = f" {n:,} rows have no label; they count as rows in all means."
+    return (
+        f" They have {diagnosis.n_labels / diagnosis.n_rows:.3g} labels each in the mean."
+        f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
+        "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
+        "labels more. Probabilities are those of the 32 best candidates of each row, each label "
+        "on its own."
+    )

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from streammach.model.model import Model
 from streammach.prediction.calibrate import label_probabilities
-from streammach.prediction.diagnosis import Depth, ListDiagnosis, RowGroup
+from streammach.prediction.diagnosis import LIKELY, Depth, ListDiagnosis, RowGroup
 from streammach.prediction.evaluate import ranked
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reliability import ReliabilitySums
+from streammach.prediction.reliability import Bin, ReliabilitySums
 from streammach.prediction.set_metrics import MOST, PLACES, SetFigures
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -33,6 +33,7 @@ class ListSums:
         self._model, self.n_rows, self._n_unseen = model, 0, 0
         self._sets = SetFigures(model.label_counts, model.n_rows)
         self._reliability, self._possible = ReliabilitySums(), np.zeros(MOST)
+        self._likely = np.zeros(3)  # candidates, stated, right
         self._groups = np.zeros((len(LEAST), 1 + len(GROUPED)))  # rows, and sums of figures
 
     def add(self, predictor: Predictor, block: RowBlock) -> None:
@@ -42,8 +43,11 @@ class ListSums:
         self._n_unseen += int((lists.classes < 0).sum())
         self._sets.add(best, lists)
         some = np.isfinite(scores)
-        stated = label_probabilities(scores, self._model.calibration)
-        self._reliability.add(stated[some], lists.matched(ids)[some])
+        stated = label_probabilities(scores, self._model.calibration)[some]
+        right = lists.matched(ids)[some]
+        self._reliability.add(stated, right)
+        likely = stated >= LIKELY
+        self._likely += likely.sum(), stated[likely].sum(), right[likely].sum()
         places = np.arange(1, MOST + 1)
         self._possible += np.minimum(lists.lengths[:, None], places).sum(axis=0) / places
         group = np.searchsorted(LEAST, lists.lengths, side="right") - 1
@@ -52,11 +56,13 @@ class ListSums:
     def result(self, path: str, depth_rows: int, depths: tuple[Depth, ...]) -> ListDiagnosis:
         """Return it, with what was found elsewhere."""
         sets, n = self._sets.result(), self.n_rows
+        n_likely, stated, right = self._likely.tolist()
+        likely = Bin(int(n_likely), stated / n_likely, right / n_likely) if n_likely else None
         return ListDiagnosis(
             path=path, n_rows=n, n_labels=sets.n_labels, n_unseen=self._n_unseen,
             figures=sets.named(),
             possible={f"P@{k}": float(self._possible[k - 1]) / n for k in PLACES},
-            estimator=self._model.estimator, reliability=self._reliability.result(),
+            estimator=self._model.estimator, reliability=self._reliability.result(), likely=likely,
             tenths=self._sets.tenths(), by_labels=self._by_labels(), depth_rows=depth_rows,
             depths=depths,
         )  # fmt: skip

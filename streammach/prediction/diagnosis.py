@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streammach.prediction.reliability import Reliability
+from streammach.prediction.reliability import Bin, Reliability
 from streammach.prediction.set_metrics import Tenth
 from streammach.spec.types import Ranker
+
+LIKELY = 0.5  # probability of a label from which on it is said to be there
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class ListDiagnosis:
     reliability : Reliability
         Probabilities of the best candidates of all rows, of each label on its own; its rows are
         candidates.
+    likely : Bin or None
+        Those with a probability of 0.5 or more; None without any.
     tenths : tuple of Tenth
         Recall at 5 by tenths of the labels that occur, from the rarest in training on.
     by_labels : tuple of RowGroup
@@ -129,6 +133,7 @@ class ListDiagnosis:
     possible: dict[str, float]
     estimator: Ranker
     reliability: Reliability
+    likely: Bin | None
     tenths: tuple[Tenth, ...]
     by_labels: tuple[RowGroup, ...]
     depth_rows: int

@@ -44,6 +44,13 @@ class Reliability:
     bins: tuple[Bin, ...]
     ece: float
 
+    @property
+    def means(self) -> tuple[float, float]:
+        """Stated probability and share that is right over all rows, of which there are some."""
+        n = sum(b.n_rows for b in self.bins)
+        stated = sum(b.n_rows * b.stated for b in self.bins) / n
+        return stated, sum(b.n_rows * b.right for b in self.bins) / n
+
 
 class ReliabilitySums:
     """Adds up stated probabilities and what is right, block by block."""

@@ -53,7 +53,7 @@ def figures_plot(found: ListDiagnosis) -> Plot:
         axes.set_xticks(places, [f"at {k}" for k in PLACES])
         axes.set_ylim(0, 108)
         axes.grid(visible=False, axis="x")
-        axes.set_ylabel("of the first k labels (%)")
+        axes.set_ylabel("reached (%)")
         legend_beside(axes)
 
     rows = tuple(
@@ -103,10 +103,14 @@ def labels_plot(found: ListDiagnosis) -> Plot | None:
     sure = [group for group in groups if group.n_rows >= MIN_ROWS] or groups
     few, many = sure[0], sure[-1]
     finding = (
-        f"Among the first five are {percent(few.figures['R@5'])}% of the labels of rows with "
-        f"{_size(few)}, {percent(many.figures['R@5'])}% where a row has {_size(many)}; the first "
-        f"one is right in {percent(few.figures['P@1'])}% and {percent(many.figures['P@1'])}%"
+        f"Of rows with {_labels(few)} {percent(few.figures['P@1'])}% have a right first one, and "
+        f"{percent(few.figures['R@5'])}% of the labels are among the first five"
     )
+    if many is not few:
+        finding += (
+            f"; with {_labels(many)} {percent(many.figures['P@1'])}% and "
+            f"{percent(many.figures['R@5'])}%"
+        )
     alt = f"Curves over {len(groups)} groups of rows. " + "; ".join(
         f"{name} {', '.join(percent(group.figures[name]) for group in groups)}"
         for name in BY_LABELS
@@ -133,7 +137,7 @@ def _draw_groups(figure: Any, groups: list[RowGroup]) -> None:
         above.plot(few, [y[i] for i in few], color=color, linestyle="none", marker=marker,
                    markerfacecolor="white")  # fmt: skip
     above.set_ylim(-3, 103)
-    above.set_ylabel("of these rows (%)")
+    above.set_ylabel("reached (%)")
     legend_beside(above)
     below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
     below.set_xticks(places, [_size(group) for group in groups])
@@ -141,6 +145,10 @@ def _draw_groups(figure: Any, groups: list[RowGroup]) -> None:
     below.set_ylabel("rows")
     below.set_xlabel("labels of a row")
     thousands(below.yaxis)
+
+
+def _labels(group: RowGroup) -> str:
+    return f"{_size(group)} label{'' if group.most == 1 else 's'}"
 
 
 def _size(group: RowGroup) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
-from streammach.prediction.reliability import Reliability
+from streammach.prediction.diagnosis import LIKELY, Diagnosis, ListDiagnosis
+from streammach.prediction.reliability import Bin, Reliability
 from streammach.report.drawing import (
     BLUE,
     DARK,
@@ -32,15 +32,15 @@ def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     first, *others = curves.values()
     if not first.bins:
         return None
-    n = sum(b.n_rows for b in first.bins)
-    stated = sum(b.n_rows * b.stated for b in first.bins) / n
-    right = sum(b.n_rows * b.right for b in first.bins) / n
+    stated, right = first.means
     word = "above" if stated > right else "below"
     finding = (
         f"Stated probabilities lie {100 * abs(stated - right):.1f} points {word} the share right "
         f"on average; ECE {first.ece:.3f}"
         + "".join(f", before calibration {other.ece:.3f}" for other in others)
     )
+    if isinstance(found, ListDiagnosis):
+        finding = f"{_likely_text(found.likely)}; ECE of all {first.ece:.3f}"
     alt = (
         f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
         f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
@@ -66,6 +66,15 @@ def _curves(found: Diagnosis | ListDiagnosis) -> dict[str, Reliability]:
     return {after: found.after, "before calibration": found.before}
 
 
+def _likely_text(likely: Bin | None) -> str:
+    if likely is None:
+        return f"No label has a probability of {percent(LIKELY, 0)}% or more"
+    return (
+        f"Labels with a probability of {percent(LIKELY, 0)}% or more are right in "
+        f"{percent(likely.right)}%; stated are {percent(likely.stated)}% on average"
+    )
+
+
 def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bool) -> None:
     """Draw curves, the first one in front, and how many rows or candidates its bins have."""
     styles = ((BLUE, "o", "-"), (ORANGE, "s", "--"))
@@ -86,7 +95,9 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
     below.set_ylabel("candidates" if listed else "rows")
     if listed:  # most of them are unlikely
         below.set_yscale("log")
-        plain_log(below.yaxis, min(b.n_rows for b in bins), max(b.n_rows for b in bins))
+        fewest, most = min(b.n_rows for b in bins), max(b.n_rows for b in bins)
+        below.set_ylim(fewest / 3, 2 * most)
+        plain_log(below.yaxis, fewest / 3, most)
     else:
         thousands(below.yaxis)
     whose = "a label" if listed else "the best class"

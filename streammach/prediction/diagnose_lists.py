@@ -96,6 +96,6 @@ def row_figures(best: NDArray[np.int64], lists: LabelLists) -> NDArray[np.float6
     found = hits.sum(axis=1)
     return np.column_stack([
         np.ones(len(n)), hits[:, 0], found / MOST,
-        (hits @ discounts[: hits.shape[1]]) / np.maximum(ideal, discounts[-1]),
+        (hits * discounts[: hits.shape[1]]).sum(axis=1) / np.maximum(ideal, discounts[-1]),
         found / np.maximum(n, 1),
     ])  # fmt: skip

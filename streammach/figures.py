@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -31,7 +32,10 @@ class FormerNames:
 class Reached(
     FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=FORMER_NAMES
 ):
-    """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five."""
+    """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five.
+
+    Of rows with lists of labels they are precision at 1 and at 5.
+    """
 
     accuracy: Share
     top_5_accuracy: Share
@@ -54,9 +58,56 @@ class TopK(Protocol):
         """Share of the rows whose class is among the first five."""
 
 
-def figures_text(found: TopK, digits: int = 3) -> str:
-    """Return both accuracies as text."""
-    return f"accuracy {found.accuracy:.{digits}f}, top-5 {found.top_5_accuracy:.{digits}f}"
+@dataclass(frozen=True)
+class Words:
+    """What is said of a :class:`TopK`.
+
+    Attributes
+    ----------
+    kind : str
+        What both are.
+    first, five : str
+        Their names.
+    five_alone : str
+        The name of the second one where the first one is not beside it.
+    """
+
+    kind: str
+    first: str
+    five: str
+    five_alone: str
+
+    @property
+    def both(self) -> str:
+        """Their names before figures with a stroke between."""
+        return f"{self.first} / {self.five}"
+
+
+ONE_LABEL = Words("accuracy", "accuracy", "top-5", "top-5 accuracy")
+LISTS = Words("precision", "P@1", "P@5", "P@5")  # as in the XMC repository
+
+
+def words(listed: bool) -> Words:
+    """Return what figures are called, by whether rows have lists of labels."""
+    return LISTS if listed else ONE_LABEL
+
+
+def figures_text(found: TopK, *, listed: bool, digits: int = 3) -> str:
+    """Return both figures as text.
+
+    Parameters
+    ----------
+    found : TopK
+        The figures.
+    listed : bool
+        Whether they are of rows with lists of labels.
+    digits : int
+        Digits behind the point.
+    """
+    said = words(listed)
+    return (
+        f"{said.first} {found.accuracy:.{digits}f}, {said.five} {found.top_5_accuracy:.{digits}f}"
+    )
 
 
 class EpochFigures(

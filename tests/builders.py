@@ -42,6 +42,17 @@ def block_of(rng, n_rows, n_features, n_classes, **options):
     return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
 
+def listed_lines(rng, n_rows, n_classes=25):
+    """VW text of rows whose labels can be told from two features of each; some have none."""
+    out = []
+    for _ in range(n_rows):
+        own = rng.choice(n_classes, int(rng.integers(0, 4)), replace=False).tolist()
+        words = [f"w{c}_{rng.integers(3)} p{c}" for c in own]
+        noise = " ".join(f"n{j}" for j in rng.choice(40, 3, replace=False))
+        out.append(f"{','.join(f'c{c}' for c in own)} |x {' '.join(words)} {noise}")
+    return out
+
+
 def spec_of(n_classes, n_features, n_buckets, n_repetitions, seed=0):
     """A model's shape with drawn hashes."""
     from streammach import hashing

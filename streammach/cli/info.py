@@ -11,7 +11,7 @@ import msgspec
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import Document, model_bytes, say, say_json, short_path
 from streammach.errors import clean
-from streammach.figures import figures_text
+from streammach.figures import figures_text, words
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
     run = Run.open(path)
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
     ratio = result.peak_bytes / result.projected_bytes
-    best, placement = result.best, plan.config.placement
-    validation = (
-        "no held-out rows" if best is None else f"{figures_text(best)} on {run.settings.held_out}"
-    )
+    best, placement, listed = result.best, plan.config.placement, plan.facts.listed
+    validation = "no held-out rows"
+    if best is not None:
+        validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
     lines = [
         ("run", f"{short_path(path)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
         *_model_lines(model, path),
@@ -107,7 +107,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
         *_device_lines(plan, result),
         ("time", _time(plan, result.seconds)),
-        ("accuracy", validation),
+        (words(listed).kind, validation),
     ]  # fmt: skip
     document = {
         "kind": "run", "path": str(path), "buckets": plan.n_buckets,
@@ -179,8 +179,8 @@ def _model_lines(model: Model, path: Path) -> Lines:
         alone, both = (model.validation.get(name) for name in ("logsum", "blend"))
         if alone is not None and both is not None:
             said.append(
-                f"in training held-out {figures_text(alone)} without them, "
-                f"{figures_text(both)} with"
+                f"in training held-out {figures_text(alone, listed=model.listed)} without them, "
+                f"{figures_text(both, listed=model.listed)} with"
             )
         lines.append(("counts", "; ".join(said)))
     return lines

@@ -55,12 +55,15 @@ class PilotRun:
 
 def pilot_here(store: Path, how: PilotRun) -> Plan:
     """Train on samples, in a process of its own."""
-    from streammach.training.pilot import pilot  # compiled code loads on demand
+    from streammach.data.store.dataset import Dataset  # compiled code loads on demand
+    from streammach.training.pilot import pilot
 
     with handlers_installed():
+        with Dataset.open(store) as data:
+            listed = data.listed
         return pilot(
             store, how.within, constraints=how.constraints, training=how.training,
-            folder=how.folder, told=lambda one: tell(_pilot_line(one)),
+            folder=how.folder, told=lambda one: tell(_pilot_line(one, listed=listed)),
         )  # fmt: skip
 
 
@@ -86,7 +89,7 @@ def plan_lines(plan: Plan, following: str | None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
-        *(_pilot_line(one) for one in plan.pilots),
+        *(_pilot_line(one, listed=facts.listed) for one in plan.pilots),
         f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
@@ -149,12 +152,12 @@ def _range_text(option: Option) -> str:
     return time_range_text(option.seconds / spread, option.seconds * spread)
 
 
-def _pilot_line(one: Pilot) -> str:
+def _pilot_line(one: Pilot, *, listed: bool) -> str:
     from streammach.parts.registry import parts_text  # compiled code loads on demand
 
     return (
         f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
-        f"{figures_text(one)}  {time_text(one.seconds)}"
+        f"{figures_text(one, listed=listed)}  {time_text(one.seconds)}"
     )
 
 

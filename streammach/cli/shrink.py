@@ -104,7 +104,8 @@ def shrink(
         return
     say(_line(out, small, whole, sizes))
     for name, found in zip(("before", "after"), reached, strict=False):
-        say(f"{name:<8}{figures_text(found, 4)} on {found.n_rows:,} rows of {short_path(store)}")
+        figures = figures_text(found, listed=found.sets is not None, digits=4)
+        say(f"{name:<8}{figures} on {found.n_rows:,} rows of {short_path(store)}")
 
 
 def _smaller(

@@ -23,6 +23,7 @@ from streammach.cli.options import (
 from streammach.cli.output import Progress, say, say_json, short_path, table, tell
 from streammach.cli.training import Watcher
 from streammach.errors import UsageError
+from streammach.figures import words
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def sweep(
                 f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
                 f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
             )
-            return [Watcher(shown), EarlyStopping()]
+            return [Watcher(shown, listed=plan.facts.listed), EarlyStopping()]
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
@@ -107,7 +108,7 @@ def sweep(
         say(f"left out: {one.reason}")
     rows = "test" if found.tested else "held-out"
     say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
-        f"more {rows} accuracy")  # fmt: skip
+        f"more {rows} {words(bool(found.listed)).first}")  # fmt: skip
 
 
 def _tell(found: Point | Infeasible) -> None:
@@ -134,9 +135,10 @@ def _draw(found: Sweep, out: Path) -> Path | None:
 
 
 def _rows(found: Sweep) -> list[tuple[str, ...]]:
+    said = words(bool(found.listed))
     header = (
-        "B x R", "model", "peak", "time", "held-out accuracy", "top-5", "test accuracy", "top-5",
-        "frontier",
+        "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
+        f"test {said.first}", said.five, "frontier",
     )  # fmt: skip
     return [header, *(_row(found, point) for point in found.points)]
 

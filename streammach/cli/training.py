@@ -24,7 +24,7 @@ from streammach.cli.plans import (
     plan_document,
     shape_text,
 )
-from streammach.figures import figures_text
+from streammach.figures import figures_text, words
 from streammach.machine import size_text, time_text
 
 if TYPE_CHECKING:
@@ -35,10 +35,18 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch."""
+    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch.
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    Parameters
+    ----------
+    progress : Progress
+        The bar.
+    listed : bool
+        Whether rows have lists of labels.
+    """
+
+    def __init__(self, progress: Progress, *, listed: bool = False) -> None:
+        self._progress, self._listed = progress, listed
         self._headed = False
 
     def on_search(self, trial: Trial) -> None:
@@ -46,7 +54,7 @@ class Watcher:
         self._progress.close()
         tell(
             f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
-            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured)}"
+            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=self._listed)}"
         )
 
     def on_message(self, text: str) -> None:
@@ -63,7 +71,9 @@ class Watcher:
         """Add a line to the table of epochs."""
         self._progress.close()
         if not self._headed:
-            tell(" epoch    loss  accuracy    top-5  best    rows/s  peak GB  waiting")
+            said = words(self._listed)
+            names = f"{said.first:>10}{said.five:>9}"
+            tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
             self._headed = True
         entry = state.history[-1]
         figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
@@ -122,7 +132,7 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         trainer = Trainer(
             chosen,
             arguments.training(),
-            callbacks=[Watcher(shown), EarlyStopping()],
+            callbacks=[Watcher(shown, listed=chosen.facts.listed), EarlyStopping()],
             checkpoint_minutes=arguments.checkpoint_minutes,
             clock=arguments.clock(),
         )
@@ -168,13 +178,14 @@ def say_run(run: Run) -> None:
     result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
-    accuracy = "" if best is None else f"held-out {figures_text(best)}; "
+    listed = run.plan.facts.listed
+    reached = "" if best is None else f"held-out {figures_text(best, listed=listed)}; "
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
     if not result.history:
         training = run.settings.training
         epochs = "no whole epoch" if training.epochs else training.text
     say(
-        f"{short_path(run.path)}: {accuracy}{epochs}"
+        f"{short_path(run.path)}: {reached}{epochs}"
         f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
         f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
         + (

@@ -47,6 +47,8 @@ class Held:
         Bytes taken beside these while it is loaded.
     smaller : dict of str to int
         Bytes taken beside these while a smaller model is made of it, by name; of a model in a file.
+    listed : bool
+        Whether its rows have lists of labels.
     """
 
     spec: ModelSpec
@@ -58,6 +60,7 @@ class Held:
     n_more: int = 0
     loading: int = 0
     smaller: dict[str, int] = field(default_factory=dict)
+    listed: bool = False
 
     @property
     def label_bytes(self) -> float:
@@ -110,7 +113,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
         spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
         names=names, n_more=document.n_more, loading=_loading(document, sizes),
-        smaller=_smaller(sizes, plain),
+        smaller=_smaller(sizes, plain), listed=document.n_rows > 0,
     )  # fmt: skip
 
 
@@ -142,5 +145,5 @@ def held_by(model: Model) -> Held:
     copied = sum(n.n_bytes for n in (model.labels, model.features)) if mapped else 0
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
-        n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more,
+        n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more, listed=model.listed,
     )  # fmt: skip

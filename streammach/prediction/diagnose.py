@@ -4,127 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, clean
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.calibrate import CANDIDATES, log_probabilities
-from streammach.prediction.evaluate import PLACES, ranked, top_k_hits
+from streammach.prediction.diagnose_lists import ListSums
+from streammach.prediction.diagnosis import Decile, Depth, Diagnosis, ListDiagnosis
+from streammach.prediction.evaluate import PLACES, lists_of_labels, ranked, top_k_hits
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.reliability import reliability
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators, rankers
-from streammach.spec.types import Ranker
 
-BINS = 15  # of stated probability, equally wide
 GROUPS = 10  # of classes by frequency, equally many classes each
 ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Rows whose stated probability lies in one range.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows in it.
-    stated : float
-        Their mean stated probability.
-    right : float
-        Share of them whose best class is their label.
-    """
-
-    n_rows: int
-    stated: float
-    right: float
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Stated probabilities of the best class against the share that is right.
-
-    Attributes
-    ----------
-    bins : tuple of Bin
-        Those that hold rows, by rising probability.
-    ece : float
-        Mean distance of stated and right over the rows (expected calibration error).
-    """
-
-    bins: tuple[Bin, ...]
-    ece: float
-
-
-@dataclass(frozen=True)
-class Decile:
-    """A tenth of the classes, by their rank of frequency in training.
-
-    Attributes
-    ----------
-    n_classes, n_rows : int
-        Its classes, and the rows that carry one of them.
-    recall : float or None
-        Share of those rows whose best class is their label; None without rows.
-    """
-
-    n_classes: int
-    n_rows: int
-    recall: float | None
-
-
-@dataclass(frozen=True)
-class Depth:
-    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
-
-    n_repetitions: int
-    accuracy: dict[str, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """What a model does on labelled rows, in parts.
-
-    Attributes
-    ----------
-    path : str
-        Where the rows come from.
-    n_rows, n_unseen : int
-        Rows used, and those of them whose label was never seen in training: they count as wrong.
-    accuracy, top_5_accuracy : float
-        Of the model as it ranks.
-    estimator : str
-        How it ranks.
-    before, after : Reliability
-        Probabilities as the scores are, and after calibration, of the rows with a label seen in
-        training.
-    deciles : tuple of Decile
-        From frequent to rare classes.
-    depth_rows : int
-        Rows used for `depths`.
-    depths : tuple of Depth
-        By rising number of repetitions; empty with one repetition.
-    """
-
-    path: str
-    n_rows: int
-    n_unseen: int
-    accuracy: float
-    top_5_accuracy: float
-    estimator: Ranker
-    before: Reliability
-    after: Reliability
-    deciles: tuple[Decile, ...]
-    depth_rows: int
-    depths: tuple[Depth, ...]
 
 
 def diagnose(
@@ -135,7 +38,7 @@ def diagnose(
     threads: int | None = None,
     memory: str | int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Diagnosis:
+) -> Diagnosis | ListDiagnosis:
     """Return where a model is right, on the first rows of a store or a labelled text.
 
     Parameters
@@ -156,51 +59,74 @@ def diagnose(
     Raises
     ------
     UsageError, DataError, StoreError, DiskError
-        If the input cannot be read or holds no rows, or rows have lists of labels.
+        If the input cannot be read or holds no rows, or rows have lists of labels and those of the
+        model's training had one each.
     """
-    if model.listed:
-        raise UsageError(
-            "its rows have lists of labels, which these plots do not show",
-            path=clean(path, 300),
-            hint="Leave it out; evaluate measures such rows.",
-        )
     tell = progress or (lambda stage, done, total: None)
-    # Room for all of it at once: what is kept among what is given back again and again would keep
-    # the memory of the process in pieces.
-    most = min(PLACES[-1], model.spec.n_classes)
-    best, raw_best = np.empty((rows, most), np.int64), np.empty(rows, np.int64)
-    before, after = np.empty(rows), np.empty(rows)
-    classes, n = np.empty(rows, np.int32), 0
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
+        sums = ListSums(model) if model.listed else _Classes(model, rows)
         for block in _first_rows(model, Path(path), room, rows):
-            some = slice(n, n + block.n_rows)
-            best[some], raw_best[some], before[some], after[some] = _ranked(predictor, block)
-            classes[some] = block.classes
-            n = some.stop
-            tell("rank", n, rows)
-    if not n:
+            if block.labels is not None and not model.listed:
+                raise lists_of_labels(path)
+            sums.add(predictor, block)
+            tell("rank", sums.n_rows, rows)
+    if not sums.n_rows:
         raise DataError("it holds no rows", path=clean(path, 300))
-    best, raw_best, classes = best[:n], raw_best[:n], classes[:n]
-    before, after = before[:n], after[:n]
     room.done()
-    known = classes >= 0
-    right = (raw_best == classes)[known]
     counts = _depth_counts(model.spec.n_repetitions)
-    n_depth, depths = min(n, DEPTH_ROWS), []
+    n_depth, depths = min(sums.n_rows, DEPTH_ROWS), []
     for i, count in enumerate(counts, 1):
         with Predictor(_first(model, count), threads=threads, memory=memory) as predictor:
             blocks = _first_rows(model, Path(path), room, DEPTH_ROWS)
             depths.append(Depth(count, _accuracy(predictor, blocks, n_depth)))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
-    return Diagnosis(
-        path=str(path), n_rows=n, n_unseen=int((classes < 0).sum()),
-        accuracy=top_k_hits(best, classes, 1) / n, top_5_accuracy=top_k_hits(best, classes, 5) / n,
-        estimator=model.estimator, before=reliability(before[known], right),
-        after=reliability(after[known], right),
-        deciles=deciles(classes, best[:, 0] == classes, model.spec.n_classes),
-        depth_rows=n_depth, depths=tuple(depths),
-    )  # fmt: skip
+    return sums.result(str(path), n_depth, tuple(depths))
+
+
+class _Classes:
+    """Gathers what is asked of rows with one label each.
+
+    Parameters
+    ----------
+    model : Model
+        The model that ranks them.
+    rows : int
+        The most rows there are.
+    """
+
+    def __init__(self, model: Model, rows: int) -> None:
+        # Room for all of it at once: what is kept among what is given back again and again would
+        # keep the memory of the process in pieces.
+        self._model, self.n_rows = model, 0
+        most = min(PLACES[-1], model.spec.n_classes)
+        self._best, self._raw_best = np.empty((rows, most), np.int64), np.empty(rows, np.int64)
+        self._before, self._after = np.empty(rows), np.empty(rows)
+        self._classes = np.empty(rows, np.int32)
+
+    def add(self, predictor: Predictor, block: RowBlock) -> None:
+        """Add rows as a predictor ranks them."""
+        some = slice(self.n_rows, self.n_rows + block.n_rows)
+        found = _ranked(predictor, block)
+        self._best[some], self._raw_best[some], self._before[some], self._after[some] = found
+        self._classes[some] = block.classes
+        self.n_rows = some.stop
+
+    def result(self, path: str, depth_rows: int, depths: tuple[Depth, ...]) -> Diagnosis:
+        """Return it, with what was found elsewhere."""
+        model, n = self._model, self.n_rows
+        best, raw_best, classes = self._best[:n], self._raw_best[:n], self._classes[:n]
+        known = classes >= 0
+        right = (raw_best == classes)[known]
+        return Diagnosis(
+            path=path, n_rows=n, n_unseen=int((classes < 0).sum()),
+            accuracy=top_k_hits(best, classes, 1) / n,
+            top_5_accuracy=top_k_hits(best, classes, 5) / n, estimator=model.estimator,
+            before=reliability(self._before[:n][known], right),
+            after=reliability(self._after[:n][known], right),
+            deciles=deciles(classes, best[:, 0] == classes, model.spec.n_classes),
+            depth_rows=depth_rows, depths=depths,
+        )  # fmt: skip
 
 
 def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[RowBlock]:
@@ -252,26 +178,6 @@ def stated_probabilities(
     )
 
 
-def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:
-    """Return stated probabilities against the share that is right.
-
-    Parameters
-    ----------
-    stated : float64 (n,)
-        Probabilities.
-    right : bool (n,)
-        Whether the best class is the label.
-    """
-    place = np.minimum((stated * BINS).astype(np.int64), BINS - 1)
-    n = np.bincount(place, minlength=BINS)
-    sums = np.bincount(place, stated, BINS), np.bincount(place, right, BINS)
-    bins = tuple(
-        Bin(int(n[i]), float(sums[0][i] / n[i]), float(sums[1][i] / n[i])) for i in n.nonzero()[0]
-    )
-    distance = sum(b.n_rows * abs(b.stated - b.right) for b in bins)
-    return Reliability(bins, distance / max(len(stated), 1))
-
-
 def deciles(
     classes: NDArray[np.int32], right: NDArray[np.bool_], n_classes: int
 ) -> tuple[Decile, ...]:
@@ -317,9 +223,14 @@ def _first(model: Model, n_repetitions: int) -> Model:
 
 
 def _accuracy(predictor: Predictor, blocks: Iterator[RowBlock], n: int) -> dict[str, float]:
-    names = estimators() if predictor.model.counts is None else rankers()
+    model = predictor.model
+    names = estimators() if model.counts is None else rankers()
     right = dict.fromkeys(names, 0)
     for block in blocks:
         for name in names:
-            right[name] += top_k_hits(predictor.topk_ids(block, 1, name)[0], block.classes, 1)
+            best = predictor.topk_ids(block, 1, name)[0]
+            if model.listed:
+                right[name] += int(block.lists.matched(best).sum())
+            else:
+                right[name] += top_k_hits(best, block.classes, 1)
     return {name: count / n for name, count in right.items()}

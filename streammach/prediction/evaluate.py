@@ -171,11 +171,7 @@ def evaluate(
     room = predictor.room("evaluate", path, CANDIDATES, options)
     for block in rows_of(Path(path), model, seen, room, options=options):
         if block.labels is not None and not model.listed:
-            raise UsageError(
-                "its rows have lists of labels, those of the model's training had one each",
-                path=clean(path, 300),
-                hint="Convert it again with --first-label, or train on lists.",
-            )
+            raise lists_of_labels(path)
         sums.add(block)
         if progress is not None:
             progress("evaluate", seen.rows, 0)
@@ -186,6 +182,15 @@ def evaluate(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
         estimator=predictor.estimator, seconds=time.monotonic() - began, **sums.figures(seen),
     )  # fmt: skip
+
+
+def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
+    """Return what is said of an input with lists of labels, where the model knows of none."""
+    return UsageError(
+        "its rows have lists of labels, those of the model's training had one each",
+        path=clean(path, 300),
+        hint="Convert it again with --first-label, or train on lists.",
+    )
 
 
 class _Classes:

@@ -33,6 +33,7 @@ VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transforme
 ROW_BYTES = 160  # of a row: pointers, class, number, place, importance, and work
 BEST_BYTES = 110  # of one of a row's best classes: its score becomes a probability
 CELL_BYTES = 200  # of one of a row's best classes in a table, its name aside
+LABEL_BYTES = 96  # of a label: its rows, its gain, how often it is there, found and said, its place
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
@@ -242,6 +243,8 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
     }
     if held.counted:
         found["count scores"] = CountScorer.footprint(spec.n_classes, spec.n_columns, threads)
+    if held.listed and task in ("evaluate", "report"):
+        found["sums of labels"] = LABEL_BYTES * spec.n_classes
     if task == "report":
         found["plots"] = PLOT_BYTES
         if spec.n_repetitions > 1:  # the first ones alone are ranked by, too

@@ -56,6 +56,27 @@ class SetMetrics:
         return {f"{name}@{k}": found[k] for name, found in kinds.items() for k in PLACES}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tenth:
+    """A tenth of the labels that occur, by the training rows that have them.
+
+    Attributes
+    ----------
+    n_labels, n_rows : int
+        Its labels, and how often rows have one of them.
+    least, most : int
+        The fewest and the most training rows that have one of its labels; 0 without labels.
+    recall : float
+        Mean recall at 5 of its labels; NaN without labels.
+    """
+
+    n_labels: int
+    n_rows: int
+    least: int
+    most: int
+    recall: float
+
+
 def propensities(
     counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A, b: float = DEFAULT_B
 ) -> NDArray[np.float64]:
@@ -136,15 +157,23 @@ class SetFigures:
             precision=at(sums[PRECISION] / places / n), recall=at(sums[RECALL] / n),
             ndcg=at(sums[NDCG] / n), psp=at(sums[GAINED] / np.maximum(sums[BEST], 1e-300)),
             psndcg=at(sums[GAINED_DCG] / np.maximum(sums[BEST_DCG], 1e-300)),
-            decile_recall=self._by_tenths(),
+            decile_recall=tuple(tenth.recall for tenth in self.tenths()),
         )  # fmt: skip
 
-    def _by_tenths(self) -> tuple[float, ...]:
+    def tenths(self) -> tuple[Tenth, ...]:
+        """Return the labels that occur by tenths, from the rarest in training on."""
         there = np.flatnonzero(self._there)
         there = there[np.lexsort((there, self._counts[there]))]
-        recall = self._found[there] / self._there[there]
-        parts = np.array_split(recall, GROUPS)
-        return tuple(float(part.mean()) if len(part) else float("nan") for part in parts)
+        return tuple(self._tenth(part) for part in np.array_split(there, GROUPS))
+
+    def _tenth(self, labels: NDArray[np.int64]) -> Tenth:
+        if not len(labels):
+            return Tenth(n_labels=0, n_rows=0, least=0, most=0, recall=float("nan"))
+        there, counts = self._there[labels], self._counts[labels]
+        return Tenth(
+            n_labels=len(labels), n_rows=int(there.sum()), least=int(counts.min()),
+            most=int(counts.max()), recall=float((self._found[labels] / there).mean()),
+        )  # fmt: skip
 
 
 @kernel(fastmath=False)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
+from streammach.figures import TopK, words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
-from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
 from streammach.report import html
 from streammach.report.drawing import Plot, percent
+from streammach.report.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.report.row_plots import deciles_plot, reliability_plot, repetitions_plot
 from streammach.report.size_plot import size_plot
 from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
@@ -27,14 +29,14 @@ class Page:
     plots: tuple[Plot, ...]
 
 
-def run_page(run: Run, diagnosis: Diagnosis | None = None) -> Page:
+def run_page(run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None) -> Page:
     """Return the page of a run, with the sweep that its folder lies in.
 
     Parameters
     ----------
     run : Run
         The finished run.
-    diagnosis : Diagnosis, optional
+    diagnosis : Diagnosis or ListDiagnosis, optional
         What its model does on labelled rows; without it the page says how to get those plots.
 
     Raises
@@ -66,20 +68,31 @@ def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     log = read_log(run.path)
     folder = run.path.resolve()
     sweep, history = open_sweep(folder.parent), run.result.history
+    said = words(run.plan.facts.listed)
     found = (
         None if sweep is None else size_plot(sweep, folder.name),
-        stages_plot(log.stages),
-        epochs_plot(history, run.result.best_epoch + 1, counts=counts) if history else None,
+        stages_plot(log.stages, said),
+        epochs_plot(history, run.result.best_epoch + 1, counts=counts, said=said)
+        if history
+        else None,
         memory_plot(run.plan, run.result.peak_bytes, log.held),
         speed_plot(log.beats),
     )
     return tuple(plot for plot in found if plot is not None)
 
 
-def _row_plots(diagnosis: Diagnosis | None) -> tuple[Plot, ...]:
+def _row_plots(diagnosis: Diagnosis | ListDiagnosis | None) -> tuple[Plot, ...]:
     if diagnosis is None:
         return ()
-    found = (reliability_plot(diagnosis), deciles_plot(diagnosis), repetitions_plot(diagnosis))
+    reliability, repetitions = reliability_plot(diagnosis), repetitions_plot(diagnosis)
+    found: tuple[Plot | None, ...]
+    if isinstance(diagnosis, ListDiagnosis):
+        found = (
+            figures_plot(diagnosis), labels_plot(diagnosis), tenths_plot(diagnosis), reliability,
+            repetitions,
+        )  # fmt: skip
+    else:
+        found = (reliability, deciles_plot(diagnosis), repetitions)
     return tuple(plot for plot in found if plot is not None)
 
 
@@ -88,22 +101,16 @@ def _shape(model: Model) -> str:
     return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
 
 
-def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
+def _verdict(run: Run, model: Model, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
     """Return the run in one sentence."""
     result = run.result
     best = result.validation.get(result.estimator)
     figures = []
     if diagnosis is not None:
-        figures.append(
-            f"accuracy {percent(diagnosis.accuracy)}% and top-5 accuracy "
-            f"{percent(diagnosis.top_5_accuracy)}% on "
-            f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
-        )
+        rows = f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
+        figures.append(_figures(model, diagnosis, rows))
     if best is not None:
-        figures.append(
-            f"accuracy {percent(best.accuracy)}% and top-5 accuracy "
-            f"{percent(best.top_5_accuracy)}% on {run.settings.held_out}"
-        )
+        figures.append(_figures(model, best, run.settings.held_out))
     reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
     what = _shape(model) + (" with counts" if model.counts is not None else "")
     if model.spec.unhashed:
@@ -112,6 +119,14 @@ def _verdict(run: Run, model: Model, diagnosis: Diagnosis | None) -> str:
         f"{what}{reached} in a model of {size_text(model.n_bytes)}, trained in "
         f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
         f"{size_text(run.plan.limits.host)} allowed."
+    )
+
+
+def _figures(model: Model, found: TopK, rows: str) -> str:
+    said = words(model.listed)
+    return (
+        f"{said.first} {percent(found.accuracy)}% and {said.five_alone} "
+        f"{percent(found.top_5_accuracy)}% on {rows}"
     )
 
 
@@ -168,20 +183,22 @@ def _parts(run: Run, model: Model) -> list[str]:
              percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
             for name, found in run.result.validation.items()
         ]  # fmt: skip
-        header = ("ranked by", "counts", "held-out accuracy %", "held-out top-5 %")
+        said = words(model.listed)
+        header = ("ranked by", "counts", f"held-out {said.first} %", f"held-out {said.five} %")
         parts.append(html.table(header, ranked))
     return parts
 
 
-def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
+def _rows_note(run: Run, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
     if diagnosis is None:
-        return (
-            "Reliability, recall by class frequency and accuracy by repetitions need labelled "
-            "rows: "
-            f"streammach report {clean(run.path, 200)} --on STORE"
-        )
+        what = "Reliability, recall by class frequency and accuracy by repetitions"
+        if run.plan.facts.listed:
+            what = "Precision, recall by label frequency, reliability and P@1 by repetitions"
+        return f"{what} need labelled rows: streammach report {clean(run.path, 200)} --on STORE"
     note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
-    if diagnosis.n_unseen:
+    if isinstance(diagnosis, ListDiagnosis):
+        note += _labels_note(diagnosis)
+    elif diagnosis.n_unseen:
         note += (
             f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
             "wrong in both accuracies, and are left out of reliability and of the groups of "
@@ -190,3 +207,23 @@ def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
     if diagnosis.depths and diagnosis.depth_rows < diagnosis.n_rows:
         note += f" Repetitions are compared on the first {diagnosis.depth_rows:,} rows."
     return note
+
+
+def _labels_note(diagnosis: ListDiagnosis) -> str:
+    """Return what rows with lists of labels hold, and what their figures mean."""
+    unseen = without = ""
+    if diagnosis.n_unseen:
+        unseen = (
+            f" {diagnosis.n_unseen:,} of these labels were never seen in training: they count as "
+            "missed, and are in no tenth."
+        )
+    n = sum(group.n_rows for group in diagnosis.by_labels if not group.least)
+    if n:
+        without = f" {n:,} rows have no label; they count as rows in all means."
+    return (
+        f" They have {diagnosis.n_labels / diagnosis.n_rows:.3g} labels each in the mean."
+        f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
+        "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
+        "labels more. Probabilities are those of the 32 best candidates of each row, each label "
+        "on its own."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streammach.figures import words
 from streammach.machine import size_text
 from streammach.report.drawing import (
     DARK,
@@ -33,11 +34,11 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
     points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
     if not points:
         return None
-    rows_name = "test" if sweep.tested else "held-out"
-    finding = _finding(points, rows_name, star)
+    what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
+    finding = _finding(points, what, star)
     alt = (
         f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
-        f"{size_text(points[-1][0].model_bytes)}, {rows_name} accuracy from "
+        f"{size_text(points[-1][0].model_bytes)}, {what} from "
         f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
         f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
     )
@@ -63,17 +64,21 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
         axes.margins(x=0.08, y=0.16)
         plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
         axes.set_xlabel("model (MB)")
-        axes.set_ylabel(f"{rows_name} accuracy (%)")
+        axes.set_ylabel(f"{what} (%)")
         legend_beside(axes)
 
     rows = tuple(point_row(sweep, point) for point in sweep.points)
-    return drawn("size", draw, height=3.2, finding=finding, alt=alt, header=POINT_HEADER, rows=rows)
+    header = point_header(sweep)
+    return drawn("size", draw, height=3.2, finding=finding, alt=alt, header=header, rows=rows)
 
 
-POINT_HEADER = (
-    "B x R", "model MB", "peak GB", "time s", "held-out accuracy %", "top-5 %", "test accuracy %",
-    "top-5 %",     "frontier",
-)  # fmt: skip
+def point_header(sweep: Sweep) -> tuple[str, ...]:
+    """Return what stands in the columns of a point."""
+    said = words(bool(sweep.listed))
+    return (
+        "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
+        f"test {said.first} %", f"{said.five} %", "frontier",
+    )  # fmt: skip
 
 
 def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
@@ -92,26 +97,26 @@ def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _finding(points: list[tuple[Point, float]], rows_name: str, star: str | None) -> str:
+def _finding(points: list[tuple[Point, float]], what: str, star: str | None) -> str:
     """Return what the points say: of the run that is marked, or of the grid."""
     best, top = max(points, key=lambda x: x[1])
     marked = next((x for x in points if x[0].run == star), None)
     if marked is None:
         small, score = points[0]
         return (
-            f"{_shape(best)} reaches {rows_name} accuracy {percent(top)}% with "
+            f"{_shape(best)} reaches {what} {percent(top)}% with "
             f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
             f"has {percent(score)}%"
         )
     point, score = marked
     if point.frontier:
         return (
-            f"This run ({rows_name} accuracy {percent(score)}%, "
+            f"This run ({what} {percent(score)}%, "
             f"{size_text(point.model_bytes)}) lies on the frontier of {len(points)} models"
         )
     better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
     return (
-        f"{_shape(better[0])} is no larger than this run and has {rows_name} accuracy "
+        f"{_shape(better[0])} is no larger than this run and has {what} "
         f"{percent(better[1])}% against {percent(score)}%"
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from streammach.errors import clean
 from streammach.machine import size_text
 from streammach.report import html
-from streammach.report.size_plot import POINT_HEADER, point_row, size_plot
+from streammach.report.size_plot import point_header, point_row, size_plot
 from streammach.training.sweep import Sweep
 
 
@@ -25,7 +25,7 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
                 ("options", clean(used, 500)),
             ]
         ),
-        html.table(POINT_HEADER, [point_row(sweep, point) for point in sweep.points])
+        html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
         if plot is None
         else html.figure(plot, folded=False),
     ]

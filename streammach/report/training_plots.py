@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from streammach.figures import EpochFigures
+from streammach.figures import ONE_LABEL, EpochFigures, Words
 from streammach.machine import size_text, time_text
 from streammach.report.drawing import (
     BLUE,
@@ -33,7 +33,9 @@ NEAR = 0.95  # of the best accuracy
 MOST_POINTS = 500  # of a curve over time
 
 
-def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = False) -> Plot:
+def epochs_plot(
+    history: Sequence[EpochFigures], kept: int, *, counts: bool = False, said: Words = ONE_LABEL
+) -> Plot:
     """Return loss and held-out accuracy by epoch.
 
     Parameters
@@ -44,6 +46,8 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         The epoch whose weights were kept, from 1.
     counts : bool
         Whether the model has counts, which come after the epochs.
+    said : Words
+        What figures are called.
     """
     epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
     scores = [entry.accuracy for entry in history if entry.accuracy is not None]
@@ -52,10 +56,10 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
     if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
         finding += (
-            f": held-out accuracy {percent(scores[kept - 1])}%{alone}, "
+            f": held-out {said.first} {percent(scores[kept - 1])}%{alone}, "
             f"{percent(scores[0])}% after the first"
         )
-        alt += f"; held-out accuracy goes from {percent(scores[0])}% to {percent(scores[-1])}%"
+        alt += f"; held-out {said.first} goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(1, 2 if scores else 1, squeeze=False)[0]
@@ -63,7 +67,7 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         panels[0].set_ylabel("training loss (nats a model)")
         if scores:
             panels[1].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
-            panels[1].set_ylabel("held-out accuracy (%)")
+            panels[1].set_ylabel(f"held-out {said.first} (%)")
         for axes in panels:
             axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
             axes.set_xlabel("epoch (dotted: kept)")
@@ -82,25 +86,28 @@ def epochs_plot(history: Sequence[EpochFigures], kept: int, *, counts: bool = Fa
         )
         for entry in history
     )
-    header = ("epoch", "loss", "accuracy %", "top-5 %", "rows/s", "waiting %", "peak GB")
+    names = (f"{said.first} %", f"{said.five} %")
+    header = ("epoch", "loss", *names, "rows/s", "waiting %", "peak GB")
     return drawn("epochs", draw, height=2.5, finding=finding, alt=alt, header=header, rows=rows)
 
 
-def stages_plot(stages: Sequence[Stage]) -> Plot | None:
+def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
     """Return held-out accuracy over time, a line for each kind of model; None without two points.
 
     Parameters
     ----------
     stages : sequence of Stage
         What stages reached, in their order.
+    said : Words
+        What figures are called.
     """
     if len(stages) < 2:
         return None
     best, last = max(stages, key=lambda stage: stage.accuracy), stages[-1]
     near = next(stage for stage in stages if stage.accuracy >= NEAR * best.accuracy)
     finding = (
-        f"After {time_text(near.t)} of {time_text(last.t)}, {near.stage} had a held-out accuracy "
-        f"of {percent(near.accuracy)}%; {last.stage}: {percent(last.accuracy)}%"
+        f"After {time_text(near.t)} of {time_text(last.t)}, {near.stage} had a held-out "
+        f"{said.first} of {percent(near.accuracy)}%; {last.stage}: {percent(last.accuracy)}%"
     )
     alt = f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}"
 
@@ -112,7 +119,7 @@ def stages_plot(stages: Sequence[Stage]) -> Plot | None:
             axes.plot([stage.t for stage in mine], [100 * stage.accuracy for stage in mine],
                       color=color, marker=mark, linestyle=dash, label=name)  # fmt: skip
         axes.set_xlabel("time since the start (s)")
-        axes.set_ylabel("held-out accuracy (%)")
+        axes.set_ylabel(f"held-out {said.first} (%)")
         axes.set_xlim(left=0)
         axes.margins(y=0.12)
         legend_beside(axes)
@@ -122,7 +129,7 @@ def stages_plot(stages: Sequence[Stage]) -> Plot | None:
          percent(stage.top_5_accuracy, 2))
         for stage in stages
     )  # fmt: skip
-    header = ("time s", "stage", "accuracy %", "top-5 %")
+    header = ("time s", "stage", f"{said.first} %", f"{said.five} %")
     return drawn("stages", draw, height=2.6, finding=finding, alt=alt, header=header, rows=rows)
 
 

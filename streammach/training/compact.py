@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import Reached
+from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
 from streammach.model.document import Calibration, Width
 from streammach.model.fit import shrink_to
@@ -251,10 +251,9 @@ def choose(judge: Judge) -> Found:
     n_classes = judge.session.dataset.n_classes
     with judge.ranking(form, "logsum") as ranking:
         calibration = fit_calibration(judge.calibrating, ranking, n_classes)
-    figures = f"{_text(reached)}, {_text(whole)} whole"
-    return Found(
-        form=form, calibration=calibration, evidence=f"held-out accuracy / top-5 {figures}"
-    )
+    both = words(judge.session.dataset.listed).both
+    evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
+    return Found(form=form, calibration=calibration, evidence=evidence)
 
 
 def _types(judge: Judge, form: Form) -> Iterator[Form]:

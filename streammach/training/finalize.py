@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Reached
+from streammach.figures import Reached, words
 from streammach.model.document import Calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision, Draft
@@ -187,9 +187,10 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
         figures |= part.figures
         ranking = part.ranking or ranking
     calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
+    both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),
-        f"estimator {estimator}: held-out accuracy / top-5 {scores_text(hashed.items())}",
+        f"estimator {estimator}: held-out {both} {scores_text(hashed.items())}",
         *(reason for part in beside for reason in part.reasons),
     )
     return Decided(

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
-from streammach.figures import Reached, TrialFigures
+from streammach.figures import Reached, TrialFigures, words
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
 from streammach.planning.cost import search_trials
@@ -42,6 +42,7 @@ class Trial:
     rows: int
     measured: Reached
     rows_per_second: float = 0.0
+    listed: bool = False
 
     @property
     def score(self) -> float:
@@ -150,7 +151,8 @@ class Search:
         figures = ", ".join(
             f"{name} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for name, one in tried.items()
         )
-        reason = f"no epochs, transform {best}: held-out accuracy / top-5 {figures}"
+        both = words(session.dataset.listed).both
+        reason = f"no epochs, transform {best}: held-out {both} {figures}"
         session.tell(reason)
         return SearchResult(replace(self._start(best), epochs=0), (), (reason,))
 
@@ -295,7 +297,10 @@ class Search:
             measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        done = Trial(spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed)
+        done = Trial(
+            spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed,
+            listed=session.dataset.listed,
+        )  # fmt: skip
         self._trials[key] = done
         session.events.log(Tried(done.figures))
         session.events.call("on_search", done)
@@ -310,6 +315,6 @@ def _figures(tried: list[tuple[str, Trial]]) -> str:
     )
     plural = "s" if first.spec.epochs > 1 else ""
     return (
-        f"held-out accuracy / top-5 after {first.spec.epochs} epoch{plural} of {first.rows:,} "
-        f"rows: {figures}"
+        f"held-out {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
+        f"{first.rows:,} rows: {figures}"
     )

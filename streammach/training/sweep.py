@@ -104,6 +104,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         How every point was trained.
     test, test_digest : str or None
         The test store, if any, and its content.
+    listed : bool
+        Whether rows have lists of labels; only written where they have.
     points : tuple of Point
         The trained points, by rising bytes of the model.
     refused : tuple of Infeasible
@@ -119,6 +121,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     test_digest: str | None
     points: tuple[Point, ...] = ()
     refused: tuple[Infeasible, ...] = ()
+    listed: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def tested(self) -> bool:
@@ -270,6 +273,7 @@ def _wanted(
         store=name_of(store), digest=data.digest, n_classes=data.n_classes,
         memory=parse_size(constraints.memory or 0), options=options,
         test=None if test is None else name_of(test), test_digest=test_digest,
+        listed=data.listed or msgspec.UNSET,
     )  # fmt: skip
 
 

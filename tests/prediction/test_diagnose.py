@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.data.convert import convert
 from streammach.errors import UsageError
 from streammach.model.document import Calibration
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.calibrate import log_probabilities
-from streammach.prediction.diagnose import deciles, diagnose, reliability, stated_probabilities
+from streammach.prediction.diagnose import deciles, diagnose, stated_probabilities
+from streammach.prediction.diagnose_lists import row_figures
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.reliability import ReliabilitySums, reliability
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
-from tests.builders import TinyData
+from tests.builders import TinyData, fit, listed_lines
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +106,13 @@ def test_reliability_by_hand():
         (2, 0.105, 0.5), (1, 0.9, 1.0), (2, 1.0, 0.5),
     ]  # fmt: skip
     assert found.ece == pytest.approx((2 * 0.395 + 0.1 + 2 * 0.5) / 5)
+    assert found.means == (pytest.approx(3.11 / 5), pytest.approx(3 / 5))
     nothing = reliability(np.empty(0), np.empty(0, bool))
     assert (nothing.bins, nothing.ece) == ((), 0.0)
+    sums = ReliabilitySums()
+    for part in (slice(0, 3), slice(3, 5)):
+        sums.add(stated[part], right[part])
+    assert sums.result() == found
 
 
 def test_groups_of_classes_by_hand():
@@ -115,3 +124,82 @@ def test_groups_of_classes_by_hand():
         (2, 0.5), (0, None), (0, None), (1, 1.0), *[(0, None)] * 5, (1, 0.0),
     ]  # fmt: skip
     assert [d.n_classes for d in deciles(classes[:2], right[:2], 3)] == [1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """A model of rows with lists of labels, and a test store with labels that it never saw."""
+    rng = np.random.default_rng(8)
+    tiny = TinyData(tmp_path_factory.mktemp("listed"), rng)
+    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
+    convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
+    convert(tiny.text("b.vw", listed_lines(rng, 300, 64)), test, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
+        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
+                  transform="binary", model_size="full")  # fmt: skip
+    return run.model, test
+
+
+def test_lists_agree_with_evaluate(listed):
+    model, test = listed
+    found = diagnose(model, test)
+    with sm.Predictor(model) as predictor:
+        whole = evaluate(predictor, test)
+    assert (found.n_rows, found.n_unseen) == (300, whole.n_unseen)
+    assert found.n_unseen > 0
+    assert found.figures == whole.sets.named()
+    assert (found.accuracy, found.top_5_accuracy) == (whole.accuracy, whole.top_5_accuracy)
+    recalls = [tenth.recall for tenth in found.tenths]
+    assert recalls == pytest.approx(whole.sets.decile_recall)
+    assert sum(tenth.n_rows for tenth in found.tenths) == found.n_labels - found.n_unseen
+    assert all(a.most <= b.least for a, b in zip(found.tenths, found.tenths[1:], strict=False))
+    for name, p_at_1 in found.depths[-1].accuracy.items():
+        with sm.Predictor(model, estimator=name) as predictor:
+            assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
+
+
+def test_groups_of_rows_are_all_rows(listed):
+    model, test = listed
+    found = diagnose(model, test)
+    assert [(group.least, group.most) for group in found.by_labels] == [(i, i) for i in range(4)]
+    for name in ("P@1", "P@5", "N@5", "R@5"):
+        mean = sum(group.n_rows * group.figures[name] for group in found.by_labels) / 300
+        assert mean == pytest.approx(found.figures[name])
+    sizes = np.repeat(range(4), [group.n_rows for group in found.by_labels])
+    assert found.possible == {
+        f"P@{k}": pytest.approx(np.minimum(sizes, k).mean() / k) for k in (1, 3, 5)
+    }
+    bins = found.reliability.bins
+    assert sum(b.n_rows for b in bins) == 300 * 32
+    assert 0 < found.likely.n_rows < 300 * 32
+    assert found.likely.stated >= 0.5
+    assert found.likely.right > 0.5
+
+
+def test_blocks_of_lists_add_up(listed, monkeypatch):
+    model, test = listed
+    found = diagnose(model, test, rows=250)
+    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 7)
+    again = diagnose(model, test, rows=250)
+    assert (found.n_rows, again.by_labels) == (250, found.by_labels)
+    assert again.figures == pytest.approx(found.figures)
+    assert again.reliability.ece == pytest.approx(found.reliability.ece)
+
+
+def test_lists_are_refused_where_the_model_knows_none(made, listed):
+    with pytest.raises(UsageError, match="lists of labels"):
+        diagnose(made[0], listed[1])
+
+
+def test_figures_of_rows_by_hand():
+    lists = LabelLists.of([[], [2], [1, 3], [0, 1, 2, 3, -1, -1]])
+    best = np.tile([2, 1, 0], (4, 1))
+    second = 1 / np.log2(3)
+    ideal = 1 + second + 0.5 + 1 / np.log2(5) + 1 / np.log2(6)
+    assert row_figures(best, lists) == pytest.approx(np.array([
+        [1, 0, 0, 0, 0],
+        [1, 1, 0.2, 1, 1],
+        [1, 0, 0.2, second / (1 + second), 0.5],
+        [1, 1, 0.6, (1.5 + second) / ideal, 0.5],
+    ]))  # fmt: skip

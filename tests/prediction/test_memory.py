@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def of(n_bytes, *, named=True, limit=64 * GB):
 def rooms(held, task, n_bytes, k=5, longest=100):
     given = Input(is_store=True, longest=longest)
     return room_for(held, task, given, k, device="cpu", threads=2, budget=of(n_bytes))
+
+
+def test_sums_of_labels_are_counted_where_rows_have_lists(job):
+    held = held_in("run")
+    for task, there in (("evaluate", True), ("report", True), ("predict", False)):
+        plain, lists = (
+            {line.name: line.n_bytes for line in rooms(one, task, GB).lines}
+            for one in (held, replace(held, listed=True))
+        )
+        sums = lists.pop("sums of labels", 0)
+        assert plain == lists
+        assert sums == (96 * held.spec.n_classes if there else 0)
 
 
 @pytest.mark.parametrize("task", TASKS)

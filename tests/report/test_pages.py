@@ -3,16 +3,21 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.data.convert import convert
 from streammach.figures import EpochFigures, Reached
 from streammach.prediction.diagnose import diagnose
+from streammach.prediction.diagnosis import RowGroup
 from streammach.report import html
 from streammach.report.drawing import SERIES, _log_ticks, number
+from streammach.report.list_plots import figures_plot, labels_plot, tenths_plot
+from streammach.report.row_plots import reliability_plot
 from streammach.report.run_page import run_page
 from streammach.report.size_plot import size_plot
 from streammach.report.sweep_page import sweep_page
@@ -22,7 +27,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG
 from streammach.training.record import Speed, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
-from tests.builders import TinyData
+from tests.builders import TinyData, fit, listed_lines
 
 EMPTY = {"meta", "br", "path", "use", "rect", "link"}
 
@@ -297,3 +302,71 @@ def test_ticks_of_a_logarithmic_axis_are_few_round_numbers(low, high):
 def test_series_differ_in_colour_marker_and_dash():
     for kind in zip(*SERIES, strict=True):
         assert len(set(kind)) == len(SERIES)
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    """A run on rows with lists of labels, and what its model does on rows of another store."""
+    rng = np.random.default_rng(9)
+    tiny = TinyData(tmp_path_factory.mktemp("lists"), rng)
+    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
+    convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
+    convert(tiny.text("b.vw", listed_lines(rng, 200, 64)), test, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
+        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
+                  transform="binary", model_size="full")  # fmt: skip
+    return run, diagnose(run.model, test)
+
+
+def test_a_page_of_lists_has_its_plots_and_words(lists):
+    run, found = lists
+    page = run_page(run, found)
+    names = [plot.name for plot in page.plots]
+    assert names[-5:] == ["figures", "labels", "tenths", "reliability", "repetitions"]
+    assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
+    read = Reader(page.html)
+    assert len(read.ids) == len(set(read.ids))
+    text = "".join(read.text)
+    assert "accuracy" not in page.html
+    assert "top-5" not in page.html
+    assert f"P@1 {100 * found.accuracy:.1f}% and P@5 {100 * found.top_5_accuracy:.1f}% on" in text
+    assert f"{found.n_unseen:,} of these labels were never seen" in text
+    assert f"{found.by_labels[0].n_rows} rows have no label" in text
+    for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
+        assert row[0] == str(k)
+        shown = [found.figures[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
+        assert row[2:] == [f"{100 * x:.2f}" for x in shown]
+    assert [row[1] for row in read.table("labels of a row")] == [
+        str(group.n_rows) for group in found.by_labels
+    ]
+    assert [row[1] for row in read.table("training rows")] == [
+        str(tenth.n_labels) for tenth in reversed(found.tenths)
+    ]
+    assert run_page(run, found).html == page.html
+
+
+def test_a_page_of_lists_asks_for_rows(lists):
+    text = "".join(Reader(run_page(lists[0]).html).text)
+    assert "Precision, recall by label frequency" in text
+    assert "accuracy" not in text
+
+
+def test_plots_of_lists_without_what_they_show(lists):
+    found = lists[1]
+    nothing = replace(found.tenths[0], n_labels=0, recall=float("nan"))
+    assert tenths_plot(replace(found, tenths=(nothing,) * 10)) is None
+    few = tenths_plot(replace(found, tenths=(nothing, found.tenths[0])))
+    assert "the most frequent group" in few.finding
+    assert labels_plot(replace(found, by_labels=found.by_labels[:1])) is None
+    one = labels_plot(replace(found, by_labels=found.by_labels[:2]))
+    assert one.finding.startswith("Of rows with 1 label ")
+    assert ";" not in one.finding
+    many = RowGroup(least=51, most=None, n_rows=30, figures=found.by_labels[1].figures)
+    assert "; with 51+ labels " in labels_plot(
+        replace(found, by_labels=(*found.by_labels, many))
+    ).finding  # fmt: skip
+    assert reliability_plot(replace(found, likely=None)).finding.startswith(
+        "No label has a probability of 50% or more"
+    )
+    assert "best ranking would have" in figures_plot(found).finding

@@ -1,6 +1,7 @@
 """Trainings on rows with lists of labels: they learn, go on to the same bytes, are measured."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,32 +10,21 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.errors import Interrupted, UsageError
+from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.evaluate import evaluate
 from streammach.training.signals import StopSignals
-from tests.builders import fit
+from tests.builders import fit, listed_lines
 
-K = 25
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
-
-
-def lines(rng, n_rows):
-    """Rows whose labels can be told from two features of each; some have none."""
-    out = []
-    for _ in range(n_rows):
-        own = rng.choice(K, int(rng.integers(0, 4)), replace=False).tolist()
-        words = [f"w{c}_{rng.integers(3)} p{c}" for c in own]
-        noise = " ".join(f"n{j}" for j in rng.choice(40, 3, replace=False))
-        out.append(f"{','.join(f'c{c}' for c in own)} |x {' '.join(words)} {noise}")
-    return out
 
 
 @pytest.fixture
 def stores(tiny, rng):
     """A store to train on and one to test on."""
     train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(tiny.text("a.vw", lines(rng, 1500)), train, multilabel="on")
-    convert(tiny.text("b.vw", lines(rng, 300)), test, like=train)
+    convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
+    convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)
     return train, test
 
 
@@ -102,6 +92,8 @@ def test_a_smaller_model_knows_its_labels(stores, tiny):
     assert small.listed
     assert small.label_counts.tolist() == run.model.label_counts.tolist()
     assert small.n_rows == 1500
+    assert held_in(tiny.folder / "small").listed
+    assert held_by(run.model).listed
 
 
 def test_commands_take_lists(stores, tiny, capsys):
@@ -125,11 +117,36 @@ def test_commands_take_lists(stores, tiny, capsys):
     shown = [float(cell) for row in rows for cell in row[3::2] if cell]
     assert all(0.5 <= p <= 1 for p in shown)
     assert any(not row[2] for row in rows)
-    assert main(["report", run, "--on", test]) == 2
-    assert "rows have lists of labels" in capsys.readouterr().err
-    assert main(["report", run]) == 0
-    assert main(["info", run]) == 0
     assert main(["plan", train, "--memory", "500MB"]) == 0
+
+
+def test_commands_say_precision_of_lists(stores, tiny, capsys):
+    train, test = map(str, stores)
+    run, small, swept = (str(tiny.folder / name) for name in ("run", "small", "swept"))
+    given = ["--memory", "500MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
+    said = {}
+    for name, arguments in {
+        "train": ["train", train, "--out", run, *given, "8"],
+        "shrink": ["shrink", run, "--out", small, "--weights", "int4", "--on", test],
+        "info": ["info", run],
+        "sweep": ["sweep", train, "--out", swept, "--on", test, *given, "4,8"],
+        "report": ["report", f"{swept}/8x4", "--on", test],
+    }.items():
+        assert main(arguments) == 0
+        said[name] = "".join(capsys.readouterr())
+    said["pages"] = (tiny.folder / "swept/sweep.html").read_text()
+    said["pages"] += (tiny.folder / "swept/8x4/report.html").read_text()
+    for name, text in said.items():
+        assert "accuracy" not in text, name
+        assert "top-5" not in text, name
+    assert " epoch    loss       P@1      P@5  best" in said["train"]
+    assert "held-out P@1 / P@5 after" in said["train"]
+    assert re.search(r": held-out P@1 [\d.]+, P@5 [\d.]+; epoch \d of 2 kept", said["train"])
+    assert "\nbefore  P@1 " in said["shrink"]
+    assert "\nprecision P@1 " in said["info"]
+    assert "held-out P@1    P@5  test P@1    P@5" in said["sweep"]
+    assert "test P@1" in said["report"]
+    assert "held-out P@1 %" in said["pages"]
 
 
 def test_models_of_one_label_do_not_measure_lists(stores, tiny):

@@ -15,7 +15,7 @@ from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
-from streammach.figures import Reached
+from streammach.figures import Reached, words
 from streammach.parts.base import Session
 from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
 from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
@@ -105,6 +105,7 @@ class CountLearner:
         self._session, self._settings = session, settings
         self._dataset, self._held = session.dataset, session.held
         self._clock, self._options = session.clock, session.options
+        self._said = words(session.dataset.listed)
         config = session.plan.config
         self._max_pairs = config.size_of("counts")
         self._threads = config.placement.threads
@@ -135,7 +136,7 @@ class CountLearner:
             learnt = self._fitting.fitted(table, weights)
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
-                "counts with feature and pair weights: held-out accuracy / top-5 "
+                f"counts with feature and pair weights: held-out {self._said.both} "
                 f"{reached_text(learnt.reached)}"
             )
         return Counted(
@@ -222,12 +223,12 @@ class CountLearner:
         for name, group in ways.items():
             self._session.check()
             tried[name] = self._fitting.screened(table, start_weights(group))
-            self._session.tell(f"by {name}: held-out accuracy / top-5 {reached_text(tried[name])}")
+            self._session.tell(f"by {name}: held-out {self._said.both} {reached_text(tried[name])}")
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
         began = time.monotonic()
         fitted = self._fitting.fitted(table, start_weights(ways[best]))
-        why = f"{best}: held-out accuracy / top-5 {figures}"
+        why = f"{best}: held-out {self._said.both} {figures}"
         return fitted, why, time.monotonic() - began
 
     def _taught(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streammach.counts.learning import weigh
 from streammach.data.holdout import held_rows
-from streammach.figures import Reached
+from streammach.figures import Reached, words
 from streammach.parts.base import Session
 from streammach.parts.counts.alone import MIN_FIT_ROWS, Counted, CountSettings
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
@@ -50,8 +50,8 @@ def alone(session: Session, counted: Counted) -> Ensemble:
     counted : Counted
         The counts.
     """
-    best = counted.best
-    reasons = (*counted.reasons, *_pair_reason(counted, best))
+    best, both = counted.best, words(session.dataset.listed).both
+    reasons = (*counted.reasons, *_pair_reason(counted, best, both))
     weights = weigh(counted.table, best.weights)
     return Ensemble(
         weights, reasons, {"blend": best.reached}, lambda: _whole(session, counted, best)
@@ -75,7 +75,7 @@ def beside_hashes(
     settings : CountSettings
         How weights are fitted.
     """
-    backend = session.backend
+    backend, both = session.backend, words(session.dataset.listed).both
     rows = session.held.rows.labelled
     if counted.fit_rows < MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
@@ -92,7 +92,7 @@ def beside_hashes(
         learnt = fitting.fitted(counted.table, counted.learnt, settings.factors)
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
     session.tell(
-        f"beside hashed models: held-out accuracy / top-5 {reached_text(grouped.reached)}, "
+        f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "
         f"with feature and pair weights {reached_text(learnt.reached)}"
     )
     session.measured("hashed models and counts", best.reached)
@@ -100,9 +100,9 @@ def beside_hashes(
     reasons = (
         *counted.reasons,
         f"feature and pair weights {'left out' if best is grouped else 'kept'}: held-out "
-        f"accuracy / top-5 {reached_text(learnt.reached)} with, "
+        f"{both} {reached_text(learnt.reached)} with, "
         f"{reached_text(grouped.reached)} without",
-        f"counts {'kept' if better else 'left out'}: held-out accuracy / top-5 "
+        f"counts {'kept' if better else 'left out'}: held-out {both} "
         f"{reached_text(best.reached)} with, {reached_text(hashed)} without",
     )
     validation: dict[Ranker, Reached] = {"logsum": hashed, "blend": best.reached}
@@ -112,16 +112,13 @@ def beside_hashes(
     return Ensemble(weights, reasons, validation, lambda: _whole(session, counted, best))
 
 
-def _pair_reason(counted: Counted, best: Fitted) -> tuple[str, ...]:
+def _pair_reason(counted: Counted, best: Fitted, both: str) -> tuple[str, ...]:
     """Return what feature and pair weights bring, where they were learnt."""
     if counted.learnt is counted.grouped:
         return ()
     grouped, learnt = map(reached_text, counted.reached)
     kept = "kept" if best.weights is counted.learnt else "left out"
-    return (
-        f"feature and pair weights {kept}: held-out accuracy / top-5 {learnt} with, "
-        f"{grouped} without",
-    )
+    return (f"feature and pair weights {kept}: held-out {both} {learnt} with, {grouped} without",)
 
 
 def _whole(session: Session, counted: Counted, best: Fitted) -> CountWeights:

@@ -1,0 +1,92 @@
+"""Stated probabilities against the share that is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 15  # of stated probability, equally wide
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows whose stated probability lies in one range.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows in it.
+    stated : float
+        Their mean stated probability.
+    right : float
+        Share of them whose best class is their label.
+    """
+
+    n_rows: int
+    stated: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Stated probabilities of the best class against the share that is right.
+
+    Attributes
+    ----------
+    bins : tuple of Bin
+        Those that hold rows, by rising probability.
+    ece : float
+        Mean distance of stated and right over the rows (expected calibration error).
+    """
+
+    bins: tuple[Bin, ...]
+    ece: float
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Stated probability and share that is right over all rows, of which there are some."""
+        n = sum(b.n_rows for b in self.bins)
+        stated = sum(b.n_rows * b.stated for b in self.bins) / n
+        return stated, sum(b.n_rows * b.right for b in self.bins) / n
+
+
+class ReliabilitySums:
+    """Adds up stated probabilities and what is right, block by block."""
+
+    def __init__(self) -> None:
+        self._n = np.zeros(BINS, np.int64)
+        self._stated, self._right = np.zeros(BINS), np.zeros(BINS)
+
+    def add(self, stated: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
+        """Add probabilities float64 (n,), and whether each is of something right: bool (n,)."""
+        place = np.minimum((stated * BINS).astype(np.int64), BINS - 1)
+        self._n += np.bincount(place, minlength=BINS)
+        self._stated += np.bincount(place, stated, BINS)
+        self._right += np.bincount(place, right, BINS)
+
+    def result(self) -> Reliability:
+        """Return both by bin."""
+        n = self._n
+        bins = tuple(
+            Bin(int(n[i]), float(self._stated[i] / n[i]), float(self._right[i] / n[i]))
+            for i in n.nonzero()[0]
+        )
+        distance = sum(b.n_rows * abs(b.stated - b.right) for b in bins)
+        return Reliability(bins, distance / max(int(n.sum()), 1))
+
+
+def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:
+    """Return stated probabilities against the share that is right.
+
+    Parameters
+    ----------
+    stated : float64 (n,)
+        Probabilities.
+    right : bool (n,)
+        Whether the best class is the label.
+    """
+    sums = ReliabilitySums()
+    sums.add(stated, right)
+    return sums.result()

@@ -98,7 +98,7 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.label_share is not None:
+        if spec.logistic:  # of lists of labels, where no loss is asked for
             spec, more = self._choose_targets(spec)
             reasons += more
         for part in planned(self._session.plan.config):

@@ -181,7 +181,8 @@ class CudaBackend(Ranked):
                 self._over = ListLoss(self._memory, self.spec, logistic=training.logistic)
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
-                self._over = JointLoss(self._memory, self.spec, decoder)
+                listed = batch_labels > 0
+                self._over = JointLoss(self._memory, self.spec, decoder, listed=listed)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""

@@ -143,7 +143,7 @@ class Search:
         for name in names:
             if tried and session.clock.left <= 0:
                 break
-            spec = replace(self._start(name), epochs=0)
+            spec = self._untrained(name)
             session.prepare(spec)
             tried[name] = part.untrained(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
@@ -152,7 +152,14 @@ class Search:
         )
         reason = f"no epochs, transform {best}: held-out accuracy / top-5 {figures}"
         session.tell(reason)
-        return SearchResult(replace(self._start(best), epochs=0), (), (reason,))
+        return SearchResult(self._untrained(best), (), (reason,))
+
+    def _untrained(self, transform: Transform) -> TrainSpec:
+        """Return the training without an epoch: its weights are those of a softmax."""
+        spec = replace(self._start(transform), epochs=0)
+        if not spec.logistic:
+            return spec
+        return replace(spec, loss="independent", label_share="shared", bucket_share=0.0)
 
     def _start(self, transform: Transform) -> TrainSpec:
         """Return the training that the search starts from, with a transform."""

@@ -124,6 +124,7 @@ class Steps(ABC):
         if (lists := batch.labels) is None:
             joint_residuals(model.codes, batch.classes[rows], *best, z, losses, norms)
             return
+        assert lists.weights is not None, "the shares of the target"
         starts = lists.starts[rows.start : rows.stop + 1]
         joint_list_residuals(
             model.codes, starts, lists.classes, lists.weights, *best, model.buffers["rest"], z,

@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, joint, kernels, products, resident, segments
+from streammach.backends.cuda import decode, joint, kernels, lists, products, resident, segments
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -59,9 +59,12 @@ def signatures():
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
+        "gather labels": types.void(wide, i, int64, wide, i, f, i, f),
         "expand": types.void(i, f, i, int64, int64, f),
         "cosines": types.void(f, int64, int64, int64, int64, f),
         "joint": types.void(i, f, u, int64, f, wide, float32, f, f),
+        "joint lists": types.void(i, i, f, f, u, int64, f, wide, float32, f, f),
+        "lists": types.void(i, i, f, f, u, int64, float32, f, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
     }
@@ -82,11 +85,22 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
         yield f"backward {name}{narrow} {of}", f"backward{narrow}", made, bounds, True
 
 
+def list_kernels(n_buckets, n_repetitions):
+    """The kernels of losses of rows with lists of labels."""
+    shape, bits = launch_shape(n_buckets, n_repetitions), code_bits(n_buckets)
+    of = f"({n_buckets}, {n_repetitions})"
+    made = joint.joint_list_kernel(shape, bits, BEST_CLASSES)
+    yield f"joint lists {of}", "joint lists", made, joint.BOUNDS, False
+    yield f"softmax lists {of}", "lists", lists.list_kernel(shape, bits), lists.BOUNDS, False
+    yield f"sigmoid lists {of}", "lists", lists.logistic_kernel(shape, bits), lists.BOUNDS, False
+
+
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
     yield "mark", "mark", segments.mark, (THREADS, 4), False
     yield "place", "place", segments.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
+    yield "gather labels", "gather labels", resident.gather_labels, (THREADS, 4), False
     yield "expand", "expand", products.expand, (THREADS, 4), False
     yield "cosines", "cosines", products.cosines, (THREADS, 4), False
     for n_buckets, n_repetitions in STEPS:
@@ -98,6 +112,7 @@ def every_kernel(capability):
         yield f"forward dense ({n_buckets}, {n_repetitions})", "forward", made, bounds, True
         made = joint.joint_kernel(shape, code_bits(n_buckets), BEST_CLASSES)
         yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, joint.BOUNDS, False
+        yield from list_kernels(n_buckets, n_repetitions)
     for n_buckets, n_repetitions in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN

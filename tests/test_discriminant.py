@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from streammach.parts.discriminant import sums as discriminant
-from streammach.parts.discriminant.sums import RIDGE, Discriminant, parts
-from streammach.rows.dense import expanded
+from streammach.parts.discriminant.fit import label_ranks
+from streammach.parts.discriminant.sums import RIDGE, Discriminant
+from streammach.rows import dense
+from streammach.rows.dense import expanded, parts
+from streammach.rows.label_lists import LabelLists
 from tests.builders import dense_block
 
 
@@ -30,7 +33,7 @@ def by_the_book(x, y, n_classes, prior_rows):
 
 @pytest.mark.parametrize("prior_rows", [0.0, 0.3, 2.0])
 def test_weights_are_those_of_the_formulas(prior_rows, monkeypatch):
-    monkeypatch.setattr(discriminant, "PIECE_BYTES", 700)  # several pieces
+    monkeypatch.setattr(dense, "PIECE_BYTES", 700)  # several pieces
     monkeypatch.setattr(discriminant, "SOLVED", 3)
     rng = np.random.default_rng(1)
     y = rng.integers(0, 7, 90).astype(np.int32)
@@ -44,6 +47,88 @@ def test_weights_are_those_of_the_formulas(prior_rows, monkeypatch):
     expected = by_the_book(x, y, 7, prior_rows)
     np.testing.assert_allclose(weights, expected[0], rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(bias, expected[1], rtol=2e-3, atol=2e-3)
+
+
+def lists_by_the_book(x, rows, shares, n_classes, prior_rows):
+    """The same where each row counts under its labels with shares."""
+    x, d = x.astype(np.float64), x.shape[1]
+    own = [[(i, w) for i, row in enumerate(rows) for c, w in zip(row, shares[i], strict=True)
+            if c == y] for y in range(n_classes)]  # fmt: skip
+    within, free = np.zeros((d, d)), 0.0
+    total, sums = sum(x[i] * w for pairs in own for i, w in pairs), []
+    for pairs in own:
+        n = sum(w for _, w in pairs)
+        sums.append((n, sum((w * x[i] for i, w in pairs), np.zeros(d))))
+        for i, w in pairs:
+            apart = x[i] - sums[-1][1] / n
+            within += w * np.outer(apart, apart)
+        free += n - sum(w * w for _, w in pairs) / n if n else 0
+    mean = total / sum(n for n, _ in sums)
+    within /= free
+    within += RIDGE * np.trace(within) / d * np.eye(d)
+    weights, bias = np.empty((d, n_classes)), np.empty(n_classes)
+    for c, (n, of_class) in enumerate(sums):
+        m = (of_class + prior_rows * mean) / (n + prior_rows) if n + prior_rows else mean
+        weights[:, c] = np.linalg.solve(within, m)
+        bias[c] = np.log(max(n, 0.5)) - m @ weights[:, c] / 2
+    common = np.linalg.solve(within, mean)
+    shift = np.log(sum(n for n, _ in sums)) - mean @ common / 2
+    return weights, bias, common, shift
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("prior_rows", [0.0, 0.3])
+def test_a_row_counts_under_each_of_its_labels_with_its_share(prior_rows, weighted, monkeypatch):
+    monkeypatch.setattr(dense, "PIECE_BYTES", 700)
+    monkeypatch.setattr(discriminant, "SOLVED", 3)
+    rng = np.random.default_rng(1)
+    rows = [sorted(rng.choice(6, int(n), replace=False).tolist()) for n in rng.integers(0, 4, 90)]
+    x = rng.normal(size=(90, 5)) @ rng.normal(size=(5, 5))
+    x += np.array([[sum(row), len(row), 0, 0, 1] for row in rows])
+    x = x.astype(np.float32)
+    lists = LabelLists.of(rows)
+    if weighted:
+        weights = rng.uniform(0.5, 3, lists.n_labels).astype(np.float32)
+        lists = LabelLists(lists.starts, lists.classes, weights)
+    block = dense_block(x).with_labels(lists)
+    sums = Discriminant(np.full((7, 5), 9, np.float32))  # a class without rows
+    sums.add(block.part(0, 40))
+    sums.add(block.part(40, 90))
+    shares = [lists.shares[a:b] for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
+    expected = lists_by_the_book(x, rows, shares, 7, prior_rows)
+    weights = np.empty((5, 7), np.float32)
+    bias = sums.solve(prior_rows, weights)
+    np.testing.assert_allclose(weights, expected[0], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(bias, expected[1], rtol=2e-3, atol=2e-3)
+    bias = sums.solve(prior_rows, weights, centred=True)
+    np.testing.assert_allclose(weights, expected[0] - expected[2][:, None], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(bias, expected[1] - expected[3], rtol=2e-3, atol=2e-3)
+
+
+def test_lists_of_one_label_give_the_same_weights():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 5, 60).astype(np.int32)
+    block, found = dense_block(x, y), []
+    for rows in (block, block.with_labels(LabelLists.single(y))):
+        sums = Discriminant(np.zeros((5, 4), np.float32))
+        sums.add(rows)
+        weights = np.empty((4, 5), np.float32)
+        found.append((weights, sums.solve(0.3, weights)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_ranks_of_labels_are_their_places_in_a_sort():
+    rng = np.random.default_rng(3)
+    scores = rng.integers(0, 6, (40, 12)).astype(np.float32)  # with ties
+    lengths, ids = rng.integers(0, 5, 40).tolist(), np.arange(-1, 12)
+    lists = LabelLists.of([rng.choice(ids, n, replace=False).tolist() for n in lengths])
+    out = np.empty(lists.n_labels, np.int64)
+    label_ranks(lists.starts, lists.classes, scores, out)
+    places = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
+    expected = [12 if c < 0 else places[i, c]
+                for i, c in zip(lists.rows, lists.classes, strict=True)]  # fmt: skip
+    assert out.tolist() == expected
 
 
 def test_a_feature_that_never_varies_is_no_obstacle():
@@ -83,6 +168,6 @@ def test_features_that_never_vary_within_a_class_are_no_obstacle(value):
 def test_rows_come_in_small_parts():
     x = np.arange(1, 41, dtype=np.float32).reshape(20, 2)
     block = dense_block(x)
-    found = list(parts(block, discriminant.PIECE_BYTES // 3))
+    found = list(parts(block, dense.PIECE_BYTES // 3))
     assert [part.n_rows for part in found] == [3] * 6 + [2]
     assert np.array_equal(np.concatenate([expanded(part, 2) for part in found]), x)

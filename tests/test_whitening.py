@@ -9,6 +9,7 @@ from streammach.parts.whitening import spread as whitening
 from streammach.parts.whitening.spread import Spread
 from streammach.rows import dense
 from streammach.rows.dense import Basis
+from streammach.rows.label_lists import LabelLists
 from tests.builders import dense_block
 
 
@@ -53,6 +54,40 @@ def test_the_basis_is_a_power_of_the_covariance_within_classes(rng):
     np.testing.assert_allclose(basis.shift, x.mean(axis=0) @ basis.rotation, rtol=2e-3, atol=1e-4)
 
 
+def within_lists(x, rows):
+    """The covariance of pairs of rows and labels, 1/n of each, around the means of the labels."""
+    x, total, free = x.astype(np.float64), np.zeros((x.shape[1],) * 2), 0.0
+    for c in range(max(max(row, default=-1) for row in rows) + 1):
+        own = [i for i, row in enumerate(rows) if c in row]
+        w = np.array([1 / len(rows[i]) for i in own])
+        apart = x[own] - w @ x[own] / w.sum()
+        total += (apart * w[:, None]).T @ apart
+        free += w.sum() - (w**2).sum() / w.sum()
+    return total / free
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_row_spreads_within_each_of_its_labels_with_its_share(most, rng, monkeypatch):
+    monkeypatch.setattr(whitening, "PIECE_BYTES", 1 << 16)  # pairs in several steps
+    x, labels = stretched(rng, 4000, 6, 10)
+    rows = [[c] for c in labels.tolist()]
+    if most > 1:
+        more = rng.integers(0, most, 4000).tolist()
+        rows = [[*{*row, *rng.choice(10, n, replace=False)}] if n else [] for row, n in
+                zip(rows, more, strict=True)]  # fmt: skip
+    spread = Spread(6)
+    spread.add(dense_block(x).with_labels(LabelLists.of(rows)))
+    covariance = within_lists(x, rows)
+    if most == 1:
+        np.testing.assert_allclose(covariance, within(x, labels), rtol=1e-6)
+    covariance += whitening.RIDGE * np.trace(covariance) / 6 * np.eye(6)
+    expected = power_of(covariance, -whitening.POWER / 2)
+    basis = spread.basis()
+    scale = basis.rotation[0, 0] / expected[0, 0]
+    np.testing.assert_allclose(basis.rotation, scale * expected, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(basis.shift, x.mean(axis=0) @ basis.rotation, rtol=2e-3, atol=1e-4)
+
+
 def test_whitened_rows_are_as_large_as_before(rng):
     x, labels = stretched(rng, 4000, 6, 10)
     _, basis = basis_of(x, labels)
@@ -90,10 +125,14 @@ def test_features_that_never_vary_do_not_matter(rng):
     assert np.abs(white).max() < 100
 
 
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("shape", [(3000, 150), (20_000, 12)])
-def test_the_footprint_bounds_what_is_allocated(rng, shape, monkeypatch):
+def test_the_footprint_bounds_what_is_allocated(rng, shape, listed):
     x, labels = rng.normal(size=shape).astype(np.float32), rng.integers(0, 50, shape[0])
-    block = dense_block(x, labels)
+    block, of = dense_block(x, labels), (0, 0)
+    if listed:
+        lists = LabelLists.of([rng.choice(5000, n, replace=False) for n in labels % 7])
+        block, of = block.with_labels(lists), (lists.n_labels, 6)
     tracemalloc.start()
     spread = Spread(shape[1])
     spread.add(block)
@@ -101,7 +140,7 @@ def test_the_footprint_bounds_what_is_allocated(rng, shape, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.isfinite(basis.rotation).all()
-    assert peak <= whitening.footprint(shape[1], shape[0])
+    assert peak <= whitening.footprint(shape[1], shape[0], of)
 
 
 def test_weights_fold_back(rng, monkeypatch):

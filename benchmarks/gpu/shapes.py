@@ -52,7 +52,9 @@ class Shape:
 
     def kept(self, n_batches):
         """What is known of a store of so many batches, which a device keeps."""
-        return SimpleNamespace(n_rows=n_batches * self.batch_size, nnz=n_batches * self.batch_nnz)
+        return SimpleNamespace(
+            n_rows=n_batches * self.batch_size, nnz=n_batches * self.batch_nnz, n_labels=0
+        )
 
     @property
     def training(self):

@@ -21,7 +21,9 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
 
 
-def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int) -> Iterator[Batch]:
+def block_batches(
+    dataset: Dataset, transform: Transform, start: int, stop: int, *, shared: bool = True
+) -> Iterator[Batch]:
     """Yield a store's blocks in turn as batches; each is valid until the next one is asked for.
 
     Parameters
@@ -32,6 +34,8 @@ def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int)
         What is done to a row's values.
     start, stop : int
         The first row, where a block begins; the block that holds the row before `stop` is the last.
+    shared : bool
+        Whether the labels of a row share its target.
 
     Raises
     ------
@@ -42,7 +46,7 @@ def block_batches(dataset: Dataset, transform: Transform, start: int, stop: int)
     step = min(facts.block_rows, facts.n_rows)
     slot = BatchSlot(
         step, facts.max_block_nnz, facts.n_features, by_feature=False,
-        n_labels=facts.max_block_labels,
+        n_labels=facts.max_block_labels, shared=shared,
     )  # fmt: skip
     for first in range(start, stop, facts.block_rows):
         block = dataset.rows(first, min(first + step, facts.n_rows))
@@ -66,6 +70,17 @@ def row_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32]:
     return out
 
 
+def label_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32] | None:
+    """Return how many labels each of the first rows has, int32 (stop,); None where each has one."""
+    if not dataset.listed:
+        return None
+    out, step = np.empty(stop, np.int32), dataset.facts.block_rows
+    for first in range(0, stop, step):
+        last = min(first + step, stop)
+        out[first:last] = np.diff(dataset.label_pointers(first, last))
+    return out
+
+
 class OrderReader:
     """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
 
@@ -77,6 +92,10 @@ class OrderReader:
         Values of each row of the store.
     batch_size, batch_nnz : int
         Most rows and values of a batch; a batch ends before the row that would pass one of them.
+    labels : int32 (>= end,) or None
+        Labels of each row of the store, where rows have lists of them.
+    batch_labels : int
+        Most labels of a batch then.
 
     Attributes
     ----------
@@ -87,10 +106,12 @@ class OrderReader:
     """
 
     def __init__(
-        self, order: RowOrder, lengths: NDArray[np.int32], *, batch_size: int, batch_nnz: int
-    ) -> None:
-        self._order, self._lengths = order, lengths
+        self, order: RowOrder, lengths: NDArray[np.int32], *, batch_size: int, batch_nnz: int,
+        labels: NDArray[np.int32] | None = None, batch_labels: int = 0,
+    ) -> None:  # fmt: skip
+        self._order, self._lengths, self._labels = order, lengths, labels
         self._batch_size, self._batch_nnz = batch_size, batch_nnz
+        self._batch_labels = batch_labels
         self.n_rows, self.waited_seconds = order.n_rows, 0.0
 
     @staticmethod
@@ -98,9 +119,13 @@ class OrderReader:
         """Return the bytes of such a reader and of the pass before it, by name."""
         arrays = block_arrays(facts, 1)
         block = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
-        slot = BatchSlot.footprint(arrays["classes"][0], arrays["features"][0], by_feature=False)
+        slot = BatchSlot.footprint(
+            arrays["classes"][0], arrays["features"][0], by_feature=False,
+            n_labels=facts.max_block_labels,
+        )  # fmt: skip
         pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
-        return {"decoded rows": 2 * block + slot, "row orders": 4 * facts.n_rows + pools}
+        lengths = (4 + 4 * facts.listed) * facts.n_rows
+        return {"decoded rows": 2 * block + slot, "row orders": lengths + pools}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[RowIdBatch]:
         """Yield the batches of an epoch.
@@ -126,13 +151,20 @@ class OrderReader:
         some = waiting[: self._batch_size]
         ends = np.cumsum(self._lengths[some], dtype=np.int64)
         fits = int(np.searchsorted(ends, self._batch_nnz, side="right"))
+        if self._labels is not None:
+            ends = np.cumsum(self._labels[some], dtype=np.int64)
+            fits = min(fits, int(np.searchsorted(ends, self._batch_labels, side="right")))
         full = len(some) == self._batch_size or fits < len(some)
         return self._batch(some[:fits]) if full else None
 
     def _batch(self, rows: NDArray[np.int64]) -> RowIdBatch:
-        indptr = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(self._lengths[rows], out=indptr[1:])
-        return RowIdBatch(rows, indptr)
+        def starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
+            out = np.zeros(len(rows) + 1, np.int64)
+            np.cumsum(lengths[rows], out=out[1:])
+            return out
+
+        labels = None if self._labels is None else starts(self._labels)
+        return RowIdBatch(rows, starts(self._lengths), labels)
 
     def _rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
         """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""

@@ -28,8 +28,6 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Ranker
 
-LISTED = "rows have lists of labels"  # why some parts cannot be
-
 
 class Session(Protocol):
     """What a part is given of a training.

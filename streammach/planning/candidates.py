@@ -253,7 +253,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         labels = max(facts.max_row_labels, int(BATCH_SPREAD * batch * mean_labels) + 1)
         for pool, waves, resident in itertools.product(
-            POOL_BLOCKS, range(1, kind.max_waves + 1), (False,) if facts.listed else kind.resident
+            POOL_BLOCKS, range(1, kind.max_waves + 1), kind.resident
         ):
             batching = Batching(
                 batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,

@@ -85,10 +85,13 @@ class RowIdBatch:
         Numbers in the store, in the order of training.
     indptr : int64 (n + 1,)
         Row pointers, from 0, of a batch of these rows.
+    label_starts : int64 (n + 1,) or None
+        Where the labels of each row lie in such a batch, where rows have lists of them.
     """
 
     rows: NDArray[np.int64]
     indptr: NDArray[np.int64]
+    label_starts: NDArray[np.int64] | None = None
 
     @property
     def n_rows(self) -> int:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 
 MAX_FEATURES = 8192  # whose covariance is worked with: it has d x d entries
 PIECE_BYTES = 32_000_000  # of rows that are worked on at once
@@ -17,10 +19,31 @@ COLUMNS = 1024  # whose weights are turned at once
 
 
 def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
-    """Yield rows in parts of which arrays with so many bytes a row stay small."""
+    """Yield rows in parts of which arrays with so many bytes a row, or a label, stay small."""
     step = max(1, PIECE_BYTES // row_bytes)
-    for start in range(0, rows.n_rows, step):
-        yield rows.part(start, min(start + step, rows.n_rows))
+    labels = None if rows.labels is None else rows.labels.starts
+    start = 0
+    while start < rows.n_rows:
+        stop = min(start + step, rows.n_rows)
+        if labels is not None:
+            fits = int(np.searchsorted(labels, labels[start] + step, side="right")) - 1
+            stop = min(stop, max(fits, start + 1))
+        yield rows.part(start, stop)
+        start = stop
+
+
+def piece_bytes(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
+    """Return the most bytes of a part of float32 rows, or of as many as it has labels.
+
+    Parameters
+    ----------
+    n_features, n_rows : int
+        d; how many rows there are.
+    labels : tuple of int
+        Labels of all rows, and the most of a row; zeros where each has one.
+    """
+    in_all, of_a_row = labels
+    return max(min(PIECE_BYTES, 4 * n_features * max(n_rows, in_all)), 4 * n_features * of_a_row)
 
 
 def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
@@ -58,6 +81,48 @@ def class_sums(
     order = np.argsort(which, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     return present, which, counts, np.add.reduceat(x[order], first, axis=0)
+
+
+@dataclass(frozen=True)
+class LabelSums:
+    """The sums of rows by label, each with the share that the label has of its row.
+
+    Attributes
+    ----------
+    classes : int32 (c,)
+        The classes that there are.
+    which : int64 (m,)
+        The place of each label among them.
+    shares : float64 (m,)
+        Its share.
+    sums : float32 (c, d)
+        The sums of rows times shares.
+    """
+
+    classes: NDArray[np.int32]
+    which: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    sums: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, x: NDArray[np.float32], labels: LabelLists) -> LabelSums:
+        """Return them for rows float32 (n, d)."""
+        shares = labels.shares
+        classes, which = np.unique(labels.classes, return_inverse=True)
+        pairs = scipy.sparse.csr_array(
+            (shares.astype(np.float32), (which, labels.rows)), shape=(len(classes), len(x))
+        )
+        return cls(classes, which, shares, pairs @ x)
+
+    @property
+    def rows(self) -> NDArray[np.float64]:
+        """How many rows each class has, by their shares: float64 (c,)."""
+        return np.bincount(self.which, self.shares, len(self.classes)).astype(np.float64)
+
+    @property
+    def squares(self) -> NDArray[np.float64]:
+        """The sums of the squared shares: float64 (c,)."""
+        return np.bincount(self.which, self.shares**2, len(self.classes)).astype(np.float64)
 
 
 def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:

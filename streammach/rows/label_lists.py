@@ -64,6 +64,13 @@ class LabelLists:
         return np.repeat(np.arange(len(self)), self.lengths)
 
     @property
+    def shares(self) -> NDArray[np.float64]:
+        """What each label has of the weights of its row: float64 (m,)."""
+        rows = self.rows
+        weights = np.ones(len(rows)) if self.weights is None else self.weights.astype(np.float64)
+        return weights / np.bincount(rows, weights, len(self))[rows]
+
+    @property
     def first(self) -> NDArray[np.int32]:
         """The first class of each row, -1 where it has none: int32 (n,)."""
         out = np.full(len(self), -1, np.int32)

@@ -63,6 +63,11 @@ class DataFacts:
         return self.n_labels > 0
 
     @property
+    def labels(self) -> tuple[int, int]:
+        """Labels of all rows, and the most of a row, where rows have lists of them; else zeros."""
+        return self.n_labels, self.max_row_labels
+
+    @property
     def density(self) -> float:
         """Share of the features that a row holds on average."""
         return self.nnz / (self.n_rows * self.n_features)

@@ -150,8 +150,9 @@ class TrainSpec:
     loss : str
         ``independent``: each repetition learns the bucket of the row's class. ``joint``: all of
         them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
-        classes. ``logistic``: each bucket of a repetition learns on its own, by a sigmoid, whether
-        one of the row's labels is in it (Medini et al., 2019); for rows with lists of labels.
+        classes and the row's own. ``logistic``: each bucket of a repetition learns on its own, by
+        a sigmoid, whether one of the row's labels is in it (Medini et al., 2019); for rows with
+        lists of labels.
     bucket_share : float
         Labels of a row divided by the buckets, on average, where the loss is logistic: what the
         bias starts from. Else 0, and the bias starts at 0.

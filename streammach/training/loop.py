@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend
 from streammach.backends.loss import Loss, joined
 from streammach.data.reader import Reader
-from streammach.data.resident import OrderReader, block_batches, row_lengths
+from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
 from streammach.data.row_order import RowOrder
 from streammach.errors import DivergedError
 from streammach.spec.training import TrainSpec
@@ -55,22 +55,25 @@ def open_reader(
     """
     dataset, batching = session.dataset, session.plan.config.batching
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
+    shared = spec.label_share != "each"
     if row_cache is not None:
         order = RowOrder(
             dataset.facts, seed=spec.seed, pool_blocks=batching.pool_blocks, held=held, rows=rows
         )
-        known = row_cache.count(spec.transform)
-        for batch in block_batches(dataset, spec.transform, known, order.end):
-            row_cache.keep(batch, spec.transform)
+        content = spec.transform if shared else f"{spec.transform}, 1 a label"
+        known = row_cache.count(content)
+        for batch in block_batches(dataset, spec.transform, known, order.end, shared=shared):
+            row_cache.keep(batch, content)
         return OrderReader(
             order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
-            batch_nnz=batching.batch_nnz,
+            batch_nnz=batching.batch_nnz, labels=label_lengths(dataset, order.end),
+            batch_labels=batching.batch_labels,
         )  # fmt: skip
     return Reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=session.backend.wants_by_feature, held=held, rows=rows,
-        batch_labels=batching.batch_labels, shared=spec.label_share != "each",
+        batch_labels=batching.batch_labels, shared=shared,
     )  # fmt: skip
 
 

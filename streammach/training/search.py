@@ -99,7 +99,7 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.label_share is not None:
+        if spec.logistic:  # of lists of labels, where no loss is asked for
             spec, more = self._choose_targets(spec)
             reasons += more
         for part in planned(self._session.plan.config):
@@ -144,7 +144,7 @@ class Search:
         for name in names:
             if tried and session.clock.left <= 0:
                 break
-            spec = replace(self._start(name), epochs=0)
+            spec = self._untrained(name)
             session.prepare(spec)
             tried[name] = part.untrained(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
@@ -154,7 +154,14 @@ class Search:
         both = words(session.dataset.listed).both
         reason = f"no epochs, transform {best}: held-out {both} {figures}"
         session.tell(reason)
-        return SearchResult(replace(self._start(best), epochs=0), (), (reason,))
+        return SearchResult(self._untrained(best), (), (reason,))
+
+    def _untrained(self, transform: Transform) -> TrainSpec:
+        """Return the training without an epoch: its weights are those of a softmax."""
+        spec = replace(self._start(transform), epochs=0)
+        if not spec.logistic:
+            return spec
+        return replace(spec, loss="independent", label_share="shared", bucket_share=0.0)
 
     def _start(self, transform: Transform) -> TrainSpec:
         """Return the training that the search starts from, with a transform."""

@@ -18,7 +18,8 @@ from streammach.backends.cuda.memory import Memory
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.segments import SegmentBuilder
 from streammach.backends.cuda.transfers import TransferBuffer
-from streammach.rows.batch import RowIdBatch
+from streammach.rows.batch import BatchSlot, RowIdBatch
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.backends.device import Device
@@ -140,6 +141,31 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         counts = {"indptr": n + 1, "classes": n, "importance": n}
         for name in sent.held:
             count = counts.get(name, m)
+            assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
+
+
+def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
+    memory, most = Memory(1 << 30), 70
+    lengths = [0, 40, 2, 1, 5, 0, 3, 1, 1, 7]
+    lists = LabelLists.of([rng.choice(50, n, replace=False).tolist() for n in lengths])
+    block = block_of(rng, 10, 90, 5).with_labels(lists)
+    slot = BatchSlot(10, block.nnz, 90, by_feature=False, n_labels=most)
+    slot.add(block, np.arange(10), "raw")
+    whole = slot.batch()
+    kept = Resident(memory, 10, block.nnz, lists.n_labels)
+    for _ in range(2):  # the second time over the first
+        kept.keep(whole, "raw")
+        kept.keep(whole, "l2")
+    sent, gathered = (TransferBuffer(memory, 9, 700, r, most) for r in (None, kept))
+    for n in (9, 4):
+        rows = rng.permutation(10)[:n]
+        slot.clear()
+        slot.add(block, rows, "raw")
+        batch = slot.batch()
+        sent.load(batch)
+        gathered.load(RowIdBatch(rows, batch.indptr, batch.labels.starts))
+        m = batch.labels.n_labels
+        for name, count in {"label_starts": n + 1, "label_classes": m, "label_shares": m}.items():
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
 
 

@@ -22,7 +22,11 @@ def trained(spec, how, batches, *, dense, keep):
     """The bytes and the loss of a training on batches, sent or named."""
     n_rows, nnz = sum(b.n_rows for b in batches), sum(len(b.features) for b in batches)
     backend = open_backend(
-        "cuda", spec, dense=dense, resident=keep, facts=SimpleNamespace(n_rows=n_rows, nnz=nnz)
+        "cuda",
+        spec,
+        dense=dense,
+        resident=keep,
+        facts=SimpleNamespace(n_rows=n_rows, nnz=nnz, n_labels=0),
     )
     backend.prepare(how, 200)
     if keep:

@@ -11,10 +11,11 @@ from streammach.rows.label_lists import LabelLists
 from streammach.spec.model import ModelShape
 from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
 from tests.contracts.test_backend import MOST_VALUES, SHAPES, begin, device, few, loss_of
-from tests.reference.mach import ListMach, LogisticMach
+from tests.reference.mach import JointListMach, ListMach, LogisticMach
 
 __all__ = ["device"]
-MOST_LABELS = 400
+MOST_LABELS = 800
+REFERENCES = {"independent": ListMach, "logistic": LogisticMach, "joint": JointListMach}
 
 
 def listed(rng, block, n_classes):
@@ -48,7 +49,7 @@ def both(device, spec, how, *, dense, threads=1):
     """A backend and the reference of the same model."""
     backend = open_backend(device, spec, dense=dense, threads=threads)
     backend.prepare(how, MOST_VALUES, None, MOST_LABELS)
-    reference = (LogisticMach if how.logistic else ListMach)(
+    reference = REFERENCES[how.loss](
         spec.n_features, backend.codes, spec.n_buckets, how.optimizer, how.epsilon,
         how.label_smoothing,
     )  # fmt: skip
@@ -61,16 +62,19 @@ def both(device, spec, how, *, dense, threads=1):
 @pytest.mark.parametrize(
     ("loss", "shared", "smoothing"),
     [("independent", True, 0.0), ("independent", True, 0.2), ("independent", False, 0.1),
-     ("logistic", False, 0.0), ("logistic", False, 0.1), ("logistic", True, 0.2)],
+     ("logistic", False, 0.0), ("logistic", False, 0.1), ("logistic", True, 0.2),
+     ("joint", True, 0.0), ("joint", True, 0.2), ("joint", False, 0.1)],
 )  # fmt: skip
 def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared, smoothing, rng):
     n_classes, n_features = shape[:2]
-    spec, n = spec_of(*shape), few(device, 30)
+    spec = spec_of(*shape)
+    n = few(device, 90 if loss == "joint" else 30)  # joint: more than are decoded at once
     how = training(
         optimizer=optimizer, label_smoothing=smoothing, batch_size=n, epsilon=1e-3, loss=loss
     )
     backend, reference = both(device, spec, how, dense=dense)
     begin(backend, reference, rng)
+    rate = 0.01 if (loss, optimizer) == ("joint", "sgd") else 0.1  # many rows go far
     for _ in range(few(device, 4)):
         block = block_of(rng, n, n_features, n_classes)
         if dense and optimizer == "adam":
@@ -78,8 +82,8 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared
         weights = rng.uniform(0.5, 2, n).astype(np.float32)
         batch = batch_of(listed(rng, block, n_classes), n_features, weights, shared=shared)
         arrays = (block.indptr, block.features, block.values, targets(batch), weights)
-        loss = loss_of(backend, batch, 0.1)
-        assert loss == pytest.approx(reference.step(*arrays, 0.1), rel=1e-4, abs=1e-5)
+        found = loss_of(backend, batch, rate)
+        assert found == pytest.approx(reference.step(*arrays, rate), rel=1e-4, abs=1e-5)
     held = backend.arrays()
     np.testing.assert_allclose(held["weights"], reference.W, atol=2e-5, rtol=2e-4)
     np.testing.assert_allclose(held["bias"], reference.b, atol=2e-5, rtol=2e-4)
@@ -87,7 +91,7 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("loss", ["independent", "logistic"])
+@pytest.mark.parametrize("loss", REFERENCES)
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_step_follows_finite_differences(device, shape, shared, loss, rng):
     n_classes, n_features = shape[:2]
@@ -113,7 +117,8 @@ def test_a_step_follows_finite_differences(device, shape, shared, loss, rng):
     backend.close()
 
 
-def test_lists_of_one_label_train_as_that_label(device, rng):
+@pytest.mark.parametrize("loss", ["independent", "joint"])
+def test_lists_of_one_label_train_as_that_label(device, loss, rng):
     shape = SHAPES[0]
     n_classes, n_features = shape[:2]
     spec, n = spec_of(*shape), few(device, 20)
@@ -122,11 +127,10 @@ def test_lists_of_one_label_train_as_that_label(device, rng):
     for rows in (block, block.with_labels(LabelLists.single(block.classes))):
         backend = open_backend(device, spec, dense=False, threads=1)
         most = 0 if rows.labels is None else MOST_LABELS
-        backend.prepare(training(batch_size=n), MOST_VALUES, None, most)
+        backend.prepare(training(batch_size=n, loss=loss), MOST_VALUES, None, most)
         slot = BatchSlot(n, rows.nnz, n_features, by_feature=True, n_labels=most)
         slot.add(replace(rows, importance=weights), np.arange(n), "raw")
-        loss = loss_of(backend, slot.batch(), 0.3)
-        found.append((loss, backend.arrays()["weights"].copy()))
+        found.append((loss_of(backend, slot.batch(), 0.3), backend.arrays()["weights"].copy()))
         backend.close()
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     np.testing.assert_allclose(found[0][1], found[1][1], atol=2e-6)
@@ -165,7 +169,7 @@ def test_sigmoids_start_at_the_bias_and_equal_the_reference(device, shape, dense
     again.close()
 
 
-@pytest.mark.parametrize("loss", ["independent", "logistic"])
+@pytest.mark.parametrize("loss", REFERENCES)
 def test_the_number_of_threads_does_not_change_a_bit(device, loss, rng):
     shape, n = SHAPES[0], few(device, 90)
     spec = spec_of(*shape)
@@ -182,6 +186,17 @@ def test_the_number_of_threads_does_not_change_a_bit(device, loss, rng):
     assert len(set(held)) == 1
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_ledger_states_what_the_cpu_holds(dense):
+    spec, how = spec_of(*SHAPES[0]), training(batch_size=30, loss="joint")
+    backend, _ = both("cpu", spec, how, dense=dense)
+    config = config_of(spec.shape, dense=dense, optimizer="adagrad", rows=30, nnz=MOST_VALUES)
+    config = replace(config, batching=replace(config.batching, batch_labels=MOST_LABELS))
+    stated, _ = BACKENDS["cpu"].footprint(config, None)
+    assert stated["residuals"] == sum(array.nbytes for array in backend.buffers.values())
+    backend.close()
+
+
 def test_the_ledger_states_the_labels(device):
     shape = ModelShape(n_classes=40, n_features=12, n_buckets=8, n_repetitions=5)
     config = config_of(shape, device, optimizer="adagrad", rows=30, nnz=200)
@@ -191,6 +206,8 @@ def test_the_ledger_states_the_labels(device):
         host, there = BACKENDS[device].footprint(config, None)
         return sum(host.values()), sum(there.values())
 
-    needed = 2 * (4 * 31 + 8 * MOST_LABELS) if device == "cuda" else 0  # of two slots
-    for plain, listed in zip(stated(config), stated(more), strict=True):
-        assert needed <= listed - plain <= needed + 6 * 512
+    # Of two slots; of the CPU a number for each label, of the joint loss.
+    slots = 2 * (4 * 31 + 8 * MOST_LABELS)
+    needed = (slots, slots) if device == "cuda" else (4 * MOST_LABELS, 0)
+    for plain, listed, bytes_more in zip(stated(config), stated(more), needed, strict=True):
+        assert bytes_more <= listed - plain <= bytes_more + 6 * 512

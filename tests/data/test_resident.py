@@ -5,7 +5,7 @@ import pytest
 
 from streammach.data.convert import convert
 from streammach.data.reader import Reader
-from streammach.data.resident import OrderReader, block_batches, row_lengths
+from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
 from streammach.data.row_order import RowOrder
 from streammach.data.store.dataset import Dataset
 from streammach.rows.transforms import transformed
@@ -55,6 +55,50 @@ def test_numbers_come_as_the_rows_would(data, pool_blocks, batch_nnz, holds_out,
         assert done == len(seen)
 
 
+@pytest.fixture
+def listed(tiny, monkeypatch):
+    """A store of 500 rows with up to five labels each."""
+    monkeypatch.setattr("streammach.data.conversion.build.BLOCK_VALUES", 400)
+    lines = [
+        ",".join(str((i * 7 + j) % 30) for j in range(i % 6)) + f" | x{i % 11} x{20 + i % 3}"
+        for i in range(500)
+    ]
+    convert(tiny.text("l.vw", lines), tiny.folder / "lists", multilabel="on")
+    with Dataset.open(tiny.folder / "lists") as opened:
+        assert opened.n_rows > 2 * opened.facts.block_rows
+        yield opened
+
+
+@pytest.mark.parametrize("batch_labels", [1000, 40])
+def test_batches_of_lists_end_where_their_labels_would_pass(listed, batch_labels, rng):
+    order = {"seed": 5, "pool_blocks": 2, "held": rng.random(500) < 0.2}
+    sizes = {"batch_size": 32, "batch_nnz": 1000, "batch_labels": batch_labels}
+    reader = Reader(listed, transform="raw", by_feature=False, **order, **sizes)
+    asked, labels = RowOrder(listed.facts, **order), label_lengths(listed, 500)
+    whole = listed.rows(0, 500).labels
+    assert labels.tolist() == whole.lengths.tolist()
+    numbers = OrderReader(asked, row_lengths(listed, 500), labels=labels, **sizes)
+    seen = list(numbers.epoch(0))
+    for mine, batch in zip(seen, reader.epoch(0), strict=True):
+        assert mine.label_starts.tolist() == batch.labels.starts.tolist()
+        assert whole.take(mine.rows).classes.tolist() == batch.labels.classes.tolist()
+    assert (max(batch.n_rows for batch in seen) < 32) == (batch_labels == 40)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_labels_are_shown_with_their_shares(listed, shared):
+    assert label_lengths(listed, 500) is not None
+    whole, row = listed.rows(0, 500).labels, 0
+    for batch in block_batches(listed, "raw", 0, 500, shared=shared):
+        part = whole.part(row, row + batch.n_rows)
+        assert batch.labels.starts.tolist() == part.starts.tolist()
+        assert batch.labels.classes.tolist() == part.classes.tolist()
+        expected = part.shares if shared else np.ones(part.n_labels)
+        np.testing.assert_allclose(batch.labels.weights, expected, rtol=1e-6)
+        row += batch.n_rows
+    assert row == 500
+
+
 @pytest.mark.parametrize("transform", ["raw", "l2", "log1p"])
 def test_all_rows_are_shown_block_by_block(data, transform):
     whole = transformed(data.rows(0, 700), transform)
@@ -70,6 +114,7 @@ def test_all_rows_are_shown_block_by_block(data, transform):
             assert (batch.importance == 1).all()
             row += batch.n_rows
         assert row == min(-(-stop // step) * step, 700)
+    assert label_lengths(data, 700) is None
     assert row_lengths(data, 700).tolist() == np.diff(whole.indptr).tolist()
 
 

@@ -90,6 +90,11 @@ def test_rows_stay_on_the_gpu_where_they_fit_beside_the_weights():
     )  # fmt: skip
     assert roomy.projected_bytes < tight.projected_bytes  # no pools of decoded rows
     assert not plan(facts(), device="cpu", memory="2GB").config.placement.resident
+    lists = facts(n_labels=3_000_000, max_row_labels=50, max_block_labels=100_000)
+    listed = plan(lists, memory="2GB", **shape)
+    assert listed.config.placement.resident
+    more = on_device(listed)["rows of the store"] - kept
+    assert more == pytest.approx(8 * (lists.n_labels + lists.n_rows), rel=1e-3)
 
 
 def test_bfloat16_weights_take_half_the_room():

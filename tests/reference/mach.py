@@ -190,3 +190,30 @@ class LogisticMach(ReferenceMach):
         return np.array(
             [1 / (1 + np.exp(-self.logits(*row))) for row in self.rows(indptr, features, values)]
         )
+
+
+class JointListMach(JointMach):
+    """The joint loss of rows with lists of labels, all of which are beside the 32 best classes."""
+
+    def classes(self, z, own):
+        logs = [np.log(softmax(z[r * self.B : (r + 1) * self.B])) for r in range(self.R)]
+        scores = np.mean([logs[r][self.codes[:, r]] for r in range(self.R)], axis=0)
+        ids = np.argsort(-scores, kind="stable")[:32].tolist()
+        ids += [y for y, _ in own if y not in ids]
+        target = np.full(len(ids), self.smoothing * sum(s for _, s in own) / len(ids))
+        for y, share in own:
+            target[ids.index(y)] += (1 - self.smoothing) * share
+        return ids, scores[ids], target
+
+    def loss_of_row(self, ids, x, own):
+        ids, scores, _ = self.classes(self.logits(ids, x), own)
+        logs = np.log(softmax(scores))
+        return -self.R * sum(share * logs[ids.index(y)] for y, share in own)
+
+    def residual(self, z, own):
+        ids, scores, target = self.classes(z, own)
+        g = np.zeros(self.W.shape[1])
+        for i, wrong in zip(ids, target.sum() * softmax(scores) - target, strict=True):
+            for r in range(self.R):
+                g[r * self.B + self.codes[i, r]] += wrong
+        return g

@@ -12,6 +12,7 @@ from streammach.parts.discriminant import fit as closed_form
 from streammach.parts.discriminant import sums as discriminant
 from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transformed
 from streammach.spec.training import TrainingOptions
 from streammach.training.signals import StopSignals
@@ -59,12 +60,16 @@ def test_it_is_added_where_it_helps(stores, tiny):
     assert run.model.weights.shape == off.model.weights.shape
 
 
-def test_its_line_in_the_ledger_bounds_what_it_takes(rng, monkeypatch):
-    for module in (discriminant, dense):
-        monkeypatch.setattr(module, "PIECE_BYTES", 1 << 20)  # many pieces
+@pytest.mark.parametrize("listed", [False, True])
+def test_its_line_in_the_ledger_bounds_what_it_takes(listed, rng, monkeypatch):
+    monkeypatch.setattr(dense, "PIECE_BYTES", 1 << 20)  # many pieces
     monkeypatch.setattr(discriminant, "SOLVED", 32)
     n, d, k = 8000, 200, 1500
     block = dense_block(rng.normal(size=(n, d)), rng.integers(0, k, n))
+    labels = (0, 0)
+    if listed:
+        lists = LabelLists.of([rng.choice(k, j, replace=False) for j in np.arange(n) % 5])
+        block, labels = block.with_labels(lists), (lists.n_labels, 4)
     sums, out, bias = (np.zeros(s, np.float32) for s in ((k, d), (d, k), k))
     tracemalloc.start()
     found = discriminant.Discriminant(sums)
@@ -74,15 +79,15 @@ def test_its_line_in_the_ledger_bounds_what_it_takes(rng, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(reached) == len(closed_form.SHARES)
-    assert peak <= discriminant.footprint(d, n)
+    assert peak <= discriminant.footprint(d, n, labels)
 
 
 def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
     data, _ = stores
     real = closed_form.Discriminant.solve
 
-    def useless(self, prior_rows, out):
-        bias = real(self, prior_rows, out)
+    def useless(self, prior_rows, out, **options):
+        bias = real(self, prior_rows, out, **options)
         out *= -1
         return -bias
 

@@ -10,6 +10,7 @@ from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import probe
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
+from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.model.model import Model
@@ -94,6 +95,52 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
         monkeypatch.undo()
         resumed = fit(data, tmp_path / name, then, resume=True, **options)
         assert model_bytes(resumed) == model_bytes(found[0])
+
+
+def store_of_lists(folder, n_noise):
+    """A store of rows with up to three labels each, some without."""
+    made, rng = TinyData(folder, np.random.default_rng(1)), np.random.default_rng(7)
+    lines = []
+    for _ in range(80):
+        own = rng.choice(9, int(rng.integers(0, 4)), replace=False).tolist()
+        noise = " ".join(f"n{j}" for j in rng.choice(n_noise, 2, replace=False))
+        lines.append(f"{','.join(map(str, own))} | {' '.join(f'a{c}' for c in own)} {noise}")
+    convert(made.text("lists.vw", lines), folder / "lists.zarr", multilabel="on")
+    return folder / "lists.zarr"
+
+
+@pytest.mark.parametrize("loss", ["auto", "joint"])
+def test_lists_that_stay_on_the_device_give_the_bytes_of_streamed_ones(loss, tmp_path):
+    """Trials of labels that share the target and of whole ones fill the device anew."""
+    data = store_of_lists(tmp_path, 120)
+    plan = sm.plan(data, device="cuda", loss=loss, **MODEL)
+    assert plan.config.placement.resident
+    assert not plan.config.dense
+    streamed, options = changed(plan, resident=False), {"epochs": 1}
+    found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
+    assert model_bytes(found[0]) == model_bytes(found[1])
+    assert found[0].settings == found[1].settings
+    assert 0 < found[0].result.device_peak_bytes <= found[0].result.device_projected_bytes
+    on_cpu = fit(data, tmp_path / "c", sm.plan(data, device="cpu", loss=loss, **MODEL), **options)
+    weights, expected = (run.model.weights for run in (found[0], on_cpu))
+    assert np.abs(weights - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_parts_of_dense_lists_are_those_of_the_cpu(tmp_path, monkeypatch):
+    """Whitened rows with cosines and a closed form, learnt by sigmoids or a softmax."""
+    monkeypatch.setattr(fourier, "SIZES", {16: 0.0})
+    data = store_of_lists(tmp_path, 3)
+    options = {"epochs": 1, "transform": "raw", "learning_rate": 0.01}
+    words = {"whitening": "on", "closed_form": "on", "fourier": "on"}
+    runs = []
+    for device in ("cuda", "cpu"):
+        plan = sm.plan(data, device=device, threads=1, **words)
+        assert {part.name for part in plan.config.parts} >= words.keys()
+        runs.append(fit(data, tmp_path / device, plan, **options))
+    for name, array in runs[1].model.arrays().items():
+        most = np.abs(array).max()
+        assert np.abs(runs[0].model.arrays()[name] - array).max() <= 1e-3 * most, name
+    assert runs[0].result.reasons[0] == runs[1].result.reasons[0]
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="a simulated device")

@@ -49,7 +49,7 @@ class CpuBackend(Forward):
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
             buffers = STEPS[config.dense].shapes(
                 shape, batch_size=config.batching.batch_size, whitened=config.basis,
-                n_more=config.more_columns,
+                n_more=config.more_columns, n_labels=config.batching.batch_labels,
             )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
@@ -87,7 +87,10 @@ class CpuBackend(Forward):
                 array[:] = 0
         kind, whitened = STEPS[self.dense], basis is not None
         n_more = wide.n_features - self.spec.n_features
-        shapes = kind.shapes(wide, batch_size=training.batch_size, whitened=whitened, n_more=n_more)
+        shapes = kind.shapes(
+            wide, batch_size=training.batch_size, whitened=whitened, n_more=n_more,
+            n_labels=batch_labels,
+        )  # fmt: skip
         _fitted(self.buffers, shapes)
         self._number[0] = 0
         self._trains = kind(self, training)

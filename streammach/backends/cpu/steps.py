@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import PIECES_PER_THREAD, Forward
-from streammach.backends.cpu.joint import joint_residuals
+from streammach.backends.cpu.joint import joint_list_residuals, joint_residuals
 from streammach.backends.loss import BEST_CLASSES
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
@@ -61,10 +61,13 @@ class Steps(ABC):
         self._all = (0, model.spec.n_repetitions)
 
     @staticmethod
-    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int) -> Shapes:
+    def shapes(
+        spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int, n_labels: int
+    ) -> Shapes:
         """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
         per_model = (batch_size, spec.n_repetitions)
-        return {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
+        found = {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
+        return {**found, "rest": (n_labels,)} if n_labels else found
 
     def step(self, batch: Batch, rate: float, number: int) -> float:
         """Train on one batch and return the sum of its losses; `number` is the step's, from 1."""
@@ -117,9 +120,15 @@ class Steps(ABC):
         shape = (len(z), min(BEST_CLASSES, spec.n_classes))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         model.decode(z, SUM, scores, ids)
-        joint_residuals(
-            model.codes, batch.classes[rows], batch.importance[rows], ids, scores, smoothing,
-            spec.n_buckets, z, losses, norms,
+        best = (batch.importance[rows], ids, scores, smoothing, spec.n_buckets)
+        if (lists := batch.labels) is None:
+            joint_residuals(model.codes, batch.classes[rows], *best, z, losses, norms)
+            return
+        assert lists.weights is not None, "the shares of the target"
+        starts = lists.starts[rows.start : rows.stop + 1]
+        joint_list_residuals(
+            model.codes, starts, lists.classes, lists.weights, *best, model.buffers["rest"], z,
+            losses, norms,
         )  # fmt: skip
 
     def _update(self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
@@ -206,12 +215,16 @@ class DenseSteps(Steps):
     """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
 
     @staticmethod
-    def shapes(spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int) -> Shapes:
+    def shapes(
+        spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int, n_labels: int
+    ) -> Shapes:
         """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
         x = (batch_size, spec.n_features)
         models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
         return {
-            **Steps.shapes(spec, batch_size=batch_size, whitened=whitened, n_more=n_more),
+            **Steps.shapes(
+                spec, batch_size=batch_size, whitened=whitened, n_more=n_more, n_labels=n_labels
+            ),
             "x": x,
             **({"plain": (batch_size, spec.n_features - n_more)} if whitened else {}),
             "gradient": (spec.n_features, models * spec.n_buckets),

@@ -64,7 +64,8 @@ class CudaBackend(Ranked):
     weights_are : str
         Type of the weights on the device; bfloat16 for sparse rows alone.
     keep : tuple of int
-        Rows of a store, and their values, that are kept on the device; zeros where they are sent.
+        Rows of a store, their values and the labels of lists, that are kept on the device; zeros
+        where they are sent.
     logistic : bool
         Whether each bucket of the trained model has a sigmoid of its own.
 
@@ -92,7 +93,7 @@ class CudaBackend(Ranked):
         device_bytes: int,
         waves: int = 0,
         weights_are: Weights = "float32",
-        keep: tuple[int, int] = (0, 0),
+        keep: tuple[int, int, int] = (0, 0, 0),
         logistic: bool = False,
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
@@ -181,7 +182,8 @@ class CudaBackend(Ranked):
                 self._over = ListLoss(self._memory, self.spec, logistic=training.logistic)
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
-                self._over = JointLoss(self._memory, self.spec, decoder)
+                listed = batch_labels > 0
+                self._over = JointLoss(self._memory, self.spec, decoder, listed=listed)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""

@@ -88,7 +88,7 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     if config.basis:
         lines["basis"] = table_bytes(config.shape.n_features, n_more)
     if placement.resident and facts is not None:
-        lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz)
+        lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz, facts.n_labels)
     return lines
 
 

@@ -67,18 +67,58 @@ def gather(
             put(out_importance, i, get(importance, row))
 
 
+def gather_labels(
+    chosen: Array,
+    at: Array,
+    n_rows: Number,
+    starts: Array,
+    classes: Array,
+    shares: Array,
+    out_classes: Array,
+    out_shares: Array,
+) -> None:
+    """Copy the labels of chosen rows; a warp takes a row.
+
+    Parameters
+    ----------
+    chosen, at : int64 (n,), int32 (n + 1,)
+        Numbers of the rows, and where the labels of each go.
+    n_rows : int
+        n.
+    starts, classes, shares : int64 (N + 1,), int32 (m,), float32 (m,)
+        The labels of the rows that are kept, and what each has of the target.
+    out_classes, out_shares : int32, float32
+        Receive the labels.
+    """
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        begin, q = int64(get(starts, int64(get(chosen, i)))), int64(get(at, i))
+        for j in range(lane, int64(get(at, i + 1)) - q, WARP):
+            put(out_classes, q + j, get(classes, begin + j))
+            put(out_shares, q + j, get(shares, begin + j))
+
+
 @lru_cache
-def _gather() -> Any:
-    return compiled(gather, (THREADS, 4))
+def _gather(labels: bool) -> Any:
+    return compiled(gather_labels if labels else gather, (THREADS, 4))
 
 
-def _sizes(n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
+LABELS = ("label_starts", "label_classes", "label_shares")
+
+
+def _sizes(n_rows: int, nnz: int, n_labels: int) -> dict[str, tuple[int, Any]]:
+    labels = {
+        "label_starts": (n_rows + 1, np.int64),
+        "label_classes": (n_labels, np.int32),
+        "label_shares": (n_labels, np.float32),
+    }
     return {
         "starts": (n_rows + 1, np.int64),
         "features": (nnz, np.int32),
         "values": (nnz, np.float32),
         "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
+        **(labels if n_labels else {}),
     }
 
 
@@ -91,18 +131,20 @@ class Resident:
         The device's.
     n_rows, nnz : int
         Rows and values of the store.
+    n_labels : int
+        Labels of all rows, where they have lists of them; else 0.
     """
 
-    def __init__(self, memory: Memory, n_rows: int, nnz: int) -> None:
-        self._memory = memory
-        self._held = {name: memory.empty(*size) for name, size in _sizes(n_rows, nnz).items()}
+    def __init__(self, memory: Memory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
+        self._memory, sizes = memory, _sizes(n_rows, nnz, n_labels)
+        self._held = {name: memory.empty(*size) for name, size in sizes.items()}
         self._content = ""
-        self._rows = self._nnz = 0
+        self._rows = self._nnz = self._labels = 0
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int) -> int:
+    def footprint(n_rows: int, nnz: int, n_labels: int = 0) -> int:
         """Return the bytes on the device."""
-        return sum(buffer_bytes(*size) for size in _sizes(n_rows, nnz).values())
+        return sum(buffer_bytes(*size) for size in _sizes(n_rows, nnz, n_labels).values())
 
     def count(self, content: str) -> int:
         """Return how many of the store's first rows are there as what is called so."""
@@ -111,7 +153,7 @@ class Resident:
     def keep(self, batch: Batch, content: str) -> None:
         """Take the next rows of the store; if something else was kept, the first ones."""
         if content != self._content:
-            self._content, self._rows, self._nnz = content, 0, 0
+            self._content, self._rows, self._nnz, self._labels = content, 0, 0, 0
         sent: dict[str, tuple[int, NDArray[Any]]] = {
             "starts": (self._rows, self._nnz + batch.indptr),
             "features": (self._nnz, batch.features),
@@ -119,6 +161,14 @@ class Resident:
             "classes": (self._rows, batch.classes),
             "importance": (self._rows, batch.importance),
         }
+        if (lists := batch.labels) is not None:
+            assert lists.weights is not None, "the shares of the target"
+            sent |= {
+                "label_starts": (self._rows, self._labels + lists.starts),
+                "label_classes": (self._labels, lists.classes),
+                "label_shares": (self._labels, lists.weights),
+            }
+            self._labels += lists.n_labels
         with self._memory.use():
             for name, (at, array) in sent.items():
                 self._memory.send(self._held[name], array, at)
@@ -132,14 +182,20 @@ class Resident:
         Parameters
         ----------
         slot : dict of str to DeviceArray
-            ``chosen`` int64 (n,) and ``indptr`` int32 (n + 1,), in fours; the others receive rows.
+            ``chosen`` int64 (n,) and ``indptr`` int32 (n + 1,), in fours, and ``label_starts``
+            int32 (n + 1,) where rows have lists of labels; the others receive rows.
         n_rows : int
             n.
         """
-        memory = self._memory
-        blocks, threads = memory.grid(n_rows * WARP, THREADS, RESIDENT)
+        memory, n = self._memory, np.int64(n_rows)
+        rows = [array for name, array in self._held.items() if name not in LABELS]
+        grid = memory.grid(n_rows * WARP, THREADS, RESIDENT)
         memory.launch(
-            _gather(), blocks, threads, slot["chosen"], slot["indptr"], np.int64(n_rows),
-            *self._held.values(), slot["features"], slot["values"], slot["rows"], slot["classes"],
-            slot["importance"],
+            _gather(False), *grid, slot["chosen"], slot["indptr"], n, *rows, slot["features"],
+            slot["values"], slot["rows"], slot["classes"], slot["importance"],
         )  # fmt: skip
+        if "label_starts" in self._held:
+            memory.launch(
+                _gather(True), *grid, slot["chosen"], slot["label_starts"], n,
+                *(self._held[name] for name in LABELS), slot["label_classes"], slot["label_shares"],
+            )  # fmt: skip

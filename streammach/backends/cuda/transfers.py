@@ -84,7 +84,8 @@ def _host_arrays(
     n_rows: int, nnz: int, *, resident: bool, n_labels: int
 ) -> dict[str, tuple[int, Any]]:
     arrays = _arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
-    return {name: arrays[name] for name in ("indptr", "chosen")} if resident else arrays
+    numbers = ("indptr", "chosen", *(("label_starts",) if n_labels else ()))
+    return {name: arrays[name] for name in numbers} if resident else arrays
 
 
 class TransferBuffer:
@@ -193,7 +194,11 @@ class TransferBuffer:
         host["indptr"][0] = 0
         np.cumsum(in_fours, out=host["indptr"][1 : n + 1])
         host["chosen"][:n] = batch.rows
-        self._send({"indptr": n + 1, "chosen": n})
+        counts = {"indptr": n + 1, "chosen": n}
+        if batch.label_starts is not None:
+            host["label_starts"][: n + 1] = batch.label_starts
+            counts["label_starts"] = n + 1
+        self._send(counts)
         self._resident.gather(self.held, n)
         return int(host["indptr"][n])
 

@@ -1,32 +1,36 @@
 """A closed form beside trained weights, for exact models of dense rows.
 
 Added to the trained weights, which stay one table of the same size, a linear discriminant is to
-dense rows what counts are to sparse ones. Held-out rows say with which weight, if with any.
+dense rows what counts are to sparse ones. Held-out rows say with which weight, if with any. Beside
+sigmoids it is one of log odds, whose scale theirs is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
+from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import held_rows, masked_blocks
 from streammach.figures import Reached
+from streammach.jit import Array, kernel
 from streammach.parts.base import Session
 from streammach.parts.discriminant.sums import Discriminant
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import parts, product
 from streammach.rows.transforms import transformed
 from streammach.rows.waves import Waves, laid_out
-from streammach.spec.types import Transform
+from streammach.spec.training import TrainSpec
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 USUAL_PRIOR_ROWS = 0.3
+SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alike
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,13 @@ class Fitting:
     ----------
     session : Session
         The training; its backend holds the trained weights and Adam's state.
-    transform : str
-        The model's transform.
+    spec : TrainSpec
+        The model's transform, and whether it learnt sigmoids.
     """
 
-    def __init__(self, session: Session, transform: Transform) -> None:
-        self._dataset, self._held, self._transform = session.dataset, session.held, transform
+    def __init__(self, session: Session, spec: TrainSpec) -> None:
+        self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
+        self._logistic = spec.logistic
         self._threads, self._check = session.plan.config.placement.threads, session.check
         self._backend, arrays = session.backend, session.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
@@ -85,8 +90,10 @@ class Fitting:
             Whether the weights are all zero, so that any share ranks alike.
         """
         shares = (1.0,) if untrained else SHARES
-        known = np.flatnonzero(self._held.rows.classes >= 0)
-        rows = transformed(self._held.rows.take(known), self._transform)
+        rows = self._held.rows
+        if rows.labels is None:
+            rows = rows.take(np.flatnonzero(rows.classes >= 0))
+        rows, most = transformed(rows, self._transform), SATURATED if self._logistic else None
         found: dict[tuple[float, float], Reached] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for block, held in masked_blocks(self._dataset, self._held):
@@ -94,9 +101,9 @@ class Fitting:
                 self._add_rows(block.take(np.flatnonzero(~held)))
             for prior_rows in (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS:
                 self._check()
-                closed = (self._out, self._sums.solve(prior_rows, self._out))
+                closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
-                for share, reached in _reached(rows, trained, closed, self._waves, shares):
+                for share, reached in _reached(rows, trained, closed, self._waves, shares, most):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found.get((0.0, 0.0))
@@ -129,11 +136,14 @@ class Fitting:
     def _put(self, chosen: Share) -> None:
         share = np.float32(chosen.share)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            self._added = share * self._sums.solve(chosen.prior_rows, self._out)
+            self._added = share * self._solve(chosen.prior_rows)
         self._out *= share
         self._weights += self._out
         self._bias += self._added
         self._backend.restore()
+
+    def _solve(self, prior_rows: float) -> NDArray[np.float32]:
+        return self._sums.solve(prior_rows, self._out, centred=self._logistic)
 
     def _add_rows(self, rows: RowBlock) -> None:
         self._sums.add(transformed(rows, self._transform))
@@ -141,30 +151,82 @@ class Fitting:
 
 def _reached(
     rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
-    shares: tuple[float, ...] = SHARES,
+    shares: tuple[float, ...] = SHARES, most: float | None = None,
 ) -> Iterable[tuple[float, Reached]]:  # fmt: skip
-    """Return what trained weights and a share of closed ones reach together, for each share."""
+    """Return what trained weights and a share of closed ones reach together, for each share.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The rows, with known classes or lists of labels.
+    trained, closed : tuple of array
+        Weights float32 (d, K) and bias float32 (K,).
+    waves : Waves, optional
+        What gives rows columns beyond their features, which count among d.
+    shares : tuple of float
+        Weights of the closed ones.
+    most : float, optional
+        The score that others above it count as.
+    """
     hits = np.zeros((len(shares), 2), np.int64)
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
-        hits += _hits(laid_out(part, d, waves), part.classes, shares, trained, closed)
-    found = hits / rows.n_rows
+        for i, both in enumerate(_scores(laid_out(part, d, waves), shares, trained, closed)):
+            rank = _ranks(part, both if most is None else np.minimum(both, most, out=both))
+            hits[i] += (rank < 1).sum(), (rank < 5).sum()
+    places = (1, 1 if rows.labels is None else 5)  # precision, where rows have lists of labels
+    found = hits / (rows.n_rows * np.array(places))
     return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
 
 
-def _hits(
-    x: NDArray[np.float32], classes: NDArray[np.int32], shares: tuple[float, ...],
-    trained: Linear, closed: Linear,
-) -> NDArray[np.int64]:  # fmt: skip
-    """Return how many rows have their class first, and among the first five, for each share."""
+def _scores(
+    x: NDArray[np.float32], shares: tuple[float, ...], trained: Linear, closed: Linear
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the scores of rows with each share, in the same array float32 (n, K)."""
     z, more = (product(x, weights) for weights, _ in (trained, closed))
     z += trained[1]
     more += closed[1]
-    both, hits = np.empty_like(z), np.empty((len(shares), 2), np.int64)
-    for i, share in enumerate(shares):
+    both = np.empty_like(z)
+    for share in shares:
         np.multiply(more, np.float32(share), out=both)
         both += z
-        true = np.take_along_axis(both, classes[:, None].astype(np.int64), axis=1)
-        rank = (both > true).sum(axis=1)
-        hits[i] = (rank < 1).sum(), (rank < 5).sum()
-    return hits
+        yield both
+
+
+def _ranks(rows: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return how many classes are before that of a row, or before each of its labels."""
+    if rows.labels is None:
+        true = np.take_along_axis(scores, rows.classes[:, None].astype(np.int64), axis=1)
+        found: NDArray[np.int64] = (scores > true).sum(axis=1)
+        return found
+    out = np.empty(rows.labels.n_labels, np.int64)
+    label_ranks(rows.labels.starts, rows.labels.classes, scores, out)
+    return out
+
+
+@kernel()
+def label_ranks(starts: Array, classes: Array, scores: Array, out: Array) -> None:
+    """Write how many classes are ranked before each label of each row.
+
+    Parameters
+    ----------
+    starts, classes : int64 (n + 1,), int32 (m,)
+        The labels.
+    scores : float32 (n, K)
+        Of equal ones the first class comes first.
+    out : int64 (m,)
+        Receives the numbers; K for an unknown label.
+    """
+    n_classes = scores.shape[1]
+    for i in range(starts.shape[0] - 1):
+        row = scores[i]
+        for p in range(starts[i], starts[i + 1]):
+            own, before = classes[p], 0
+            if own < 0:
+                out[p] = n_classes
+                continue
+            for c in range(own):
+                before += row[c] >= row[own]
+            for c in range(own + 1, n_classes):
+                before += row[c] > row[own]
+            out[p] = before

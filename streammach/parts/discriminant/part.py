@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streammach.figures import Reached
-from streammach.parts.base import LISTED, Decision, Part, Session
+from streammach.parts.base import Decision, Part, Session
 from streammach.parts.discriminant import sums
 from streammach.parts.discriminant.fit import (
     PRIOR_ROWS,
@@ -54,8 +54,6 @@ class ClosedForm(Part):
         """Return why there is no closed form."""
         if not config.dense:
             return "rows are sparse"
-        if facts.listed:
-            return LISTED
         if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
             return f"{config.optimizer} leaves no room for it"
         if facts.n_features > MAX_FEATURES:
@@ -71,13 +69,14 @@ class ClosedForm(Part):
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of the covariance and of its use."""
-        return {"closed form": sums.footprint(config.weight_rows, facts.n_rows)}
+        return {"closed form": sums.footprint(config.weight_rows, facts.n_rows, facts.labels)}
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of the sums and of the solution."""
         d, k, held = config.weight_rows, config.shape.n_columns, config.batching.held_out_rows
         sums = facts.n_rows * d * (ADD + d * SQUARE)
-        solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY))
+        labels = max(facts.n_labels / facts.n_rows, 1)
+        solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY * labels))
         return Work(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
     def text(self, part: PartPlan) -> str:
@@ -86,11 +85,11 @@ class ClosedForm(Part):
 
     def untrained(self, session: Session, spec: TrainSpec) -> Reached:
         """Return what held-out rows reach with it alone."""
-        return Fitting(session, spec.transform).choose(untrained=True).reached
+        return Fitting(session, spec).choose(untrained=True).reached
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
-        fitting = Fitting(session, spec.transform)
+        fitting = Fitting(session, spec)
         share = fitting.choose(untrained=not spec.epochs)
         session.tell(share.reason)
         fitting.add(share)

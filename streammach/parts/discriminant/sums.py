@@ -1,17 +1,20 @@
 """Linear discriminant analysis of dense rows: weights in closed form from sums over the rows.
 
 One pass over the rows gives the sums of each class and one covariance; from these follow the
-weights of a linear classifier that needs no steps.
+weights of a linear classifier that needs no steps. A row with a list of labels counts under each
+with its share, 1/n of n labels that weigh alike.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import PIECE_BYTES, class_sums, parts, product
+from streammach.rows.dense import LabelSums, class_sums, parts, piece_bytes, product
 from streammach.rows.waves import Waves, laid_out
 
 SOLVED = 1024  # classes whose weights are solved for at once
@@ -19,10 +22,18 @@ ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sum
 RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
-def footprint(n_features: int, n_rows: int) -> int:
-    """Return the bytes of a discriminant of so many rows and its use, sums and weights aside."""
+def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
+    """Return the bytes of a discriminant of so many rows and its use, sums and weights aside.
+
+    Parameters
+    ----------
+    n_features, n_rows : int
+        d; how many rows there are.
+    labels : tuple of int
+        Labels of all rows, and the most of a row; zeros where each has one.
+    """
     square = n_features * n_features
-    piece = min(PIECE_BYTES, 4 * n_features * n_rows)
+    piece = piece_bytes(n_features, n_rows, labels)
     return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * piece
 
 
@@ -41,19 +52,35 @@ class Discriminant:
         sums[:] = 0
         self._sums, self._waves = sums, waves
         self._squares = np.zeros((sums.shape[1], sums.shape[1]))
-        self._rows = np.zeros(len(sums), np.int64)
+        self._rows = np.zeros(len(sums))
+        self._squared_shares = np.zeros(len(sums))
 
     def add(self, rows: RowBlock) -> None:
-        """Add rows with known classes, after their transform."""
+        """Add rows with known classes, after their transform; those without a label add nothing."""
         d = self._sums.shape[1]
         for part in parts(rows, 4 * d):
             x = laid_out(part, d, self._waves)
+            if part.labels is not None:
+                x[part.labels.lengths == 0] = 0
             self._squares += product(x.T, x)
+            if part.labels is not None:
+                found = LabelSums.of(x, part.labels)
+                self._add(found.classes, found.sums, found.rows, found.squares)
+                continue
             classes, _, counts, sums = class_sums(x, part.classes)
-            self._sums[classes] += sums
-            self._rows[classes] += counts
+            self._add(classes, sums, counts, counts)
 
-    def solve(self, prior_rows: float, out: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _add(
+        self, classes: NDArray[np.int32], sums: NDArray[np.float32], rows: NDArray[Any],
+        squared_shares: NDArray[Any],
+    ) -> None:  # fmt: skip
+        self._sums[classes] += sums
+        self._rows[classes] += rows
+        self._squared_shares[classes] += squared_shares
+
+    def solve(
+        self, prior_rows: float, out: NDArray[np.float32], *, centred: bool = False
+    ) -> NDArray[np.float32]:
         """Write the weights, and return the bias.
 
         With the class means ``m_i = (s_i + a m) / (n_i + a)`` and the covariance C within classes,
@@ -65,6 +92,9 @@ class Discriminant:
             a, how many rows of the mean m of all rows each class is given.
         out : float32 (d, K)
             Written.
+        centred : bool
+            Whether scores are the log odds of a class against all rows around m, for sigmoids; they
+            differ from the others by what all classes of a row have in common.
 
         Returns
         -------
@@ -79,9 +109,15 @@ class Discriminant:
             some = slice(first, first + SOLVED)
             rows = self._rows[some, None]
             means = (self._sums[some] + prior * mean) / (rows + prior)
+            if centred:
+                means -= mean
             found = scipy.linalg.cho_solve(factor, means.T, check_finite=False)
+            if centred:  # (m_i - m) C^-1 (m_i + m) is the difference of the two squares
+                means += 2 * mean
             out[:, some] = found
             bias[some] -= 0.5 * np.einsum("id,di->i", means, found)
+        if centred:
+            bias -= np.log(self._rows.sum())
         return bias.astype(np.float32)
 
     def _covariance(self) -> NDArray[np.float64]:
@@ -91,7 +127,9 @@ class Discriminant:
             rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
             scaled = self._sums[first : first + SOLVED] / np.sqrt(rows)
             within -= product(scaled.T, scaled)
-        freedom = max(self._rows.sum() - np.count_nonzero(self._rows), 1)
+        present = self._rows > 0  # n - 1 rows of each class are free where no share is below 1
+        free = self._rows[present] - self._squared_shares[present] / self._rows[present]
+        freedom = max(float(free.sum()), 1.0)
         within /= freedom
         spread = np.trace(within) / len(within)
         size = np.trace(self._squares) / freedom

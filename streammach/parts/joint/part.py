@@ -2,6 +2,9 @@
 
 The loss is that of the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best classes. It pays for
 hashed models of dense rows; for sparse rows it is as good as the other and slower.
+
+Where rows have lists of labels, the target is what each label has of it, and the classes are the
+best ones and all labels of the row: residuals add up to 0 only over classes that hold the target.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import LISTED, Part, Session, Trials
+from streammach.parts.base import Part, Session, Trials
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, Work
 from streammach.parts.joint.switch import SWITCH
 from streammach.spec.config import PartPlan, RunConfig
@@ -27,7 +30,7 @@ class JointLoss(Part):
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why the repetitions cannot learn the class together."""
-        return LISTED if facts.listed else None
+        return None
 
     def excluded(self, config: RunConfig) -> str | None:
         """Return why a model has no repetitions to join at once."""
@@ -50,7 +53,7 @@ class JointLoss(Part):
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
         """Return the training with the joint loss, if that is what the user wants."""
-        return replace(spec, loss="joint") if part.fixed else spec
+        return _jointly(spec) if part.fixed else spec
 
     def search(
         self, session: Session, trials: Trials, spec: TrainSpec
@@ -58,7 +61,7 @@ class JointLoss(Part):
         """Return the training with the better of two losses, each at its own rate, and why."""
         if spec.loss == "joint":
             return spec, []
-        other, reasons = replace(spec, loss="joint"), list[str]()
+        other, reasons = _jointly(spec), list[str]()
         if trials.climbs:
             other, why_rate = trials.choose_rate(other, "learning rate of the joint loss")
             reasons.append(why_rate)
@@ -68,6 +71,13 @@ class JointLoss(Part):
     def used(self, spec: TrainSpec) -> bool:
         """Return whether a training uses it."""
         return spec.loss == "joint"
+
+
+def _jointly(spec: TrainSpec) -> TrainSpec:
+    """Return the training with the joint loss; labels share the target that sigmoids have not."""
+    if not spec.logistic:
+        return replace(spec, loss="joint")
+    return replace(spec, loss="joint", label_share="shared", bucket_share=0.0)
 
 
 PART = JointLoss()

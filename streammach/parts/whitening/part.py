@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import LISTED, Part, Session, Trials
+from streammach.parts.base import Part, Session, Trials
 from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.whitening import spread
 from streammach.parts.whitening.basis import basis_of
@@ -32,8 +32,6 @@ class Whitening(Part):
         """Return why rows cannot be whitened."""
         if not config.dense:
             return "rows are sparse"
-        if facts.listed:
-            return LISTED
         if not config.optimizer_kind.gains_by_whitening:
             return f"{config.optimizer} does not gain by it"
         if not spread.possible(facts.n_features, facts.n_rows):
@@ -49,7 +47,7 @@ class Whitening(Part):
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of finding a basis."""
-        return {"whitening": spread.footprint(facts.n_features, facts.n_rows)}
+        return {"whitening": spread.footprint(facts.n_features, facts.n_rows, facts.labels)}
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of finding a basis, of products with it, and of its trials."""

@@ -4,23 +4,29 @@ Where features vary together, steps along them crowd out the directions that tel
 Training on ``x' = (x - m) P`` instead, with P a power of the covariance within classes, sees all
 directions alike. What is learnt there is a model of plain rows: ``W = P W'`` and
 ``b = b' - m P W'``, of the same size.
+
+A row with a list of labels counts under each with its share, 1/n of n labels that weigh alike.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import (
     MAX_FEATURES,
     PIECE_BYTES,
     Basis,
+    LabelSums,
     class_sums,
     expanded,
     parts,
+    piece_bytes,
     product,
 )
+from streammach.rows.label_lists import LabelLists
 
 POWER = 1.0  # of the standard deviations that are divided by
 RIDGE = 1e-3  # of the mean variance, added to every direction's
@@ -33,10 +39,18 @@ def possible(n_features: int, n_rows: int) -> bool:
     return n_features <= MAX_FEATURES and n_rows >= MIN_ROWS * n_features
 
 
-def footprint(n_features: int, n_rows: int) -> int:
-    """Return the bytes of finding a basis from so many rows, and of the one before it."""
-    square, piece = n_features * n_features, min(PIECE_BYTES, 4 * n_features * n_rows)
-    return square * (5 * 8 + 4) + 3 * piece + 16 * (piece // n_features)
+def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
+    """Return the bytes of finding a basis from so many rows, and of the one before it.
+
+    Parameters
+    ----------
+    n_features, n_rows : int
+        d; how many rows there are.
+    labels : tuple of int
+        Labels of all rows, and the most of a row; zeros where each has one.
+    """
+    square, piece = n_features * n_features, piece_bytes(n_features, n_rows, labels)
+    return square * (5 * 8 + 4) + 3 * piece + (16 + 8 * any(labels)) * (piece // n_features)
 
 
 class Spread:
@@ -55,7 +69,7 @@ class Spread:
         self._all = np.zeros((n_features, n_features))
         self._sum, self._origin = np.zeros(n_features), np.zeros(n_features, np.float32)
         self._n, self._values, self._squares = 0, 0, 0.0
-        self._free = 0  # degrees of freedom within classes
+        self._free = 0.0  # degrees of freedom within classes
 
     @property
     def n_rows(self) -> int:
@@ -79,11 +93,32 @@ class Spread:
             self._n += len(x)
             self._sum += x.sum(axis=0, dtype=np.float64)
             self._all += product(x.T, x)
+            if part.labels is not None:
+                self._add_lists(x, part.labels)
+                continue
             _, which, counts, sums = class_sums(x, part.classes)
             sums /= counts[:, None].astype(np.float32)
             x -= sums[which]
             self._within += product(x.T, x)
             self._free += len(x) - len(counts)
+
+    def _add_lists(self, x: NDArray[np.float32], labels: LabelLists) -> None:
+        """Add what pairs of rows and labels spread within classes, each with its share w.
+
+        The mean of a class is that with these weights. Where ``n = sum w``, the sum of squares
+        around it rests on ``n - (sum w^2) / n`` degrees of freedom: n - 1 where all w are 1.
+        """
+        found = LabelSums.of(x, labels)
+        means, rows, roots = found.sums, labels.rows, np.sqrt(found.shares).astype(np.float32)
+        means /= found.rows[:, None].astype(np.float32)
+        step = max(1, PIECE_BYTES // (8 * x.shape[1]))
+        for first in range(0, len(rows), step):
+            some = slice(first, first + step)
+            apart = x[rows[some]]
+            apart -= means[found.which[some]]
+            apart *= roots[some, None]
+            self._within += product(apart.T, apart)
+        self._free += float(np.sum(found.rows - found.squares / found.rows))
 
     def basis(self) -> Basis:
         """Return the basis in which these rows are white, as large as before.

@@ -33,6 +33,7 @@ from streammach.training.compact import (
     judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.prior import tilt_bias
 from streammach.training.session import Session, label_share
 
 
@@ -186,12 +187,18 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     for part in (*within, *beside):
         figures |= part.figures
         ranking = part.ranking or ranking
+    reasons: tuple[str, ...] = ()
+    alone = session.plan.config.shape.exact and all(part.counts is None for part in beside)
+    if session.dataset.listed and alone:
+        figures[estimator], reason = tilt_bias(session, spec, rows)
+        reasons = (reason,)
     calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
     both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),
         f"estimator {estimator}: held-out {both} {scores_text(hashed.items())}",
         *(reason for part in beside for reason in part.reasons),
+        *reasons,
     )
     return Decided(
         ranker=estimator, calibration=calibration, parts=(*within, *beside), figures=figures,

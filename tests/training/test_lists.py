@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from streammach.data.convert import convert
 from streammach.errors import Interrupted, UsageError
 from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
+from streammach.prediction import tilt
 from streammach.prediction.evaluate import evaluate
+from streammach.training import prior
+from streammach.training.search import Search
 from streammach.training.signals import StopSignals
 from tests.builders import fit, listed_lines
 
@@ -159,3 +163,29 @@ def test_models_of_one_label_do_not_measure_lists(stores, tiny):
             evaluate(predictor, stores[1])
         with pytest.raises(UsageError, match="threshold"):
             list(predictor.stream(single, 3, threshold=0.5))
+
+
+@pytest.mark.parametrize("loss", ["independent", "logistic"])
+def test_the_bias_of_an_exact_model_lets_go_of_frequent_labels(loss, stores, tiny, monkeypatch):
+    biases, reasons = [], []
+    monkeypatch.setattr(Search, "_choose_targets", lambda self, spec: (set_loss(spec, loss), []))
+    with sm.Dataset.open(stores[0]) as data:
+        plan = sm.plan(data, exact=True, threads=1, counts="off")
+        for tilts in ((0.0,), (0.4,), (0.0, 30.0)):
+            monkeypatch.setattr(prior, "TILTS", tilts)
+            monkeypatch.setattr(tilt, "TILTS", tilts)
+            run = fit(data, tiny.folder / f"run{tilts[-1]}", plan, model_size="full",
+                      last_passes=0, **FIXED)  # fmt: skip
+            assert run.model.training.loss == loss
+            biases.append(run.model.bias)
+            reasons.append(run.result.reasons[-1])
+        logs = np.log(np.maximum(data.label_counts, 1))
+    np.testing.assert_allclose(biases[0] - biases[1], 0.4 * logs, atol=1e-5)
+    np.testing.assert_array_equal(biases[2], biases[0])
+    assert reasons[1].startswith("ln n taken from the bias 0.4 times: 0.4 0.")
+    assert reasons[2].startswith("ln n taken from the bias 0 times: 0 0.")
+
+
+def set_loss(spec, loss):
+    share = spec.bucket_share if loss == "logistic" else 0.0
+    return replace(spec, loss=loss, bucket_share=share)

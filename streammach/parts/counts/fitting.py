@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -19,11 +18,11 @@ from streammach.figures import Reached
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
+from streammach.prediction.tilt import TILTS, largest_tilt
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Transform
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
-TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i, with lists of labels
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
@@ -115,7 +114,7 @@ class Fitting:
                     for part in (*halves, found)]  # fmt: skip
             factor = _best_factor(fits, halves, factors) if beside else 1.0
             fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
-            tilt = _largest_tilt(fits, halves) if found.listed else 0.0
+            tilt = _best_tilt(fits, halves) if found.listed else 0.0
         del found, halves  # a large part of the memory
         fits = [replace(weights, prior=weights.prior - tilt) for weights in fits]
         middle = self._first + half
@@ -222,17 +221,14 @@ def _best_factor(
     return max(factors, key=score)
 
 
-def _largest_tilt(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
-    """Return the largest tilt whose score is within a standard error of the best."""
+def _best_tilt(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
+    """Return what is best taken from the weight of ln n_i."""
     n, reached = max(sum(half.n_rows for half in halves), 1), []
     for tilt in TILTS:
         changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
         first, five = _hits(changed, halves)
         reached.append(Reached(first / n, five / n))
-    best = max(reached, key=lambda one: one.selection_score)
-    noise = math.sqrt(best.accuracy * (1 - best.accuracy) / n)
-    enough = best.selection_score - noise
-    return max(t for t, one in zip(TILTS, reached, strict=True) if one.selection_score >= enough)
+    return largest_tilt(reached, n)
 
 
 def _hits(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> tuple[float, float]:

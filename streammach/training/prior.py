@@ -1,0 +1,50 @@
+"""The frequency of labels in the bias of an exact model of lists: what held-out rows let go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streammach.figures import Reached
+from streammach.prediction.evaluate import measure
+from streammach.prediction.ranking import by_hashes
+from streammach.prediction.tilt import TILTS, largest_tilt
+from streammach.rows.block import RowBlock
+from streammach.spec.estimators import USUAL
+from streammach.spec.training import TrainSpec
+from streammach.training.session import Session
+
+
+def tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reached, str]:
+    """Take a share of ln n_i from the bias of each class; return what is reached then, and why.
+
+    Parameters
+    ----------
+    session : Session
+        The training; its backend has the weights of an exact model.
+    spec : TrainSpec
+        How they were trained.
+    rows : RowBlock
+        Held-out rows that decide.
+    """
+    backend = session.backend
+    held = backend.arrays()["bias"]
+    bias, columns = held.copy(), backend.codes[:, 0]
+    logs = np.log(np.maximum(session.dataset.label_counts, 1)).astype(bias.dtype)
+    ranking = by_hashes(backend, USUAL, spec.transform)
+
+    def use(tilt: float) -> None:
+        held[:] = bias
+        held[columns] -= bias.dtype.type(tilt) * logs
+        backend.restore()
+
+    reached = []
+    for tilt in TILTS:
+        use(tilt)
+        reached.append(measure(rows, ranking))
+    tilt = largest_tilt(reached, rows.n_rows)
+    use(tilt)
+    tried = ", ".join(
+        f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}"
+        for t, one in zip(TILTS, reached, strict=True)
+    )
+    return reached[TILTS.index(tilt)], f"ln n taken from the bias {tilt:g} times: {tried}"

@@ -1,5 +1,7 @@
 """Which names a Python function calls, from its docstring, name, parameters and neighbours.
 
+    pip install ipython bokeh dask distributed django jax matplotlib networkx numba numpy pandas \
+        scipy scikit-learn sphinx sqlalchemy statsmodels sympy twisted
     python -m benchmarks.data.python_calls FOLDER [--packages numpy,scipy]
 
 A row is a function or method of the standard library and of installed packages; its labels are the
@@ -26,7 +28,10 @@ from benchmarks.data.listed_rows import Row, words, write_rows
 
 LEAST_LABEL = 3  # training rows of a label
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-PACKAGES = "numpy,scipy,numba,zarr,h5py,psutil,click,msgspec"
+PACKAGES = (
+    "IPython,bokeh,dask,distributed,django,jax,matplotlib,networkx,numba,numpy,pandas,scipy,"
+    "sklearn,sphinx,sqlalchemy,statsmodels,sympy,twisted"
+)
 SKIPPED = {"tests", "test", "idlelib", "lib2to3", "site-packages", "__pycache__"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,9 +1,9 @@
 """streammach without counts: MACH alone."""
 
 from benchmarks.peers.systems import streammach_full
-from benchmarks.peers.systems.streammach_full import PACKAGE, predict, size
+from benchmarks.peers.systems.streammach_full import LISTS, PACKAGE, predict, size
 
-__all__ = ["PACKAGE", "predict", "size", "train"]
+__all__ = ["LISTS", "PACKAGE", "predict", "size", "train"]
 
 NAME = "streammach --counts off"
 SETTINGS = streammach_full.SETTINGS + "; dense rows also --closed-form off and --whitening off"

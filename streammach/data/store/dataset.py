@@ -284,6 +284,23 @@ class Dataset:
         self.read_into(start, indptr, rows)
         return rows.with_labels(self.lists(start, stop))
 
+    def list_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows, which have lists of labels.
+
+        Raises
+        ------
+        StoreError
+            If they are damaged, or lead anywhere else.
+        """
+        starts = self._arrays["y/indptr"].read(start, stop + 1)
+        self._content.check_list_pointers(starts, start)
+        return starts
+
     def lists(self, start: int, stop: int) -> LabelLists | None:
         """Return the labels of rows ``start:stop``, where rows have lists of them.
 
@@ -299,9 +316,7 @@ class Dataset:
         """
         if not self.listed:
             return None
-        arrays, seen = self._arrays, Seen()
-        starts = arrays["y/indptr"].read(start, stop + 1)
-        self._content.check_list_pointers(starts, start)
+        arrays, seen, starts = self._arrays, Seen(), self.list_pointers(start, stop)
         a, b, weights = int(starts[0]), int(starts[-1]), None
         classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
         if arrays["y/data"].dtype == np.float32:
@@ -372,7 +387,7 @@ class Dataset:
             nnz=nnz,
             manifest=digest,
             pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
-            labels=int(classes.sum()) if self.listed else 0,
+            labels=max(int(classes.sum()), 1) if self.listed else 0,  # 0: not lists
         )
         view = Dataset(self.path, root, self._arrays)
         view.feature_counts, view.label_counts = features, classes

@@ -79,6 +79,8 @@ def commands_on(run, train, test, rng, out):
     }
     found = []
     for name, own in words.items():
+        if "shrunk" in name and found[-1]["rc"]:  # no smaller model was made
+            continue
         command = [sys.executable, "-m", "streammach", *map(str, own), *memory]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

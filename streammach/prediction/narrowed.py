@@ -87,6 +87,7 @@ class Narrowed(Forward):
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
         for start, part in self._parts(rows):
             features, own = np.unique(part.features, return_inverse=True)
+            self.weights = self._trained[:0]  # goes before others come
             self.weights = self._rounded(self._trained[features])
             own_rows = replace(part, features=own.reshape(-1).astype(np.int32))
             z[start : start + part.n_rows] = super().outputs(own_rows, logarithms=logarithms)

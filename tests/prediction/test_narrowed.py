@@ -55,7 +55,7 @@ def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r
 
 
 def test_a_long_row_of_many_columns_takes_what_is_reckoned(rng):
-    d, k, longest = 600, 3_000, 500
+    d, k, longest = 1_200, 3_000, 1_100
     arrays = {
         "weights": rng.normal(size=(d, k)).astype(np.float32),
         "bias": np.zeros(k, np.float32),

@@ -106,9 +106,10 @@ class Shape:
         features = self.n_features * (factor if self.kind == "counts" else 1)
         rows, test_rows = self.n_rows * factor, self.n_test_rows * factor
         numbers = (rows, test_rows, self.n_classes * factor, features)
-        names = ("n_rows", "n_test_rows", "n_classes", "n_features")
-        scaled = (max(1, round(n)) for n in numbers)
-        return replace(self, **dict(zip(names, scaled, strict=True)))
+        n_rows, n_test_rows, n_classes, n_features = (max(1, round(n)) for n in numbers)
+        return self.changed(
+            n_rows=n_rows, n_test_rows=n_test_rows, n_classes=n_classes, n_features=n_features
+        )
 
     def changed(
         self,
@@ -121,11 +122,15 @@ class Shape:
         words: float | None = None,
     ) -> Shape:
         """Return the shape with those of these that are not None."""
-        given = {
-            "n_rows": n_rows, "n_test_rows": n_test_rows, "n_classes": n_classes,
-            "n_features": n_features, "lists": lists, "words": words,
-        }  # fmt: skip
-        return replace(self, **{name: own for name, own in given.items() if own is not None})
+        return replace(
+            self,
+            n_rows=self.n_rows if n_rows is None else n_rows,
+            n_test_rows=self.n_test_rows if n_test_rows is None else n_test_rows,
+            n_classes=self.n_classes if n_classes is None else n_classes,
+            n_features=self.n_features if n_features is None else n_features,
+            lists=self.lists if lists is None else lists,
+            words=self.words if words is None else words,
+        )
 
 
 SHAPES = {

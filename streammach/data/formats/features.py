@@ -123,7 +123,7 @@ def refused(state: Array, reason: int, start: int, end: int) -> Any:
     return BAD
 
 
-@kernel()
+@kernel(fastmath=False)
 def long_label(text: Array, start: int, end: int, split: bool) -> Any:
     """Return where the first label that is too long starts and ends; at the end if none is."""
     # Labels stand between commas if they are `split`.

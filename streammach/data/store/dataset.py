@@ -132,7 +132,8 @@ class Dataset:
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
-            n_labels=self.root.labels, max_row_labels=self.root.max_row_labels,
+            n_labels=max(self.root.labels, 1) if self.listed else 0,  # of a sample without any, too
+            max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
         )  # fmt: skip
 
@@ -387,7 +388,7 @@ class Dataset:
             nnz=nnz,
             manifest=digest,
             pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
-            labels=max(int(classes.sum()), 1) if self.listed else 0,  # 0: not lists
+            labels=int(classes.sum()) if self.listed else 0,
         )
         view = Dataset(self.path, root, self._arrays)
         view.feature_counts, view.label_counts = features, classes

@@ -49,8 +49,8 @@ from streammach.jit import kernel
 from streammach.planning.choose import plan
 from streammach.rows.block import RowBlock
 from tools.synthetic.files import write_rows
-from tools.synthetic.kernels import COLON, NEWLINE, SPACE, write_integer, write_number
 from tools.synthetic.rows import SHAPES, SyntheticRows
+from tools.synthetic.text import COLON, NEWLINE, SPACE, write_integer, write_number
 
 VALUE_BYTES, LINE_BYTES = 22, 16  # of svmlight text, at most
 PIECE_ROWS = 10_000

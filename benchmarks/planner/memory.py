@@ -82,8 +82,11 @@ def refused(store, options):
     return False
 
 
-def run_one(store, options, out):
-    """Train; return the document of the run, or its exit code and what it said."""
+def run_one(store, options, out, *, keep=False):
+    """Train; return the document of the run, or its exit code and what it said.
+
+    The run is removed, unless it is kept.
+    """
     command = [
         sys.executable, "-m", "streammach", "train", str(store), "--out", str(out), "--epochs", "1",
         "--json", "--progress", "none", *options,
@@ -92,7 +95,8 @@ def run_one(store, options, out):
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began
-    shutil.rmtree(out, ignore_errors=True)
+    if not keep:
+        shutil.rmtree(out, ignore_errors=True)
     if done.returncode:
         return {"rc": done.returncode, "said": done.stderr.strip()[-300:], "seconds": seconds}
     found = json.loads(done.stdout)
@@ -102,7 +106,7 @@ def run_one(store, options, out):
         "shape": f"{chosen['buckets']} x {chosen['repetitions']}",
         "batch": chosen["batch_size"],
         "optimizer": chosen["optimizer"],
-        "pairs": chosen["max_pairs"],
+        "pairs": chosen["parts"].get("counts", 0),
         "allowed": found["plan"]["allowed_bytes"],
         "projected": found["projected_bytes"],
         "peak": found["peak_bytes"],

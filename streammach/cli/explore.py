@@ -81,6 +81,13 @@ def _source_line(source: SourceFacts) -> str:
     return f"{short_path(source.path)}: {source.form}, {size}, {rows} rows{note}"
 
 
+def _lists_text(found: Exploration) -> str:
+    if found.max_row_labels <= 1 and found.sample_labels == found.sample_rows:
+        return ""
+    mean = found.sample_labels / found.sample_rows
+    return f"; {mean:.3g} a row, at most {found.max_row_labels:,}"
+
+
 def _lines(found: Exploration) -> list[tuple[str, str]]:
     n_read = found.sample_rows + sum(found.skipped.values())
     bad = ", ".join(f"{n:,} {reason}" for reason, n in found.skipped.items())
@@ -89,7 +96,7 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
         ("sample", f"{whole} {n_read:,} rows: {found.sample_classes:,} classes, "
                    f"{found.sample_features:,} features"),
         ("row", f"{found.mean_row_nnz:.3g} values, at most {found.max_row_nnz:,}"),
-        ("labels", LABELS[found.label_kind]),
+        ("labels", LABELS[found.label_kind] + _lists_text(found)),
         ("values", VALUES[found.value_kind]),
         ("bad rows", bad or "none"),
         ("store", f"about {size_text(found.store_bytes)}, "

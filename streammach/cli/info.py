@@ -63,6 +63,9 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
             ("source", sources),
             ("digest", facts.digest),
         ]  # fmt: skip
+        if facts.listed:
+            mean = facts.n_labels / facts.n_rows
+            lines.insert(2, ("labels", f"{mean:.3g} a row, at most {facts.max_row_labels:,}"))
         if root.skipped:
             lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
         document = {
@@ -72,6 +75,8 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
             "source": msgspec.to_builtins(root.source),
         }  # fmt: skip
+        if facts.listed:
+            document |= {"n_labels": facts.n_labels, "max_row_labels": facts.max_row_labels}
         return document, lines
 
 

@@ -7,6 +7,7 @@ from streammach.counts.pair_learning import PairLearner
 from streammach.counts.places import INDEX_BYTES
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
+from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.facts import DataFacts
 
@@ -56,8 +57,11 @@ def footprint(
     lessons = PairLearner.footprint(k, facts.max_row_nnz, threads)
     table = CountTable.footprint(features=d, classes=k, pairs=max_pairs)
     weights = CountWeights.footprint(features=d, classes=k) - PairTable.footprint(features=d)
+    repeated = RowBlock.repeated_footprint(
+        facts.max_block_nnz, facts.max_block_labels, facts.max_row_nnz, facts.max_row_labels
+    )
     return {
-        "count table": table + 8 * d + 8 * k,
+        "count table": table + 8 * d + 8 * k + repeated,
         "count weights": weights + WEIGHT_BYTES * max_pairs + 36 * d + 8 * k,
         "count fit": fit + lessons,
         "count scores": CountScorer.footprint(k, n_columns, threads),

@@ -324,4 +324,5 @@ def narrowed(
     unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
     unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
     unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
-    return np.rint(weights / unit[:, None]).astype(np.int8), unit
+    units = weights / unit[:, None]
+    return np.rint(units, out=units).astype(np.int8), unit

@@ -8,11 +8,13 @@ from streammach.data.resident import OrderReader
 from streammach.jit import CACHE_DIR, CODE_BYTES, COMPILER_BYTES
 from streammach.parts.registry import planned
 from streammach.prediction.narrowed import Narrowed
-from streammach.spec.config import RunConfig
+from streammach.spec.config import Batching, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Line
 
 COUNT_BYTES = 8  # of the rows that hold a feature or have a class
+LABELS_SPREAD = 1.5  # labels of held-out rows, by those of as many rows of the mean
+HELD_LABEL_BYTES = 24  # of a label of a held-out row, with its copies by groups and halves
 CHECKPOINTS = 3  # on disk at once: the best, the newest, and the one being written
 
 
@@ -36,14 +38,16 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     batching = config.batching
     reader, parts = _reader(facts, config), _parts(facts, config)
     # Judged is when rows are read no more, and saved when parts are gone, too.
-    smaller = Narrowed.footprint(config) - sum(reader.values()) - sum(parts.values())
+    smaller = (
+        Narrowed.footprint(config, facts.max_row_nnz) - sum(reader.values()) - sum(parts.values())
+    )
     host = {
         "code": CODE_BYTES + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
         **backend,
         **reader,
         **parts,
         **({"smaller model": smaller} if smaller > 0 else {}),
-        "held-out rows": facts.n_rows + batching.held_out_rows * 24 + batching.held_out_nnz * 8,
+        "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
     }  # fmt: skip
     kept = backend["weights"] + backend.get("optimizer", 0)
@@ -58,6 +62,15 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )
+
+
+def _held_out(facts: DataFacts, batching: Batching) -> int:
+    rows = batching.held_out_rows
+    found = facts.n_rows + rows * 24 + batching.held_out_nnz * 8
+    if not facts.listed:
+        return found
+    usual = int(LABELS_SPREAD * rows * facts.n_labels / facts.n_rows) + facts.max_row_labels
+    return found + 8 * rows + HELD_LABEL_BYTES * min(usual, rows * facts.max_row_labels)
 
 
 def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:

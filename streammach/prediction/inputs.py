@@ -135,6 +135,8 @@ def _ranges(dataset: Dataset, room: Room) -> Iterator[tuple[int, int]]:
     while start < dataset.n_rows:
         stop = min(start + room.rows, dataset.n_rows)
         ends = dataset.pointers(start, stop)
+        if dataset.listed:
+            ends = ends + dataset.label_pointers(start, stop)
         for rows in room.ranges(ends - ends[0]):
             yield start + rows.start, start + rows.stop
         start = stop

@@ -110,7 +110,7 @@ class Input:
     is_store : bool
         Whether it is a store.
     longest : int
-        Values of the longest row, as far as that is known.
+        Values of the longest row, with its labels, as far as that is known.
     names : int
         Bytes of the tables by which its names are told, beside those of the model.
     pieces : int
@@ -157,7 +157,8 @@ class Input:
             same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
         ids = 4 * (facts.n_classes + facts.n_features)
         names = max(table_bytes(*one) for one in known) + 2 * facts.names_bytes + ids
-        return cls(is_store=True, longest=facts.max_row_nnz, names=0 if same else names)
+        longest = facts.max_row_nnz + facts.max_row_labels
+        return cls(is_store=True, longest=longest, names=0 if same else names)
 
 
 def room_for(

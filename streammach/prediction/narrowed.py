@@ -61,14 +61,23 @@ class Narrowed(Forward):
         self._trained, self._stored = first, stored
 
     @staticmethod
-    def footprint(config: RunConfig) -> int:
-        """Return the bytes that judging narrow weights takes, and coding them for a file."""
+    def footprint(config: RunConfig, longest_row: int = 0) -> int:
+        """Return the bytes that judging narrow weights takes, and coding them for a file.
+
+        Parameters
+        ----------
+        config : RunConfig
+            How the model is trained.
+        longest_row : int
+            Values of the longest row, whose weights are narrowed at once, however many they are.
+        """
         shape = config.shape
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
         coded = 2 * config.weight_rows * shape.n_columns if config.dense else 0
         rows = 2 * 4 * DENSE_ROWS * config.weight_rows if config.dense else 0
-        judged = WORK * PIECE_BYTES + tables + tile + rows
+        row = 0 if config.dense else 4 * min(longest_row, shape.n_features) * shape.n_columns
+        judged = WORK * max(PIECE_BYTES, row) + tables + tile + rows
         return max(judged, CODING_BYTES * PIECE_WORDS + coded)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
@@ -78,6 +87,7 @@ class Narrowed(Forward):
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
         for start, part in self._parts(rows):
             features, own = np.unique(part.features, return_inverse=True)
+            self.weights = self._trained[:0]  # goes before others come
             self.weights = self._rounded(self._trained[features])
             own_rows = replace(part, features=own.reshape(-1).astype(np.int32))
             z[start : start + part.n_rows] = super().outputs(own_rows, logarithms=logarithms)

@@ -20,7 +20,8 @@ class Room:
     Attributes
     ----------
     rows, values : int
-        Most rows and values of a block, but for a row that has more values alone.
+        Most rows and values of a block, but for a row that has more values alone. Where rows have
+        lists of labels, these count as values.
     sorted_bytes : int
         Bytes of predictions that are brought into the order of their source at a time.
     lines : tuple of Line
@@ -45,7 +46,7 @@ class Room:
         return bytes_in(self.lines, "host")
 
     def ranges(self, indptr: NDArray[np.int64]) -> Iterator[slice]:
-        """Yield ranges of rows that may be held, of row pointers int64 (n + 1,)."""
+        """Yield ranges of rows that may be held, of row pointers int64 (n + 1,) from 0."""
         start, n_rows = 0, len(indptr) - 1
         while start < n_rows:
             fits = int(indptr.searchsorted(indptr[start] + self.values, "right")) - 1
@@ -55,5 +56,6 @@ class Room:
 
     def cut(self, block: RowBlock) -> Iterator[RowBlock]:
         """Yield the rows of a block in parts that may be held."""
-        for rows in self.ranges(block.indptr):
+        ends = block.indptr if block.labels is None else block.indptr + block.labels.starts
+        for rows in self.ranges(ends):
             yield block if rows == slice(0, block.n_rows) else block.part(rows.start, rows.stop)

@@ -14,6 +14,8 @@ from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
 REPEATED_VALUES = 1 << 20  # of rows that are repeated for their labels, at a time
+REPEATED_BYTES = 32  # of such a value: feature, value, and its place while it is copied
+LABEL_BYTES = 24  # of a label of the block: its row, where its values end, and work
 Places = slice | NDArray[np.int64]
 
 
@@ -121,15 +123,21 @@ class RowBlock:
         if self.labels is None:
             yield self, np.arange(self.n_rows)
             return
-        rows, classes = self.labels.rows, self.labels.classes
+        rows, classes, single = self.labels.rows, self.labels.classes, replace(self, labels=None)
         ends = np.cumsum(np.diff(self.indptr)[rows])
         start = 0
         while start < len(rows):
             before = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + REPEATED_VALUES, "right")))
             some = rows[start:stop]
-            yield replace(self.take(some), labels=None, classes=classes[start:stop]), some
+            yield replace(single.take(some), classes=classes[start:stop]), some
             start = stop
+
+    @staticmethod
+    def repeated_footprint(block_nnz: int, block_labels: int, row_nnz: int, row_labels: int) -> int:
+        """Return the bytes of what :meth:`repeated` holds, by the most of a block and of a row."""
+        values = min(REPEATED_VALUES + row_nnz, block_nnz * row_labels)
+        return REPEATED_BYTES * values + LABEL_BYTES * block_labels
 
     def _rows(self, indptr: NDArray[np.int64], values: Places, rows: Places) -> RowBlock:
         def of(array: Any) -> Any:

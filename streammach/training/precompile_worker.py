@@ -37,15 +37,16 @@ def train_a_little(order: Order) -> None:
             return
 
 
-def enough(n_rows: int, nnz: int) -> int:
-    """Return how many first rows of a store are taken: fewer where they are long."""
+def enough(n_rows: int, nnz: int, n_labels: int = 0) -> int:
+    """Return how many first rows of a store are taken: fewer where rows or lists are long."""
+    nnz *= max(1, n_labels // max(n_rows, 1))
     return max(FEWEST_ROWS, min(ROWS, VALUES * n_rows // max(nnz, 1)))
 
 
 def _train(order: Order) -> None:
     kernels = order.kernels
     with Dataset.open(order.store) as data:
-        sample = data.first(enough(data.n_rows, data.nnz))
+        sample = data.first(enough(data.n_rows, data.nnz, data.facts.n_labels))
         shape: tuple[int | None, int] = (sample.n_classes, 1)
         if kernels.unhashed:
             shape = (None, 0)

@@ -104,6 +104,18 @@ def test_labels_between_commas_are_several_by_themselves(form, drawn, tiny, rng)
     assert lists_by_name(tiny.folder / "out") == wanted(x, labels)
 
 
+@pytest.mark.parametrize("form", ["xmc", "svmlight", "vw"])
+def test_a_row_may_have_thousands_of_labels(form, tiny):
+    own = [[1, 2], list(range(5000)), [3]]
+    x = np.eye(3, 4, dtype=int)
+    lines = texts(x, own, form, np.random.default_rng(0))
+    lines[:1] = ["3 4 5000"] if form == "xmc" else lines[:1]
+    path = tiny.text("rows.txt", lines)
+    assert explore(path, format=form).rows == 3
+    convert(path, tiny.folder / "out", format=form)
+    assert lists_by_name(tiny.folder / "out") == wanted(x, own)
+
+
 def test_a_store_is_the_same_with_little_memory_and_any_threads(drawn, tiny, rng, monkeypatch):
     x, labels = drawn
     path = tiny.text("rows.txt", texts(x, labels, "xmc", rng))
@@ -263,6 +275,7 @@ def test_a_matrix_of_labels_that_promises_more_than_it_holds_is_refused(tiny, rn
         ("vw", "a, | x", "'a,' has an empty label"),
         ("vw", " | x", "no label"),
         ("svmlight", "1:1 2:1", "no label"),
+        ("vw", f"a,{'b' * 4096},c | x", "name 'bbbb[b.]*' has more than 4,095 bytes"),
     ],
 )
 def test_a_bad_list_is_refused(form, line, message, tiny):
@@ -284,9 +297,17 @@ def test_options_that_exclude_one_another_are_refused(tiny, capsys):
         convert(tiny.text("n.txt", ["1 5 5", " 1:1"]), tiny.folder / "o")
 
 
-def test_the_start_of_a_source_tells_its_lists(tiny):
-    found = explore(tiny.text("r.txt", ["3 5 5", "1,2,3 1:1", " 2:1", "4 3:1"]))
+def test_the_start_of_a_source_tells_its_lists(tiny, capsys):
+    path = tiny.text("r.txt", ["3 5 5", "1,2,3 1:1", " 2:1", "4 3:1"])
+    found = explore(path)
     assert (found.rows, found.sample_labels, found.max_row_labels) == (3, 4, 3)
+    assert main(["explore", str(path)]) == 0
+    assert "\nlabels    integers; 1.33 a row, at most 3\n" in capsys.readouterr().out
+    convert(path, tiny.folder / "out")
+    assert main(["info", str(tiny.folder / "out")]) == 0
+    assert "\nlabels    1.33 a row, at most 3\n" in capsys.readouterr().out
+    assert main(["explore", str(tiny.text("s.svm", tiny.lines(9, 3)))]) == 0
+    assert "a row, at most" not in capsys.readouterr().out.split("labels")[1]
 
 
 @pytest.fixture
@@ -342,6 +363,16 @@ def test_the_first_rows_are_a_store_of_their_own(listed):
     block = some.rows(0, 123)
     assert some.n_labels == block.labels.n_labels == some.label_counts.sum()
     assert some.facts.n_labels == some.n_labels
+
+
+def test_the_first_rows_have_lists_too_where_none_has_a_label(tiny):
+    lines = ["1001 5 5", *(f" {i % 5}:1" for i in range(1000)), "3,4 2:1"]
+    convert(tiny.text("r.txt", lines), tiny.folder / "out", seed=1)
+    with Dataset.open(tiny.folder / "out") as data:
+        some = data.first(100)
+        assert some.label_counts.sum() == 0
+        assert some.facts.listed
+        assert some.rows(0, 100).lists.n_labels == 0
 
 
 @pytest.mark.parametrize("name", ["y/indptr", "y/indices"])

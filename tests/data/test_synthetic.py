@@ -11,10 +11,12 @@ from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.order import keys
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
-from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, vw_pieces
+from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, text_pieces
+from tools.synthetic.text import text_lines
 
 COUNTS = Shape("counts", 900, 300, 40, 700)
 ACTIVATIONS = Shape("activations", 500, 200, 20, 64)
@@ -22,7 +24,7 @@ BOTH = pytest.mark.parametrize("shape", [COUNTS, ACTIVATIONS], ids=lambda shape:
 
 
 def text_of(rows, **options):
-    return b"".join(bytes(text) for _, text in vw_pieces(rows, **options))
+    return b"".join(bytes(text) for _, text in text_pieces(rows, **options))
 
 
 def matrix_of(rows):
@@ -47,7 +49,7 @@ def test_rows_do_not_depend_on_the_pieces_but_on_seed_and_part(shape):
 
 @BOTH
 def test_text_is_what_python_prints(shape):
-    for block, text in vw_pieces(SyntheticRows(shape)):
+    for block, text in text_pieces(SyntheticRows(shape)):
         lines = []
         for r in range(block.n_rows):
             inside = slice(block.indptr[r], block.indptr[r + 1])
@@ -63,7 +65,8 @@ def test_numbers_have_four_digits_as_python_rounds_them(rng):
     values = values[values != 1]
     out = np.empty(40 * len(values), np.uint8)
     indptr, features = np.array([0, len(values)]), np.arange(len(values), dtype=np.int32)
-    n = k.vw_lines(indptr, features, values, np.array([6], np.int32), out)
+    labels = LabelLists.of([[6]])
+    n = text_lines(indptr, features, values, labels.starts, labels.classes, False, out)
     words = bytes(out[:n]).decode().split()
     assert words[:2] == ["7", "|"]
     assert [w.split(":")[1] for w in words[2:]] == [f"{x:.4g}" for x in values]

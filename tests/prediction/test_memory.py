@@ -20,6 +20,8 @@ from streammach.prediction.evaluate import evaluate
 from streammach.prediction.memory import Input, room_before, room_for
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import new_table, table_bytes
 from tests.builders import TinyData
 
@@ -120,6 +122,16 @@ def test_rows_are_cut_by_number_and_by_values():
     room = Room(rows=3, values=6, sorted_bytes=1, lines=())
     found = [(r.start, r.stop) for r in room.ranges(indptr)]
     assert found == [(0, 3), (3, 4), (4, 5), (5, 7)]
+
+
+def test_labels_of_lists_count_as_values_where_rows_are_cut():
+    lists = LabelLists.of([[1], [1, 2, 3, 4, 5, 6, 7], [2], [3, 4], []])
+    rows = RowBlock(
+        indptr=np.arange(6), features=np.zeros(5, np.int32), values=np.ones(5, np.float32),
+        classes=lists.first, labels=lists,
+    )  # fmt: skip
+    room = Room(rows=3, values=6, sorted_bytes=1, lines=())
+    assert [part.n_rows for part in room.cut(rows)] == [1, 1, 3]
 
 
 def test_answers_do_not_depend_on_the_memory(job, monkeypatch):

@@ -1,6 +1,7 @@
 """Hashed models with narrower weights that are made as rows need them."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import streammach as sm
 from streammach.model.shrink import Size, shrink
 from streammach.prediction import narrowed
 from streammach.prediction.narrowed import Narrowed
+from streammach.rows.block import RowBlock
+from streammach.spec.config import RunConfig
 from tests.builders import block_of
 from tests.model.models import model_of
 
@@ -49,3 +52,26 @@ def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r
             assert (ids == expected[0]).mean() > 0.98
     judged.close()
     assert np.array_equal(model.weights, before)
+
+
+def test_a_long_row_of_many_columns_takes_what_is_reckoned(rng):
+    d, k, longest = 1_200, 3_000, 1_100
+    arrays = {
+        "weights": rng.normal(size=(d, k)).astype(np.float32),
+        "bias": np.zeros(k, np.float32),
+    }
+    model = model_of(rng, d, k, k, 1)
+    rows = RowBlock(
+        indptr=np.array([0, longest]), features=np.arange(longest, dtype=np.int32),
+        values=np.ones(longest, np.float32), classes=np.zeros(1, np.int32),
+    )  # fmt: skip
+    config = RunConfig.predicting(
+        model.spec.shape, device="cpu", dense=False, threads=1, n_more=0
+    )  # fmt: skip
+    judged = Narrowed(model.spec, arrays, "int8", dense=False, threads=1, logistic=False)
+    tracemalloc.start()
+    judged.outputs(rows, logarithms=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    judged.close()
+    assert Narrowed.footprint(config) < peak < Narrowed.footprint(config, longest)

@@ -1,8 +1,11 @@
 """Lists of labels: every way to cut and rename them, against plain lists."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import SHORT, LabelLists
 
 K = 200
@@ -81,3 +84,22 @@ def test_single_classes_are_lists_of_one():
     lists = LabelLists.single(np.array([3, -1, 5], np.int32))
     assert [[c for c, _ in row] for row in plain(lists)] == [[3], [-1], [5]]
     assert plain(LabelLists.of([[2, 1], []])) == [[(1, 1.0), (2, 1.0)], []]
+
+
+def test_rows_repeated_for_their_labels_take_what_is_reckoned():
+    n, m = 200, 1500  # labels of all copies would be n * m * m
+    lists = LabelLists(np.arange(n + 1) * m, np.tile(np.arange(m, dtype=np.int32), n))
+    rows = RowBlock(
+        indptr=np.arange(n + 1) * 3, features=np.tile(np.arange(3, dtype=np.int32), n),
+        values=np.ones(3 * n, np.float32), classes=lists.first, labels=lists,
+    )  # fmt: skip
+    tracemalloc.start()
+    parts = 0
+    for part, numbers in rows.repeated():
+        assert part.labels is None
+        assert part.n_rows == len(numbers)
+        parts += part.n_rows
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert parts == n * m
+    assert peak < RowBlock.repeated_footprint(rows.nnz, lists.n_labels, 3, m)

@@ -94,6 +94,20 @@ def test_both_parts_of_made_up_rows_in_one_call(tmp_path, capsys):
         assert data.digest == other.digest
 
 
+def test_rows_with_lists_of_labels(tmp_path, capsys):
+    options = ["--rows", 300, "--test-rows", 50, "--classes", 20, "--features", 90]
+    options += ["--labels", 3.5, "--unlabelled", 0.1, "--words", 30, "--json"]
+    train, test = tmp_path / "train.zarr", tmp_path / "test.zarr"
+    assert make("odp", train, "--test", test, *options) == 0
+    assert json.loads(capsys.readouterr().out)[0]["nnz"] < 300 * 31
+    with Dataset.open(train) as data, Dataset.open(test) as other:
+        assert data.facts.listed
+        assert other.facts.listed
+        assert 2.5 < data.facts.n_labels / 300 < 4
+    assert make("odp", tmp_path / "a.vw", "--unlabelled", 0.1) == 2
+    assert "--labels" in capsys.readouterr().err
+
+
 def test_a_mistake_is_one_line_and_the_command_s_code(tmp_path, capsys):
     assert make("odp", tmp_path / "a.vw", "--part", "test", "--test", tmp_path / "b.vw") == 2
     assert make("odp", tmp_path / "a.vw", "--scale", "big") == 2

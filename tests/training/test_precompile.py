@@ -61,6 +61,7 @@ def test_of_long_rows_few_are_taken():
     assert enough(10_000, 100_000) == enough(10_000, 0) == 600
     assert enough(300, 300 * 3_000) == 100
     assert enough(40, 40 * 200_000) == 30
+    assert enough(10_000, 100_000, 10_000 * 500) == 60
 
 
 def test_what_failed_is_tried_again(store, told):

@@ -15,6 +15,7 @@ from tools.synthetic.files import (
     destination_of,
     write_rows,
 )
+from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
 
 path_type = click.Path(path_type=Path)
@@ -32,6 +33,11 @@ path_type = click.Path(path_type=Path)
 @click.option("--test-rows", type=int, help="Test rows.  [default: the data's, scaled]")
 @click.option("--classes", type=int, help="Classes.  [default: the data's, scaled]")
 @click.option("--features", type=int, help="Features.  [default: the data's]")
+@click.option("--words", type=float, help="Words a row of odp, mean.  [default: 65.5]")
+@click.option("--labels", type=float,
+              help="Lists of labels: so many a row, mean.  [default: one label a row]")  # fmt: skip
+@click.option("--unlabelled", metavar="SHARE", type=float,
+              help="With --labels: share of the rows that have none.  [default: 0]")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMS),
               help="Format.  [default: by the name's end]")  # fmt: skip
 @click.option("--layout", type=click.Choice(LAYOUTS), default="auto", show_default=True,
@@ -53,6 +59,9 @@ def make(
     test_rows: int | None,
     classes: int | None,
     features: int | None,
+    words: float | None,
+    labels: float | None,
+    unlabelled: float | None,
     form: str | None,
     layout: str,
     like: Path | None,
@@ -63,15 +72,18 @@ def make(
 ) -> None:
     """Write made-up rows of a SHAPE to OUT: VW text (.vw, .vw.gz), HDF5 (.h5) or a .zarr store.
 
+    XMC text takes --format xmc.
+
     odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of
     them above 0. A class has its own distribution over features. The same seed gives the same
-    rows; training and test rows share classes. Labels count from 1, features from 0. A store is
-    made from a temporary text beside it.
+    rows; training and test rows share classes. Labels count from 1, features from 0. With --labels
+    a row's features come from all of its labels. A store is made from a temporary text beside it.
     """
     if test is not None and part == "test":
         raise UsageError(f"OUT gets the test rows already: {clean(test)}: --test")
     shape = SHAPES[shape_name].scaled(scale).changed(
-        n_rows=rows, n_test_rows=test_rows, n_classes=classes, n_features=features
+        n_rows=rows, n_test_rows=test_rows, n_classes=classes, n_features=features, words=words,
+        lists=_lists(labels, unlabelled),
     )  # fmt: skip
     jobs = [(part, out, like)]
     if test is not None:
@@ -92,6 +104,14 @@ def make(
         return
     for written in done:
         say(_line(written))
+
+
+def _lists(labels: float | None, unlabelled: float | None) -> Lists | None:
+    if labels is None and unlabelled is not None:
+        raise UsageError(
+            "only rows with lists of labels may have none: --unlabelled needs --labels"
+        )
+    return None if labels is None else Lists(labels, unlabelled or 0.0)
 
 
 def _line(written: Written) -> str:

@@ -1,4 +1,4 @@
-"""Made-up rows as files: VW text, HDF5, or a store."""
+"""Made-up rows as files: VW or XMC text, HDF5, or a store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from streammach.files.destinations import Destination, Product
 from streammach.files.folders import make_folder
 from streammach.files.writing import Writer
 from streammach.rows.block import RowBlock
-from tools.synthetic.rows import PIECE_VALUES, SyntheticRows, vw_pieces
+from streammach.spec.types import Multilabel
+from tools.synthetic.rows import PIECE_VALUES, SyntheticRows, text_pieces
 
 Progress = Callable[[str, int, int], None]
 
-FORMS = ("vw", "hdf5", "store")
+FORMS = ("vw", "xmc", "hdf5", "store")
 LAYOUTS = ("auto", "dense", "sparse")
 SUFFIXES = {
     ".vw": "vw",
@@ -65,7 +66,8 @@ def write_rows(
     out : Path
         The file or store.
     form : str, optional
-        ``vw`` (gzip where the name ends so), ``hdf5`` or ``store``; by the name's end otherwise.
+        ``vw`` or ``xmc`` (gzip where the name ends so), ``hdf5`` or ``store``; by the name's end
+        otherwise.
     layout : str
         Of HDF5: ``dense``, ``sparse``, or ``auto``, which is dense for activations.
     like : Path, optional
@@ -90,10 +92,12 @@ def write_rows(
         if form == "store":
             make_folder(made)
             text = made / f"{rows.part}.vw"
-            n_bytes = _write_vw(counted, text, zipped=False)
-            convert(text, out, format="vw", like=like, force=force)
-        elif form == "vw":
-            n_bytes = _write_vw(counted, made, zipped=out.suffix == ".gz")
+            n_bytes = _write_text(counted, text, zipped=False)
+            listed: Multilabel = "auto" if rows.shape.lists is None else "on"
+            convert(text, out, format="vw", multilabel=listed, like=like, force=force)
+        elif form in ("vw", "xmc"):
+            zipped = out.suffix == ".gz"
+            n_bytes = _write_text(counted, made, zipped=zipped, xmc=form == "xmc")
         elif layout == "dense" or (layout == "auto" and rows.shape.kind == "activations"):
             n_bytes = _write_dense(counted, made)
         else:
@@ -165,11 +169,14 @@ class _Counted:
             self._progress("write", self.n_rows, self.rows.n_rows)
 
 
-def _write_vw(counted: _Counted, out: Path, *, zipped: bool) -> int:
-    n_bytes = 0
+def _write_text(counted: _Counted, out: Path, *, zipped: bool, xmc: bool = False) -> int:
+    rows, shape = counted.rows, counted.rows.shape
+    head = f"{rows.n_rows} {shape.n_features} {shape.n_classes + 1}\n" if xmc else ""
+    n_bytes = len(head)
     with Writer(out) as file:
         packer = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
-        for block, text in vw_pieces(counted.rows):
+        file.write(packer.compress(head.encode()) if zipped else head.encode())
+        for block, text in text_pieces(rows, xmc=xmc):
             n_bytes += len(text)
             file.write(packer.compress(text) if zipped else text)
             counted.add(block)
@@ -180,18 +187,17 @@ def _write_vw(counted: _Counted, out: Path, *, zipped: bool) -> int:
 
 
 def _write_dense(counted: _Counted, out: Path) -> int:
-    """Write X (n, d) float32 and y (n,)."""
+    """Write X (n, d) float32 and the labels."""
     import h5py  # loads a library of its own
 
     rows, shape = counted.rows, (counted.rows.n_rows, counted.rows.shape.n_features)
     piece = max(1, PIECE_VALUES * rows.most_row_nnz // shape[1])  # so many values with the zeros
     with h5py.File(out, "w") as file:
         x = file.create_dataset("X", shape, np.float32)
-        y = file.create_dataset("y", shape[:1], np.int64)
+        y = _labels_of(file, rows)
         for block in rows.pieces(piece):
-            start, stop = counted.n_rows, counted.n_rows + block.n_rows
-            x[start:stop] = _dense(block, shape[1])
-            y[start:stop] = block.classes + 1
+            x[counted.n_rows : counted.n_rows + block.n_rows] = _dense(block, shape[1])
+            y.add(block)
             counted.add(block)
     return 4 * shape[0] * shape[1]
 
@@ -203,33 +209,69 @@ def _dense(block: RowBlock, n_columns: int) -> NDArray[np.float32]:
 
 
 def _write_sparse(counted: _Counted, out: Path) -> int:
-    """Write a group X of data, indices and indptr, as AnnData does, and y (n,)."""
+    """Write a group X of data, indices and indptr, as AnnData does, and the labels."""
     import h5py  # loads a library of its own
 
     rows = counted.rows
     with h5py.File(out, "w") as file:
-        group = file.create_group("X")
-        group.attrs["encoding-type"] = "csr_matrix"
-        group.attrs["shape"] = (rows.n_rows, rows.shape.n_features)
-        types = {"indices": np.int32, "data": np.float32}
-        parts = {
-            name: group.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_VALUES,))
-            for name, dtype in types.items()
-        }
-        indptr = group.create_dataset("indptr", (rows.n_rows + 1,), np.int64)
-        indptr[0] = 0
-        y = file.create_dataset("y", (rows.n_rows,), np.int64)
+        x = _GrowingMatrix(file, "X", (rows.n_rows, rows.shape.n_features))
+        y = _labels_of(file, rows)
         for block in rows.pieces():
-            start, stop = counted.n_rows, counted.n_rows + block.n_rows
-            _append(parts["indices"], block.features)
-            _append(parts["data"], block.values)
-            indptr[start + 1 : stop + 1] = block.indptr[1:] + counted.nnz
-            y[start:stop] = block.classes + 1
+            x.append(block.indptr, block.features, block.values)
+            y.add(block)
             counted.add(block)
     return 8 * (counted.nnz + rows.n_rows)
 
 
-def _append(dataset: Any, values: NDArray[Any]) -> None:
-    n = len(dataset)
-    dataset.resize((n + len(values),))
-    dataset[n:] = values
+class _GrowingMatrix:
+    """A group of data, indices and indptr to which rows are appended."""
+
+    def __init__(self, file: Any, name: str, shape: tuple[int, int]) -> None:
+        group = file.create_group(name)
+        group.attrs["encoding-type"] = "csr_matrix"
+        group.attrs["shape"] = shape
+        self._parts = {
+            name: group.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_VALUES,))
+            for name, dtype in {"indices": np.int32, "data": np.float32}.items()
+        }
+        self._indptr = group.create_dataset("indptr", (shape[0] + 1,), np.int64)
+        self._n_rows = self._nnz = 0
+        self._indptr[0] = 0
+
+    def append(self, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> None:
+        """Append rows: indptr (n + 1,) from 0, indices and data (nnz,)."""
+        stop = self._n_rows + len(indptr)
+        for name, values in {"indices": indices, "data": data}.items():
+            part = self._parts[name]
+            part.resize((self._nnz + len(values),))
+            part[self._nnz :] = values
+        self._indptr[self._n_rows + 1 : stop] = indptr[1:] + self._nnz
+        self._n_rows, self._nnz = stop - 1, self._nnz + len(indices)
+
+
+def _labels_of(file: Any, rows: SyntheticRows) -> _OneLabel | _LabelMatrix:
+    return _OneLabel(file, rows) if rows.shape.lists is None else _LabelMatrix(file, rows)
+
+
+class _OneLabel:
+    """A dataset y (n,) of labels, counted from 1."""
+
+    def __init__(self, file: Any, rows: SyntheticRows) -> None:
+        self._y = file.create_dataset("y", (rows.n_rows,), np.int64)
+        self._n_rows = 0
+
+    def add(self, block: RowBlock) -> None:
+        stop = self._n_rows + block.n_rows
+        self._y[self._n_rows : stop] = block.classes + 1
+        self._n_rows = stop
+
+
+class _LabelMatrix:
+    """A group y, a matrix of rows x labels; column 0 is empty, since labels count from 1."""
+
+    def __init__(self, file: Any, rows: SyntheticRows) -> None:
+        self._y = _GrowingMatrix(file, "y", (rows.n_rows, rows.shape.n_classes + 1))
+
+    def add(self, block: RowBlock) -> None:
+        lists = block.lists
+        self._y.append(lists.starts, lists.classes + 1, np.ones(lists.n_labels, np.float32))

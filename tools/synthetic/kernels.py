@@ -1,4 +1,4 @@
-"""Compiled makers of rows that can be learnt, and of VW text.
+"""Compiled makers of rows that can be learnt.
 
 Every number is a hash of (seed, row, place in the row), in integer and float64 arithmetic that
 rounds the same everywhere: a row is the same bits on every machine, whichever rows are made beside
@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,6 @@ NORMAL_DEVIATION = 37837.2  # 65536 * sqrt(4 / 12)
 SMALLEST, LARGEST = 1e-4, 9999.5  # what four digits without an exponent can say
 DIGITS = 10_000
 POWERS = np.array([10.0**k for k in range(8)])
-
-NEWLINE, SPACE, DOT, ZERO, COLON, BAR = 10, 32, 46, 48, 58, 124
 
 
 @kernel(inline=True)
@@ -82,6 +81,16 @@ def class_of_row(row: int, bits: Number, n_rows: int, n_classes: int, step: int)
     return np.int64((((u * u) >> HALF) * np.uint64(n_classes)) >> HALF)
 
 
+@kernel(fastmath=False)
+def classes_of_rows(
+    out: Array, n_rows: int, n_classes: int, first: int, step: int, stream: Number
+) -> None:
+    """Write the class of each row from number `first` on to `out` int32 (n,)."""
+    for r in range(out.shape[0]):
+        state = mixed(stream + GOLDEN * np.uint64(first + r))
+        out[r] = class_of_row(first + r, drawn(state, 0), n_rows, n_classes, step)
+
+
 @kernel(inline=True)
 def add_token(table: Array, counts: Array, feature: int, n_features: int) -> None:
     """Count a feature in a table whose entries rise, with gaps.
@@ -116,12 +125,13 @@ def count_rows(
     indptr: Array,
     features: Array,
     values: Array,
-    classes: Array,
-    n_rows: int,
+    starts: Array,
+    labels: Array,
     n_classes: int,
     n_features: int,
     first: int,
-    step: int,
+    every: bool,
+    tokens: tuple[int, int, int],
     octaves: int,
     table: Array,
     counts: Array,
@@ -132,14 +142,19 @@ def count_rows(
 
     Parameters
     ----------
-    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
         Receive the rows; room for the most tokens a row.
-    n_rows, n_classes, n_features : int
+    starts, labels : int64 (n + 1,), int32 (m,)
+        The classes of each row; one of them is drawn for each token.
+    n_classes, n_features : int
         Of the whole data set.
     first : int
         Number of the first row.
-    step : int
-        See :func:`class_of_row`; 0 for test rows. Above 0, row i also holds feature i.
+    every : bool
+        Whether row i also holds feature i.
+    tokens : (int, int, int)
+        Fewest tokens a row, how many more there may be (less than), and into how many parts a row's
+        share of tokens that come from its classes is divided.
     octaves : int
         Bits of `n_features`.
     table, counts : int32 (SLOTS + most tokens,), float32 (the same,)
@@ -148,21 +163,22 @@ def count_rows(
         States of what differs between parts, and of what they share.
     """
     indptr[0] = 0
-    for r in range(classes.shape[0]):
+    for r in range(starts.shape[0] - 1):
         row = first + r
         state = mixed(stream + GOLDEN * np.uint64(row))
-        label = class_of_row(row, drawn(state, 0), n_rows, n_classes, step)
-        classes[r] = label
+        n_own = starts[r + 1] - starts[r]
         bits = drawn(state, 1)
-        n_tokens = FEWEST_TOKENS + below(bits, MORE_TOKENS)
-        own = (bits & LOW32) // np.uint64(OWN_PARTS)
-        group = n_classes + label // GROUP_CLASSES
-        if step > 0:
+        n_tokens = tokens[0] + below(bits, tokens[1])
+        own = (bits & LOW32) // np.uint64(tokens[2]) if n_own > 0 else np.uint64(0)
+        if every:
             add_token(table, counts, row % n_features, n_features)
         for t in range(n_tokens):
             bits = drawn(state, 2 * t + 2)
             word = drawn(state, 2 * t + 3)
             if bits >> HALF < own:
+                place = np.int64((bits >> np.uint64(1)) & LOW16) % n_own
+                label = np.int64(labels[starts[r] + place])
+                group = n_classes + label // GROUP_CLASSES
                 owner = np.uint64(label if bits & np.uint64(1) else group)
                 place = zipf(word, WORD_OCTAVES, WORDS)
                 bits = drawn(structure + mixed(owner), place)
@@ -200,12 +216,10 @@ def activation_rows(
     indptr: Array,
     features: Array,
     values: Array,
-    classes: Array,
-    n_rows: int,
-    n_classes: int,
+    starts: Array,
+    labels: Array,
     thresholds: Array,
     first: int,
-    step: int,
     strength: float,
     scale: float,
     stream: Number,
@@ -213,31 +227,34 @@ def activation_rows(
 ) -> None:
     """Make rows of activations: normal noise and the class's own pattern, cut at thresholds.
 
+    The pattern of a row of n classes is the sum of theirs by the root of n.
+
     Parameters
     ----------
-    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
         Receive the rows; values are rounded to four significant digits.
-    n_rows, n_classes : int
-        Of the whole data set.
+    starts, labels : int64 (n + 1,), int32 (m,)
+        The classes of each row.
     thresholds : float64 (d,)
         What a feature must pass to be more than 0, in deviations of the noise.
-    first, step : int
-        Number of the first row; see :func:`class_of_row`.
+    first : int
+        Number of the first row.
     strength, scale : float
         Deviation of the pattern in units of the noise; factor of all values.
     stream, structure : uint64
         States of what differs between parts, and of what they share.
     """
     indptr[0] = 0
-    for r in range(classes.shape[0]):
-        row = first + r
-        state = mixed(stream + GOLDEN * np.uint64(row))
-        label = class_of_row(row, drawn(state, 0), n_rows, n_classes, step)
-        classes[r] = label
-        pattern = mixed(structure + GOLDEN * np.uint64(label))
+    for r in range(starts.shape[0] - 1):
+        state = mixed(stream + GOLDEN * np.uint64(first + r))
+        share = strength / math.sqrt(max(starts[r + 1] - starts[r], 1))
         end = indptr[r]
         for f in range(thresholds.shape[0]):
-            x = normal(drawn(state, f + 1)) + strength * normal(drawn(pattern, f)) - thresholds[f]
+            pattern = 0.0
+            for p in range(starts[r], starts[r + 1]):
+                own = mixed(structure + GOLDEN * np.uint64(labels[p]))
+                pattern += normal(drawn(own, f))
+            x = normal(drawn(state, f + 1)) + share * pattern - thresholds[f]
             value = x * scale
             if value >= SMALLEST:
                 digits, decimals = four_digits(value)
@@ -245,70 +262,3 @@ def activation_rows(
                 values[end] = np.float32(digits / POWERS[decimals])
                 end += 1
         indptr[r + 1] = end
-
-
-@kernel(inline=True)
-def write_integer(out: Array, p: int, number: Number) -> Any:
-    """Write a uint32; return the position behind it."""
-    end, limit = p + 1, np.uint64(10)
-    while np.uint64(number) >= limit:
-        limit *= np.uint64(10)
-        end += 1
-    for q in range(end - 1, p - 1, -1):
-        rest = number // np.uint32(10)
-        out[q] = np.uint32(ZERO) + (number - rest * np.uint32(10))
-        number = rest
-    return end
-
-
-@kernel(inline=True)
-def write_number(out: Array, p: int, value: float) -> Any:
-    """Write a number from 1e-4 to 9999 with four significant digits, as ``%.4g`` does."""
-    digits, decimals = four_digits(value)
-    if decimals > 3:  # 0.0ddd
-        out[p], out[p + 1] = ZERO, DOT
-        p += 2
-        for _ in range(decimals - 4):
-            out[p] = ZERO
-            p += 1
-    number = np.uint32(digits)
-    p += 4 + (0 < decimals < 4)
-    for q in range(1, 5):
-        rest = number // np.uint32(10)
-        out[p - q - (q > decimals > 0)] = np.uint32(ZERO) + (number - rest * np.uint32(10))
-        number = rest
-    if 0 < decimals < 4:
-        out[p - decimals - 1] = DOT
-    if decimals > 0:
-        while out[p - 1] == ZERO:
-            p -= 1
-        if out[p - 1] == DOT:
-            p -= 1
-    return p
-
-
-@kernel(fastmath=False)
-def vw_lines(indptr: Array, features: Array, values: Array, classes: Array, out: Array) -> Any:
-    """Write rows as VW text, classes counted from 1, a value of 1 left out; return the bytes.
-
-    Parameters
-    ----------
-    indptr, features, values, classes : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int32 (n,)
-        The rows; values from 1e-4 to 9999 are written with four significant digits.
-    out : uint8 (bytes,)
-        Receives the lines.
-    """
-    p = 0
-    for r in range(classes.shape[0]):
-        p = write_integer(out, p, np.uint32(classes[r] + 1))
-        out[p], out[p + 1] = SPACE, BAR
-        p += 2
-        for i in range(indptr[r], indptr[r + 1]):
-            out[p] = SPACE
-            p = write_integer(out, p + 1, np.uint32(features[i]))
-            if values[i] != np.float32(1):
-                out[p] = COLON
-                p = write_number(out, p + 1, np.float64(values[i]))
-        out[p] = NEWLINE
-        p += 1
-    return p

@@ -2,14 +2,14 @@
 
 Two kinds: counts, sparse like words of a text, and activations, like what a network's last hidden
 layer gives for a picture. Row i follows from the seed, the part and i alone; both parts of a data
-set share classes and structure.
+set share classes and structure. A row may have a list of classes, all of which its features show.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,20 +17,25 @@ from numpy.typing import NDArray
 
 from streammach.errors import UsageError, clean
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.order import keys
 from tools.synthetic.kernels import (
     EMPTY,
     FEWEST_TOKENS,
     MORE_TOKENS,
+    OWN_PARTS,
     SLOTS,
     activation_rows,
+    classes_of_rows,
     count_rows,
-    vw_lines,
 )
+from tools.synthetic.lists import Lists
+from tools.synthetic.text import LABEL_BYTES, LINE_BYTES, VALUE_BYTES, text_lines
 
 PARTS = ("train", "test")
 PIECE_VALUES = 1 << 20  # made at a time
-VALUE_BYTES, LINE_BYTES = 22, 16  # of VW text, at most
+MEAN_TOKENS, MOST_TOKENS = FEWEST_TOKENS + (MORE_TOKENS - 1) / 2, 1000
+LISTED_OWN_PARTS = 1  # as OWN_PARTS, of rows with lists
 SHARED_STREAM, THRESHOLD_STREAM, PART_STREAMS = 1, 2, {"train": 3, "test": 4}
 MEAN_THRESHOLD, THRESHOLD_DEVIATION = 0.56, 0.5  # 31% of the values are above 0
 STRENGTH = 8.0  # of a class's pattern over all features, in deviations of the noise
@@ -50,6 +55,10 @@ class Shape:
     n_classes, n_features : int
         Classes and features. Training rows hold each class and, for counts, each feature, where
         there are as many rows.
+    lists : Lists, optional
+        How many classes a row has; one otherwise.
+    words : float, optional
+        Mean words a row of counts, some of them the same; 65.5 otherwise.
     """
 
     kind: Literal["counts", "activations"]
@@ -57,6 +66,8 @@ class Shape:
     n_test_rows: int
     n_classes: int
     n_features: int
+    lists: Lists | None = None
+    words: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that no data set can have."""
@@ -64,6 +75,18 @@ class Shape:
             if not 0 < getattr(self, name) < 2**31:
                 word = name.removeprefix("n_").replace("_", "-")
                 raise UsageError(f"{getattr(self, name):,} is not from 1 to 2^31 - 1: --{word}")
+        if self.words is not None and not 1 <= self.words <= MOST_TOKENS:
+            raise UsageError(f"{self.words:g} is not from 1 to {MOST_TOKENS:,}: --words")
+        if self.words is not None and self.kind != "counts":
+            raise UsageError("rows of imagenet have no words: --words")
+
+    @property
+    def tokens(self) -> tuple[int, int, int]:
+        """Fewest tokens of a row of counts, how many more, and parts of its share: see kernels."""
+        words = MEAN_TOKENS if self.words is None else self.words
+        fewest = max(1, round(FEWEST_TOKENS * words / MEAN_TOKENS))
+        more = max(1, round(2 * (words - fewest)) + 1)
+        return fewest, more, OWN_PARTS if self.lists is None else LISTED_OWN_PARTS
 
     def scaled(self, factor: float) -> Shape:
         """Return the shape with so many times the rows, the classes and, for counts, features.
@@ -83,7 +106,10 @@ class Shape:
         features = self.n_features * (factor if self.kind == "counts" else 1)
         rows, test_rows = self.n_rows * factor, self.n_test_rows * factor
         numbers = (rows, test_rows, self.n_classes * factor, features)
-        return Shape(self.kind, *(max(1, round(n)) for n in numbers))
+        n_rows, n_test_rows, n_classes, n_features = (max(1, round(n)) for n in numbers)
+        return self.changed(
+            n_rows=n_rows, n_test_rows=n_test_rows, n_classes=n_classes, n_features=n_features
+        )
 
     def changed(
         self,
@@ -92,12 +118,19 @@ class Shape:
         n_test_rows: int | None = None,
         n_classes: int | None = None,
         n_features: int | None = None,
+        lists: Lists | None = None,
+        words: float | None = None,
     ) -> Shape:
-        """Return the shape with those numbers that are not None."""
-        given = (n_rows, n_test_rows, n_classes, n_features)
-        own = (self.n_rows, self.n_test_rows, self.n_classes, self.n_features)
-        pairs = zip(given, own, strict=True)
-        return Shape(self.kind, *(b if a is None else a for a, b in pairs))
+        """Return the shape with those of these that are not None."""
+        return replace(
+            self,
+            n_rows=self.n_rows if n_rows is None else n_rows,
+            n_test_rows=self.n_test_rows if n_test_rows is None else n_test_rows,
+            n_classes=self.n_classes if n_classes is None else n_classes,
+            n_features=self.n_features if n_features is None else n_features,
+            lists=self.lists if lists is None else lists,
+            words=self.words if words is None else words,
+        )
 
 
 SHAPES = {
@@ -146,7 +179,7 @@ class SyntheticRows:
             _state(seed, PART_STREAMS[part]),
             _state(seed, SHARED_STREAM),
         )
-        room = SLOTS + FEWEST_TOKENS + MORE_TOKENS
+        room = SLOTS + sum(shape.tokens[:2])
         self._scratch = np.full(room, EMPTY, np.int32), np.empty(room, np.float32)
         n_thresholds = shape.n_features if shape.kind == "activations" else 0
         self._thresholds = _thresholds(seed, n_thresholds)
@@ -156,7 +189,7 @@ class SyntheticRows:
         """The most values that a row can have."""
         if self.shape.kind == "activations":
             return self.shape.n_features
-        return min(self.shape.n_features, FEWEST_TOKENS + MORE_TOKENS)
+        return min(self.shape.n_features, sum(self.shape.tokens[:2]))
 
     def pieces(self, piece_values: int = PIECE_VALUES) -> Iterator[RowBlock]:
         """Yield all rows in their order; a piece is valid until the next one.
@@ -169,7 +202,7 @@ class SyntheticRows:
         Yields
         ------
         RowBlock
-            Values float32, classes from 0.
+            Values float32, classes from 0, with lists of them where the shape has some.
         """
         rows = max(1, min(self.n_rows, piece_values // self.most_row_nnz))
         nnz = rows * self.most_row_nnz
@@ -177,12 +210,22 @@ class SyntheticRows:
         features, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         for first in range(0, self.n_rows, rows):
             n = min(rows, self.n_rows - first)
-            self._make(first, indptr[: n + 1], features, values, classes[:n])
+            lists = self._labels(first, classes[:n])
+            self._make(first, indptr[: n + 1], features, values, lists)
             end = int(indptr[n])
-            yield RowBlock(
+            block = RowBlock(
                 indptr=indptr[: n + 1], features=features[:end], values=values[:end],
                 classes=classes[:n],
             )  # fmt: skip
+            yield block if self.shape.lists is None else block.with_labels(lists)
+
+    def _labels(self, first: int, classes: NDArray[np.int32]) -> LabelLists:
+        """Write each row's class, its first if it has several; return all of them."""
+        shape = self.shape
+        classes_of_rows(classes, self.n_rows, shape.n_classes, first, self._step, self._stream)
+        if shape.lists is None:
+            return LabelLists.single(classes)
+        return shape.lists.of_rows(classes, first, shape.n_classes, self._stream)
 
     def _make(
         self,
@@ -190,26 +233,27 @@ class SyntheticRows:
         indptr: NDArray[np.int64],
         features: NDArray[np.int32],
         values: NDArray[np.float32],
-        classes: NDArray[np.int32],
+        lists: LabelLists,
     ) -> None:
         shape = self.shape
-        out = (indptr, features, values, classes, self.n_rows, shape.n_classes)
+        out = (indptr, features, values, lists.starts, lists.classes)
         states = (self._stream, self._structure)
         if shape.kind == "counts":
             table, counts = self._scratch
             octaves = shape.n_features.bit_length()
             count_rows(
-                *out, shape.n_features, first, self._step, octaves, table, counts, *states
+                *out, shape.n_classes, shape.n_features, first, self._step > 0, shape.tokens,
+                octaves, table, counts, *states,
             )  # fmt: skip
         else:
             strength = STRENGTH / math.sqrt(shape.n_features)
-            activation_rows(*out, self._thresholds, first, self._step, strength, SCALE, *states)
+            activation_rows(*out, self._thresholds, first, strength, SCALE, *states)
 
 
-def vw_pieces(
-    rows: SyntheticRows, piece_values: int = PIECE_VALUES
+def text_pieces(
+    rows: SyntheticRows, piece_values: int = PIECE_VALUES, *, xmc: bool = False
 ) -> Iterator[tuple[RowBlock, memoryview]]:
-    """Yield the rows, and as VW text; both are valid until the next ones.
+    """Yield the rows, and as text; both are valid until the next ones.
 
     Parameters
     ----------
@@ -217,6 +261,8 @@ def vw_pieces(
         The rows.
     piece_values : int
         About how many values are made at a time.
+    xmc : bool
+        Whether the text is that of the XMC repository, but for its first line; VW text otherwise.
 
     Yields
     ------
@@ -227,10 +273,12 @@ def vw_pieces(
     """
     out = np.empty(0, np.uint8)
     for block in rows.pieces(piece_values):
-        room = VALUE_BYTES * block.nnz + LINE_BYTES * block.n_rows
+        lists = block.lists
+        room = VALUE_BYTES * block.nnz + LABEL_BYTES * lists.n_labels + LINE_BYTES * block.n_rows
         if len(out) < room:
             out = np.empty(room, np.uint8)
-        n = vw_lines(block.indptr, block.features, block.values, block.classes, out)
+        arrays = (block.indptr, block.features, block.values, lists.starts, lists.classes)
+        n = text_lines(*arrays, xmc, out)
         yield block, out.data[:n]
 
 

@@ -124,6 +124,18 @@ def refused(state: Array, reason: int, start: int, end: int) -> Any:
 
 
 @kernel(fastmath=False)
+def long_label(text: Array, start: int, end: int, split: bool) -> Any:
+    """Return where the first label that is too long starts and ends; at the end if none is."""
+    # Labels stand between commas if they are `split`.
+    for q in range(start, end + 1):
+        if q == end or (split and text[q] == COMMA):
+            if q - start > MAX_NAME:
+                return start, q
+            start = q + 1
+    return end, end
+
+
+@kernel(fastmath=False)
 def features_of_row(
     text: Array,
     p: int,
@@ -155,8 +167,12 @@ def features_of_row(
         Whether new namespaces are taken in.
     """
     # One long loop, because a call for each feature would cost more than reading it.
-    if head[2] != OK or head[1] - head[0] > MAX_NAME:
-        return p, 0, refused(out.state, head[2] if head[2] != OK else TOO_LONG, head[0], head[1])
+    if head[2] != OK:
+        return p, 0, refused(out.state, head[2], head[0], head[1])
+    if head[1] - head[0] > MAX_NAME:
+        first, last = long_label(text, head[0], head[1], out.state[SPLIT] != 0)
+        if first < last:
+            return p, 0, refused(out.state, TOO_LONG, first, last)
     stop = HASH if numbered else BAR
     z0, mask = out.state[VALUES], np.uint64(names.slots.shape[0] - 1)
     n, space, scale, hard = 0, 0, 1.0, out.state[HARD]

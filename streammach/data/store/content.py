@@ -118,7 +118,7 @@ class Content:
         if not self._lead(indptr, start, self.root.nnz, self.root.max_row_nnz):
             raise self._wrong("row pointers", start, len(indptr) - 1)
 
-    def check_list_pointers(self, starts: NDArray[np.int64], start: int) -> None:
+    def check_label_pointers(self, starts: NDArray[np.int64], start: int) -> None:
         """Raise StoreError if pointers int64 (n + 1,) to rows' labels are not sound."""
         if not self._lead(starts, start, self.root.labels, self.root.max_row_labels):
             raise self._wrong("pointers to labels", start, len(starts) - 1)

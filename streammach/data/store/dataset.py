@@ -132,7 +132,8 @@ class Dataset:
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
-            n_labels=self.root.labels, max_row_labels=self.root.max_row_labels,
+            n_labels=max(self.root.labels, 1) if self.listed else 0,  # of a sample without any, too
+            max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
         )  # fmt: skip
 
@@ -298,7 +299,7 @@ class Dataset:
             If they are damaged, or lead anywhere else.
         """
         starts = self._arrays["y/indptr"].read(start, stop + 1)
-        self._content.check_list_pointers(starts, start)
+        self._content.check_label_pointers(starts, start)
         return starts
 
     def lists(self, start: int, stop: int) -> LabelLists | None:

@@ -16,6 +16,7 @@ from streammach.model.shrink import (
     frequent,
     narrowed,
     nth_largest,
+    numbers_of,
     of_features,
     shrink,
     spare_after,
@@ -264,7 +265,7 @@ def test_the_nth_largest_gain_is_found(rng, n):
     gains = rng.integers(-32768, 32768, 1000).astype(np.int16)
     gains[:3] = 32767, -32768, 0
     ordered = np.sort(gains)[::-1]
-    assert nth_largest([gains[:300], gains[300:]], n) == ordered[max(n - 1, 0)]
+    assert nth_largest(numbers_of([gains[:300], gains[300:]]), n) == ordered[max(n - 1, 0)]
 
 
 def test_weights_without_their_scale_are_refused(model, tmp_path):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streammach.errors import UsageError
 from streammach.model.document import Stored, Width
 from streammach.model.model import Model
-from streammach.rows.names import Names
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
@@ -28,6 +27,9 @@ UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
 LOWEST = -(1 << 15)  # of int16
 PIECE_GAINS = 1 << 18  # that are looked at at once
+# A counted pair beside those of a model that becomes smaller in place: it 6, kept 6, whether it is
+# kept 2; or 4 in a file.
+PAIR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,6 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     """
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
-    names = Names.of(model.features.raw(i) for i in chosen.tolist())
     weights, n_features = np.asarray(model.weights), model.spec.n_features
     rows = np.append(chosen, np.arange(n_features, len(weights)))
     if in_place:
@@ -257,7 +258,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         projection = projection[np.append(chosen, [n_features, n_features + 1])]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
-        features=replace(names, kind=model.features.kind),
+        features=model.features.some(kept),
         weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[chosen],
         columns=model.columns.of(chosen),

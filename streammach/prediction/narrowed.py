@@ -62,14 +62,18 @@ class Narrowed(Forward):
 
     @staticmethod
     def footprint(config: RunConfig) -> int:
-        """Return the bytes that judging narrow weights takes, and coding them for a file."""
+        """Return the bytes that judging narrow weights takes."""
         shape = config.shape
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
-        coded = 2 * config.weight_rows * shape.n_columns if config.dense else 0
         rows = 2 * 4 * DENSE_ROWS * config.weight_rows if config.dense else 0
-        judged = WORK * PIECE_BYTES + tables + tile + rows
-        return max(judged, CODING_BYTES * PIECE_WORDS + coded)
+        return WORK * PIECE_BYTES + tables + tile + rows
+
+    @staticmethod
+    def coding(config: RunConfig) -> int:
+        """Return the bytes that coding a smaller model for its file takes."""
+        coded = 2 * config.weight_rows * config.shape.n_columns if config.dense else 0
+        return CODING_BYTES * PIECE_WORDS + coded
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

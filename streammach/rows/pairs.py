@@ -264,7 +264,8 @@ class CountWeights(PairTable):
         """Return how many of the pairs of some features are chosen: int64 (n,)."""
         before = ends(chosen.astype(np.int64))
         own = self.starts[features.start : features.stop + 1]
-        return np.diff(before[own - own[0]])
+        found: NDArray[np.int64] = np.diff(before[own - own[0]])
+        return found
 
     def _with_lists(self, lengths: NDArray[np.int64], chosen: NDArray[Any]) -> CountWeights:
         """Return the weights with lists of other lengths, of the pairs that are chosen."""

@@ -81,10 +81,11 @@ def shrink(
     stores = [path for path in (trained_on, store) if path is not None]
     Destination(out, MODEL, force=force, inputs=[folder_of(run), *stores])
     projected = _projected(run, store, memory, threads)
-    whole = kept = Model.load(run)
-    if min_count is not None:
-        kept = _frequent(whole, run, trained_on, min_count)
-    small = _smaller(kept, size, weights, repetitions, pairs)
+    whole = Model.load(run)
+    small = _smaller(
+        whole if min_count is None else _frequent(whole, run, trained_on, min_count),
+        size, weights, repetitions, pairs,
+    )  # fmt: skip
     small.save(out, force=force)
     reached: list[Evaluation] = []
     if store is not None:

@@ -13,6 +13,8 @@ from streammach.spec.facts import DataFacts
 
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places, cut lists; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES + CUT_BYTES
+# While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
+JUDGED_BYTES = 7 + INDEX_BYTES + 4
 MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
 SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
 FIT_BYTES = 192_000_000  # evidence for the group weights
@@ -52,9 +54,27 @@ def footprint(
     """
     if not max_pairs:
         return {}
-    d, k = facts.n_features, facts.n_classes
     fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
-    lessons = PairLearner.footprint(k, facts.max_row_nnz, threads)
+    lessons = PairLearner.footprint(facts.n_classes, facts.max_row_nnz, threads)
+    return {
+        **_lists(facts, max_pairs, WEIGHT_BYTES),
+        "count fit": fit + lessons,
+        "count scores": CountScorer.footprint(facts.n_classes, n_columns, threads),
+    }
+
+
+def judged(facts: DataFacts, *, n_columns: int, max_pairs: int, threads: int) -> int:
+    """Return the bytes of it while forms of a model are judged; the arguments are those above."""
+    if not max_pairs:
+        return 0
+    # Beside the scorer of a form stands that of the whole model.
+    scores = 2 * CountScorer.footprint(facts.n_classes, n_columns, threads)
+    return scores + sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
+
+
+def _lists(facts: DataFacts, max_pairs: int, pair_bytes: int) -> dict[str, int]:
+    """Return the bytes of the table and of its weights, so many a pair, by name."""
+    d, k = facts.n_features, facts.n_classes
     table = CountTable.footprint(features=d, classes=k, pairs=max_pairs)
     weights = CountWeights.footprint(features=d, classes=k) - PairTable.footprint(features=d)
     repeated = RowBlock.repeated_footprint(
@@ -62,7 +82,5 @@ def footprint(
     )
     return {
         "count table": table + 8 * d + 8 * k + repeated,
-        "count weights": weights + WEIGHT_BYTES * max_pairs + 36 * d + 8 * k,
-        "count fit": fit + lessons,
-        "count scores": CountScorer.footprint(k, n_columns, threads),
+        "count weights": weights + pair_bytes * max_pairs + 36 * d + 8 * k,
     }

@@ -56,6 +56,10 @@ class CountTable(PairTable):
         """Where the pairs of the longest lists lie."""
         return PairPlaces.of(self, len(self.class_rows))
 
+    def forget_places(self) -> None:
+        """Give back the memory of :attr:`pair_places`, which are found again when asked for."""
+        vars(self).pop("pair_places", None)
+
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
         kernels.count_rows(

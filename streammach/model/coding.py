@@ -135,14 +135,14 @@ def _pieces(
     array: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
 ) -> Iterator[NDArray[Any]]:
     """Yield the words of an array, some at a time."""
-    if how in ("steps", "lists"):  # a word depends on the value before it
-        words = _words(array.reshape(-1), how, unit, arrays)
-        for start in range(0, len(words), PIECE_WORDS):
-            yield words[start : start + PIECE_WORDS]
-        return
+    starts = arrays[STARTS] if how == "lists" else None
     step = PIECE_WORDS * (2 if how == "nibbles" else 1)
     for start in range(0, array.size, step):
-        yield _words(_flat(array, start, min(start + step, array.size)), how, unit, arrays)
+        stop = min(start + step, array.size)
+        if how in ("steps", "lists"):  # a word depends on the value before it
+            yield _steps(array.reshape(-1), start, stop, starts)
+        else:
+            yield _words(_flat(array, start, stop), how, unit)
 
 
 def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
@@ -260,15 +260,9 @@ def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if how == "units" else dtype
 
 
-def _words(
-    flat: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
-) -> NDArray[Any]:
-    """Return what the planes are made of."""
+def _words(flat: NDArray[Any], how: How, unit: int) -> NDArray[Any]:
+    """Return what the planes are made of, where each value stands for itself."""
     flat = np.ascontiguousarray(flat)
-    if how == "steps":
-        return np.diff(flat, prepend=flat.dtype.type(0))
-    if how == "lists":
-        return _list_steps(flat, arrays[STARTS])
     if how == "units":
         small = flat // flat.dtype.type(unit)
         sign = small >> (8 * flat.itemsize - 1)
@@ -315,11 +309,26 @@ def values_of(
     return words
 
 
-def _list_steps(classes: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[Any]:
-    """Return each class less the one before it in its list; the first of a list stays."""
-    steps = np.diff(classes, prepend=classes.dtype.type(0))
-    first = starts[:-1][np.diff(starts) > 0]
-    steps[first] = classes[first]
+def _steps(
+    flat: NDArray[Any], start: int, stop: int, starts: NDArray[np.int64] | None
+) -> NDArray[Any]:
+    """Return some values, each less the one before it; the first of a list stays.
+
+    Parameters
+    ----------
+    flat : array (n,)
+        All values.
+    start, stop : int
+        Which of them.
+    starts : int64 (d + 1,) or None
+        Where lists start; None where all values are one.
+    """
+    before = flat[start - 1] if start else flat.dtype.type(0)
+    steps: NDArray[Any] = np.diff(flat[start:stop], prepend=before)
+    if starts is not None:
+        a, b = np.searchsorted(starts, (start, stop))
+        first = starts[a:b]  # those of empty lists are of the list behind them, too
+        steps[first - start] = flat[first]
     return steps
 
 

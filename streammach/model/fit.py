@@ -132,16 +132,16 @@ def _fitted(
 def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
     """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
     none = pairs.largest(0)
-    best, room = none, room + counts_bytes(none)
+    best, room = 0, room + counts_bytes(none)
     low, high = 0, PAIR_STEPS + 1
     while high - low > 1:
         middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
-        counts = pairs.largest(len(pairs) * middle // PAIR_STEPS)
-        if counts_bytes(counts) <= room:
-            best, low = counts, middle
+        n_pairs = len(pairs) * middle // PAIR_STEPS
+        if counts_bytes(pairs.largest(n_pairs)) <= room:
+            best, low = n_pairs, middle
         else:
             high = middle
-    return best
+    return pairs.largest(best)  # made again: there is room for one
 
 
 def counts_bytes(counts: CountWeights) -> int:

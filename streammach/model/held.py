@@ -15,12 +15,12 @@ from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
 from streammach.model.packing import CLASSES, packed_bytes, packed_in
+from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, map_some, read_header
 from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of a coded array's words while they are coded, or pairs decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
-PAIR_BYTES = 60  # of a counted pair while a model is made smaller
 NAMES = ("label", "feature")
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 

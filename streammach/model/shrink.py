@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streammach.errors import UsageError
 from streammach.model.document import Stored, Width
 from streammach.model.model import Model
-from streammach.rows.names import Names
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
@@ -27,7 +26,10 @@ MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
 LOWEST = -(1 << 15)  # of int16
-PIECE_GAINS = 1 << 20  # that are looked at at once
+PIECE_GAINS = 1 << 18  # that are looked at at once
+# A counted pair beside those of a model that becomes smaller in place: it 6, kept 6, whether it is
+# kept 2; or 4 in a file.
+PAIR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,10 @@ class Pairs:
     @classmethod
     def of(cls, counts: CountWeights, *, rounded: bool) -> Pairs:
         """Return the pairs of counts, gains rounded to :data:`UNIT` where that is asked for."""
-        counts = counts.listed()
+        counts = counts.listed()  # arrays of its own
         if rounded:
-            counts = replace(counts, gains=rounded_gains(counts.gains))
-        zeros = counts.gains == 0
-        return cls(counts.of_pairs(~zeros) if zeros.any() else counts)
+            rounded_gains(counts.gains, counts.gains)
+        return cls(counts.without_zeros())
 
     def above(self, gain: int) -> int:
         """Return how many pairs have at least this gain."""
@@ -81,33 +82,50 @@ class Pairs:
 
     def largest(self, n_pairs: int) -> CountWeights:
         """Return the counts with so many pairs, those of the largest gains; of equals the first."""
-        kept = self.counts
-        if n_pairs < len(self):
-            gains = kept.gains
-            least = nth_largest([gains], n_pairs)
-            chosen = gains > least
-            equal = np.flatnonzero(gains == least)
-            chosen[equal[: n_pairs - int(np.count_nonzero(chosen))]] = True
-            kept = kept.of_pairs(chosen)
-        return kept.widened()
+        if n_pairs >= len(self):
+            return self.counts.widened()
+        gains = self.counts.gains
+        least = nth_largest(numbers_of([gains]), n_pairs)
+        chosen = gains > least
+        equal = n_pairs - int(np.count_nonzero(chosen))
+        for start in range(0, len(gains), PIECE_GAINS):
+            some = start + np.flatnonzero(gains[start : start + PIECE_GAINS] == least)[:equal]
+            chosen[some] = True
+            equal -= len(some)
+        return self.counts.widened(chosen)
 
 
-def nth_largest(arrays: Iterable[NDArray[np.int16]], n: int) -> int:
-    """Return the gain that so many pairs have at least, the largest one if that is none."""
+def numbers_of(arrays: Iterable[NDArray[np.int16]]) -> NDArray[np.int64]:
+    """Return how often each gain occurs, from the smallest one that can be: int64 (65536,)."""
     found = np.zeros(1 << 16, np.int64)
     for gains in arrays:
         for start in range(0, len(gains), PIECE_GAINS):
             piece = gains[start : start + PIECE_GAINS].astype(np.int32) - LOWEST
             found += np.bincount(piece, minlength=len(found))
-    place: int = min(int(np.searchsorted(np.cumsum(found[::-1]), n)), len(found) - 1)
-    return len(found) - 1 - place + LOWEST
+    return found
 
 
-def rounded_gains(gains: NDArray[np.int16]) -> NDArray[np.int16]:
-    """Return gains rounded to :data:`UNIT`."""
+def nth_largest(numbers: NDArray[np.int64], n: int) -> int:
+    """Return the gain that so many pairs have at least, the largest one if that is none.
+
+    Parameters
+    ----------
+    numbers : int64 (65536,)
+        Those of :func:`numbers_of`.
+    n : int
+        How many.
+    """
+    place: int = min(int(np.searchsorted(np.cumsum(numbers[::-1]), n)), len(numbers) - 1)
+    return len(numbers) - 1 - place + LOWEST
+
+
+def rounded_gains(
+    gains: NDArray[np.int16], out: NDArray[np.int16] | None = None
+) -> NDArray[np.int16]:
+    """Return gains rounded to :data:`UNIT`, in memory of their own or in `out`."""
     every = np.arange(LOWEST, LOWEST + (1 << 16), dtype=np.float32)
     table = (np.rint(every / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST).astype(np.int16)
-    out = np.empty_like(gains)
+    out = np.empty_like(gains) if out is None else out
     flat, new = gains.reshape(-1), out.reshape(-1)
     for start in range(0, len(flat), PIECE_GAINS):
         piece = slice(start, start + PIECE_GAINS)
@@ -227,7 +245,6 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     """
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
-    names = Names.of(model.features.raw(i) for i in chosen.tolist())
     weights, n_features = np.asarray(model.weights), model.spec.n_features
     rows = np.append(chosen, np.arange(n_features, len(weights)))
     if in_place:
@@ -241,7 +258,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         projection = projection[np.append(chosen, [n_features, n_features + 1])]
     return replace(
         model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
-        features=replace(names, kind=model.features.kind),
+        features=model.features.some(kept),
         weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[chosen],
         columns=model.columns.of(chosen),

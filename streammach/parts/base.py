@@ -239,6 +239,14 @@ class Part:
         """Return the bytes of host memory that it takes, by name."""
         return {}
 
+    def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes that are still taken while forms of the model are judged."""
+        return 0
+
+    def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes that its share of a model takes while that becomes smaller."""
+        return 0
+
     def model_bytes(self, config: RunConfig) -> int:
         """Return the bytes that it adds to a model on disk."""
         return 0

@@ -37,10 +37,7 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     backend, device = kind.footprint(config, facts)
     batching = config.batching
     reader, parts = _reader(facts, config), _parts(facts, config)
-    # Judged is when rows are read no more, and saved when parts are gone, too.
-    smaller = (
-        Narrowed.footprint(config, facts.max_row_nnz) - sum(reader.values()) - sum(parts.values())
-    )
+    smaller = _smaller(facts, config) - sum(reader.values()) - sum(parts.values())
     host = {
         "code": CODE_BYTES + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
         **backend,
@@ -82,6 +79,17 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
         by_feature=not config.dense and BACKENDS[config.placement.device].wants_by_feature,
     )  # fmt: skip
+
+
+def _smaller(facts: DataFacts, config: RunConfig) -> int:
+    """Return the bytes of judging forms of a model and of making it smaller.
+
+    Rows are read no more then, and when it is made, parts are gone, too.
+    """
+    judged = sum(part.judged_bytes(facts, config) for part in planned(config))
+    made = sum(part.smaller_bytes(facts, config) for part in planned(config))
+    narrowed = Narrowed.footprint(config, facts.max_row_nnz)
+    return max(narrowed + judged, Narrowed.coding(config) + made)
 
 
 def _parts(facts: DataFacts, config: RunConfig) -> dict[str, int]:

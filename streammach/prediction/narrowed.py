@@ -62,7 +62,7 @@ class Narrowed(Forward):
 
     @staticmethod
     def footprint(config: RunConfig, longest_row: int = 0) -> int:
-        """Return the bytes that judging narrow weights takes, and coding them for a file.
+        """Return the bytes that judging narrow weights takes.
 
         Parameters
         ----------
@@ -74,11 +74,15 @@ class Narrowed(Forward):
         shape = config.shape
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5
-        coded = 2 * config.weight_rows * shape.n_columns if config.dense else 0
         rows = 2 * 4 * DENSE_ROWS * config.weight_rows if config.dense else 0
         row = 0 if config.dense else 4 * min(longest_row, shape.n_features) * shape.n_columns
-        judged = WORK * max(PIECE_BYTES, row) + tables + tile + rows
-        return max(judged, CODING_BYTES * PIECE_WORDS + coded)
+        return WORK * max(PIECE_BYTES, row) + tables + tile + rows
+
+    @staticmethod
+    def coding(config: RunConfig) -> int:
+        """Return the bytes that coding a smaller model for its file takes."""
+        coded = 2 * config.weight_rows * config.shape.n_columns if config.dense else 0
+        return CODING_BYTES * PIECE_WORDS + coded
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

@@ -233,6 +233,13 @@ class Names:
         data = texts.data.copy()
         return cls(texts.offsets, data, kind_of(texts.offsets, data))
 
+    def some(self, kept: NDArray[np.bool_]) -> Names:
+        """Return the list of some of the names, bool (n,), in their order, of the same kind."""
+        lengths = np.diff(self.offsets)
+        offsets = np.zeros(int(np.count_nonzero(kept)) + 1, np.int64)
+        np.cumsum(lengths[kept], out=offsets[1:])
+        return Names(offsets, np.asarray(self.data)[np.repeat(kept, lengths)], self.kind)
+
     def sound(self) -> bool:
         """Return whether the list is what it says: names within the bytes, of its kind, not long.
 

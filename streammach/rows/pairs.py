@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Length = Literal["features", "ends", "classes", "pairs", "wide"]
 How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]  # see model.coding.Coded
 Shape = tuple[int | None, ...]  # None where any length is right
+PIECE_PAIRS = 1 << 18  # that are worked on at once
 
 
 class Form(NamedTuple):
@@ -150,15 +151,27 @@ class CountWeights(PairTable):
         """Return the weights: these are not packed."""
         return self
 
-    def features(self) -> NDArray[np.int32]:
-        """Return the feature of each pair of a list: int32 (Z,)."""
-        return np.repeat(np.arange(self.n_features, dtype=np.int32), np.diff(self.starts))
+    def gains_of(self, chosen: NDArray[np.bool_]) -> Iterator[NDArray[np.int16]]:
+        """Yield the gains of some features, bool (d,), in pieces: of `wide`, or of lists."""
+        listed = chosen & (self.wide_of < 0)
+        for features, pairs in self._pieces():
+            yield self.gains[pairs][np.repeat(listed[features], self._lengths(features))]
+        rows = self.wide_of[chosen & ~listed]
+        step = max(1, PIECE_PAIRS // max(self.n_classes, 1))
+        for start in range(0, len(rows), step):
+            yield self.wide[rows[start : start + step]].reshape(-1)
 
-    def of_pairs(self, chosen: NDArray[np.bool_]) -> CountWeights:
-        """Return the weights with some pairs of the lists: bool (Z,)."""
-        before = np.zeros(len(chosen) + 1, np.int32 if len(chosen) < 1 << 31 else np.int64)
-        np.cumsum(chosen, out=before[1:])
-        return self._with_lists(np.diff(before[self.starts]).astype(np.int64), chosen)
+    def without_zeros(self) -> CountWeights:
+        """Return the weights without pairs of lists that add nothing, written over these."""
+        lengths, n = np.zeros(self.n_features, np.int64), 0
+        for features, pairs in self._pieces():
+            chosen = self.gains[pairs] != 0
+            lengths[features] = self._numbers(features, chosen)
+            new = slice(n, n + int(np.count_nonzero(chosen)))
+            self.classes[new] = self.classes[pairs][chosen]
+            self.gains[new] = self.gains[pairs][chosen]
+            n = new.stop
+        return replace(self, starts=ends(lengths), classes=self.classes[:n], gains=self.gains[:n])
 
     def of_features(self, chosen: NDArray[np.bool_]) -> CountWeights:
         """Return the weights of some features: bool (d,). Their places are then their ids."""
@@ -207,17 +220,52 @@ class CountWeights(PairTable):
         order = np.argsort(classes, kind="stable")
         return classes[order], np.concatenate([self.gains[own], row[columns]])[order]
 
-    def widened(self) -> CountWeights:
-        """Return the weights, all in lists, with those in `wide` that take fewer bytes there."""
+    def widened(self, chosen: NDArray[np.bool_] | None = None) -> CountWeights:
+        """Return the weights with those in `wide` that take fewer bytes there.
+
+        Parameters
+        ----------
+        chosen : bool (Z,), optional
+            The pairs that are kept, all of which are in lists; all of them otherwise.
+        """
         lengths = np.diff(self.starts)
+        if chosen is not None:
+            for features, pairs in self._pieces():
+                lengths[features] = self._numbers(features, chosen[pairs])
         width = self.n_classes * self.wide.itemsize
         spread = np.flatnonzero(lengths * self.footprint(pairs=1) > width)
         wide_of = places(spread, self.n_features)
-        row = wide_of[self.features()]
         wide = np.zeros((len(spread), self.n_classes), np.int16)
-        wide[row[row >= 0], self.classes[row >= 0]] = self.gains[row >= 0]
+        kept = np.ones(len(self.classes), np.bool_) if chosen is None else chosen.copy()
+        for features, pairs in self._pieces():
+            if wide_of[features].max() < 0:
+                continue
+            row = np.repeat(wide_of[features], self._lengths(features))
+            moved = kept[pairs] & (row >= 0)
+            wide[row[moved], self.classes[pairs][moved]] = self.gains[pairs][moved]
+            kept[pairs] &= row < 0
         lengths[spread] = 0
-        return replace(self._with_lists(lengths, row < 0), wide_of=wide_of, wide=wide)
+        return replace(self._with_lists(lengths, kept), wide_of=wide_of, wide=wide)
+
+    def _pieces(self) -> Iterator[tuple[slice, slice]]:
+        """Yield ranges of features with not many pairs, or one feature, and of their pairs."""
+        first = 0
+        while first < self.n_features:
+            most = self.starts[first] + PIECE_PAIRS
+            last = max(first + 1, int(np.searchsorted(self.starts, most, "right")) - 1)
+            yield slice(first, last), slice(int(self.starts[first]), int(self.starts[last]))
+            first = last
+
+    def _lengths(self, features: slice) -> NDArray[np.int64]:
+        """Return how many pairs some features have in lists: int64 (n,)."""
+        return np.diff(self.starts[features.start : features.stop + 1])
+
+    def _numbers(self, features: slice, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many of the pairs of some features are chosen: int64 (n,)."""
+        before = ends(chosen.astype(np.int64))
+        own = self.starts[features.start : features.stop + 1]
+        found: NDArray[np.int64] = np.diff(before[own - own[0]])
+        return found
 
     def _with_lists(self, lengths: NDArray[np.int64], chosen: NDArray[Any]) -> CountWeights:
         """Return the weights with lists of other lengths, of the pairs that are chosen."""

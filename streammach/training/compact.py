@@ -20,9 +20,11 @@ from streammach.model.model import Model
 from streammach.model.shrink import (
     DENSE,
     LEVELS,
+    LOWEST,
     TRUST,
     Size,
     nth_largest,
+    numbers_of,
     of_features,
     pairs_of,
     rounded_gains,
@@ -192,14 +194,13 @@ class Judge:
         found: NDArray[np.bool_] = rows >= least_rows
         return found
 
-    def gains(self, form: Form) -> list[NDArray[np.int16]]:
-        """Return the gains of all pairs of the features of a form, in pieces."""
+    def gains(self, form: Form) -> NDArray[np.int64]:
+        """Return how often each gain occurs among the pairs of a form: those that add something."""
         assert self.counts is not None
         counts, kept = self._counts_of(form), self.kept(form.least_rows)
-        listed = kept & (counts.wide_of < 0)
-        lists = counts.gains[np.repeat(listed, np.diff(counts.starts))]
-        rows = [counts.wide[place] for place in counts.wide_of[kept & ~listed].tolist()]
-        return [gains[gains != 0] for gains in (lists, *rows)]
+        found = numbers_of(counts.gains_of(kept))
+        found[-LOWEST] = 0  # the gain 0
+        return found
 
     @cached_property
     def _trained(self) -> dict[str, NDArray[np.float32]]:
@@ -212,16 +213,13 @@ class Judge:
         assert counts is not None
         share = form.n_repetitions / max(self.whole.n_repetitions, 1)
         counts = replace(counts, hashed=counts.hashed * share**TRUST)
-        if form.weights in LEVELS:
-            counts = replace(
-                counts, gains=rounded_gains(counts.gains), wide=rounded_gains(counts.wide)
-            )
-        if form.least_gain is not None:
-            counts = replace(
-                counts, gains=_above(counts.gains, form.least_gain),
-                wide=_above(counts.wide, form.least_gain),
-            )  # fmt: skip
-        return counts
+        rounded, least = form.weights in LEVELS, form.least_gain
+        if not rounded and least is None:
+            return counts
+        return replace(
+            counts, gains=_changed(counts.gains, rounded, least),
+            wide=_changed(counts.wide, rounded, least),
+        )  # fmt: skip
 
 
 def choose(judge: Judge) -> Found:
@@ -287,7 +285,7 @@ def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
     if judge.counts is None:
         return
     gains = judge.gains(form)
-    n = sum(map(len, gains))
+    n = int(gains.sum())
     for halving in range(1, MOST_HALVINGS + 1):
         least = nth_largest(gains, max(1, n >> halving))
         if form.least_gain is None or least > form.least_gain:
@@ -370,6 +368,8 @@ def _made(model: Model, form: Form, rows: NDArray[np.int64]) -> Model:
     n_pairs = 0 if pairs is None else len(pairs)
     if pairs is not None and form.least_gain is not None:
         n_pairs = pairs.above(form.least_gain)
+    if pairs is not None:
+        small = replace(small, counts=None)  # of the features that are kept
     return shrink(small, Size(form.weights, form.n_repetitions, n_pairs), pairs, in_place=True)
 
 
@@ -400,9 +400,12 @@ def _text(reached: Reached) -> str:
     return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
-def _above(gains: NDArray[np.int16], least: int) -> NDArray[np.int16]:
-    """Return gains, zero where they are smaller."""
-    return gains * (gains >= least)
+def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:
+    """Return gains, perhaps rounded, zero where they are smaller than `least`."""
+    found = rounded_gains(gains) if rounded else gains.copy()
+    if least is not None:
+        found[found < least] = 0
+    return found
 
 
 def _first(spec: ModelSpec, n: int) -> ModelSpec:

@@ -68,7 +68,7 @@ def finalize(
     """Return the finished model, and why it ranks classes as it does.
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
-    model is built last, and made as small as was chosen before.
+    model is built last, and made as small as was chosen before. What parts did ahead is let go.
 
     Parameters
     ----------
@@ -82,6 +82,7 @@ def finalize(
         Held-out rows that judge its forms.
     """
     model, reasons, found = _decided(session, spec, size, judges)
+    session.ahead.clear()
     return compacted(session, model, size, found), reasons
 
 
@@ -128,7 +129,8 @@ def finalize_alone(
 ) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
     """Return the model of what parts did ahead, without hashed models, its training, and why.
 
-    Held-out rows are learnt from, too, when everything is chosen and calibrated on them.
+    Held-out rows are learnt from, too, when everything is chosen and calibrated on them. What parts
+    did ahead is let go.
 
     Parameters
     ----------
@@ -139,13 +141,22 @@ def finalize_alone(
     judges : int
         Held-out rows that judge its forms, and that probabilities are calibrated on.
     """
-    config, rows = session.plan.config, session.held.rows
+    config = session.plan.config
     spec = TrainSpec(
         epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
         label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
         seed=session.options.seed, label_share=label_share(session.dataset),
     )  # fmt: skip
-    shape = ModelSpec.unhashed_of(config.shape)
+    model, reasons, found = _decided_alone(session, spec, size, judges)
+    session.ahead.clear()
+    return compacted(session, model, size, found), spec, reasons
+
+
+def _decided_alone(
+    session: Session, spec: TrainSpec, size: str, judges: int
+) -> tuple[Model, tuple[str, ...], Found | None]:
+    """Return what :func:`_decided` does, without hashed models."""
+    rows, shape = session.held.rows, ModelSpec.unhashed_of(session.plan.config.shape)
     ahead = next(iter(session.ahead.values()))
     with ExitStack() as closing:
         part = ahead.decision(session)
@@ -163,8 +174,7 @@ def finalize_alone(
         part.learn_held_out()
         nothing = {"weights": np.zeros((shape.n_features, 0), np.float32),
                    "bias": np.zeros(0, np.float32)}  # fmt: skip
-        model = _built(session, spec, decided, shape, nothing)
-    return compacted(session, model, size, found), spec, decided.reasons
+        return _built(session, spec, decided, shape, nothing), decided.reasons, found
 
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> Decided:

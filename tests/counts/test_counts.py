@@ -9,6 +9,7 @@ from streammach.counts import scores as scores_module
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.counts.table import CountTable, PairGainModel, count_pairs, cut
+from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
 from tests.builders import block_of
 from tests.model.models import counts_of
@@ -236,9 +237,45 @@ def test_pairs_of_lists_and_of_all_classes_are_the_same_pairs(rng):
     counts = counts_of(rng)
     listed = counts.listed()
     assert listed.n_pairs == len(listed.classes) == counts.n_pairs
-    assert (np.diff(listed.features()) >= 0).all()
+    for f in range(listed.n_features):
+        assert (np.diff(listed.classes[listed.starts[f] : listed.starts[f + 1]]) > 0).all()
     for name, array in listed.widened().listed().arrays().items():
         assert np.array_equal(array, getattr(listed, name))
     twice = replace(listed, wide_of=counts.wide_of, wide=counts.wide)
     for name, array in twice.compact().arrays().items():
         assert np.array_equal(array, getattr(counts, name))
+
+
+def pairs_in(counts):
+    """Return the gains of lists by pair, in their order."""
+    features = np.repeat(np.arange(counts.n_features), np.diff(counts.starts))
+    return dict(zip(zip(features, counts.classes, strict=True), counts.gains, strict=True))
+
+
+@pytest.mark.parametrize("piece", [1, 20, pairs.PIECE_PAIRS])
+@pytest.mark.parametrize("share", [0, 0.3, 0.9])
+def test_some_pairs_are_kept_piece_by_piece(rng, monkeypatch, share, piece):
+    monkeypatch.setattr(pairs, "PIECE_PAIRS", piece)
+    listed = counts_of(rng).listed()
+    listed = replace(listed, gains=np.where(listed.gains == 0, np.int16(32), listed.gains))
+    chosen = rng.random(len(listed.classes)) < share
+    wanted = {pair: gain for (pair, gain), is_one in
+              zip(pairs_in(listed).items(), chosen, strict=True) if is_one}  # fmt: skip
+    kept = listed.widened(chosen)
+    numbers = np.bincount([f for f, _ in wanted], minlength=listed.n_features)
+    assert np.array_equal(kept.wide_of >= 0, numbers * 6 > 2 * listed.n_classes)
+    assert (np.diff(kept.starts)[kept.wide_of >= 0] == 0).all()
+    assert list(pairs_in(kept.listed()).items()) == list(wanted.items())
+    gains = np.where(chosen, listed.gains, 0).astype(np.int16)
+    nonzero = replace(listed, classes=listed.classes.copy(), gains=gains).without_zeros()
+    assert list(pairs_in(nonzero).items()) == list(wanted.items())
+
+
+@pytest.mark.parametrize("piece", [1, 20, pairs.PIECE_PAIRS])
+def test_gains_of_some_features_come_in_pieces(rng, monkeypatch, piece):
+    monkeypatch.setattr(pairs, "PIECE_PAIRS", piece)
+    counts = counts_of(rng)
+    chosen = rng.random(counts.n_features) < 0.5
+    found = np.concatenate([*counts.gains_of(chosen), np.zeros(0, np.int16)])
+    wanted = [gain for (f, _), gain in pairs_in(counts.listed()).items() if chosen[f]]
+    assert sorted(found[found != 0]) == sorted(wanted)

@@ -78,7 +78,7 @@ def test_nibbles_come_back_in_half_a_byte_each(rng, n):
     assert same(decode(data, coded, {}), values)
     packed = [(int(a) & 15) | (int(b) & 15) << 4 for a, b in
               zip(values[::2], [*values[1::2], 0], strict=False)]  # fmt: skip
-    assert coding._words(values, "nibbles", 1, {}).tolist() == packed
+    assert coding._words(values, "nibbles", 1).tolist() == packed
 
 
 def test_halves_come_back_as_the_nearest_float16(rng):
@@ -88,8 +88,10 @@ def test_halves_come_back_as_the_nearest_float16(rng):
     assert same(decode(*encode("weights", back, {}, "halves"), {}), back)
 
 
+@pytest.mark.parametrize("piece", [1, 7, coding.PIECE_WORDS])
 @pytest.mark.parametrize("n_lists", [0, 1, 7, 400])
-def test_lists_come_back(rng, n_lists):
+def test_lists_come_back(rng, n_lists, piece, monkeypatch):
+    monkeypatch.setattr(coding, "PIECE_WORDS", piece)
     lengths = rng.integers(0, 9, n_lists)
     lists = [np.sort(rng.choice(10**9, k, replace=False)) for k in lengths]
     classes = np.concatenate([*lists, []]).astype(np.int32)
@@ -97,7 +99,9 @@ def test_lists_come_back(rng, n_lists):
     data, coded = encode("count_classes", classes, arrays)
     assert same(decode(data, coded, arrays), classes)
     steps = np.concatenate([*(np.diff(x, prepend=0) for x in lists), []]).astype(np.int32)
-    assert same(coding._words(classes, "lists", 1, arrays), steps)
+    words = list(coding._pieces(classes, "lists", 1, arrays))
+    assert max(map(len, words), default=0) <= piece
+    assert same(np.concatenate([*words, classes[:0]]), steps)
 
 
 def test_lists_with_wrong_starts_are_refused(rng):

@@ -1,27 +1,34 @@
 """Smaller models: what is dropped, what stays as it was, and how large the result is."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
+from streammach.model import coding
+from streammach.model import shrink as shrink_module
 from streammach.model.fit import ShrinkTarget, shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
+    PAIR_BYTES,
     UNIT,
     Pairs,
     Size,
     frequent,
     narrowed,
     nth_largest,
+    numbers_of,
     of_features,
     shrink,
     spare_after,
 )
+from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, ends
+from streammach.training.compact import Form, _made
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
 
@@ -264,7 +271,7 @@ def test_the_nth_largest_gain_is_found(rng, n):
     gains = rng.integers(-32768, 32768, 1000).astype(np.int16)
     gains[:3] = 32767, -32768, 0
     ordered = np.sort(gains)[::-1]
-    assert nth_largest([gains[:300], gains[300:]], n) == ordered[max(n - 1, 0)]
+    assert nth_largest(numbers_of([gains[:300], gains[300:]]), n) == ordered[max(n - 1, 0)]
 
 
 def test_weights_without_their_scale_are_refused(model, tmp_path):
@@ -362,3 +369,27 @@ def test_rows_without_features_are_ranked_too(model):
     small = shrink(model[0], Size("int8", R, 10))
     ids, _ = topk(small, row)
     assert sorted(ids[0].tolist()) == list(range(K))
+
+
+@pytest.mark.parametrize("how", ["form", "features", "bytes"])
+def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
+    """Beside the pairs of a model, which stay, those of PAIR_BYTES are enough."""
+    for module, name in ((pairs_module, "PIECE_PAIRS"), (shrink_module, "PIECE_GAINS")):
+        monkeypatch.setattr(module, name, 1 << 12)
+    monkeypatch.setattr(coding, "PIECE_WORDS", 1 << 12)
+    d, k = 2000, 900
+    counts = counts_of(rng, d, k, longest=400, n_wide=50)
+    large = model_of(rng, d, k, n_repetitions=1, n_buckets=2, counts=counts)
+    rows = np.where(np.arange(d) % 9 == 0, 1, 9) if how == "features" else np.full(d, 9)
+    tracemalloc.start()
+    try:
+        if how == "bytes":
+            small = shrink_to(large, 600_000, in_place=True)
+        else:
+            form = Form(weights="int4", n_repetitions=1, least_rows=2, least_gain=960)
+            small = _made(large, form, rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0 < small.n_pairs < large.n_pairs
+    assert peak <= PAIR_BYTES * large.n_pairs + 1_500_000

@@ -81,3 +81,11 @@ def test_namespaces_are_numbered_by_their_first_feature():
     assert namespace_ids(names, 3).tolist() == [1, 0, 0, 2, 1, 3, 3, 2]
     assert namespace_ids(names, 1).tolist() == [1, 0, 0, 1, 1, 1, 1, 1]
     assert namespace_ids(Names.of([]), 3).tolist() == []
+
+
+def test_some_names_stay_in_their_order_and_kind():
+    names = Names.of([b"a", b"", b"12", "é", b"b^c"])
+    some = names.some(np.array([False, True, True, True, False]))
+    assert [some.raw(i) for i in range(len(some))] == [b"", b"12", "é".encode()]
+    assert some.kind == names.kind == "utf8"
+    assert len(names.some(np.zeros(5, bool))) == 0

@@ -47,7 +47,7 @@ class Table:
         self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
         config = SimpleNamespace(dense=dense)
         held, self.calibrating = SimpleNamespace(rows=None), None
-        dataset = SimpleNamespace(n_classes=9)
+        dataset = SimpleNamespace(n_classes=9, listed=False)
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=config), held=held, dataset=dataset
         )

@@ -60,7 +60,7 @@ def test_held_out_rows_choose_the_joint_loss(stores, tiny):
     run = fit(data, tiny.folder / "run", planned(data, **HASHED), **options)
     tried = {trial.loss for trial in run.settings.trials}
     assert tried == {"logistic", "independent", "joint"}
-    assert run.settings.reasons[-1].startswith("loss joint: held-out accuracy / top-5 after")
+    assert run.settings.reasons[-1].startswith("loss joint: held-out P@1 / P@5 after")
     spec = run.settings.training
     assert (spec.loss, spec.bucket_share, spec.label_share is None) == ("joint", 0.0, False)
     off = fit(data, tiny.folder / "off", planned(data, **HASHED, loss="independent"), **options)

@@ -122,7 +122,8 @@ def _pair_reason(counted: Counted, best: Fitted, both: str) -> tuple[str, ...]:
 
 
 def _whole(session: Session, counted: Counted, best: Fitted) -> CountWeights:
-    """Count the held-out rows, too; return the scores."""
+    """Count the held-out rows, too; return the scores. No pair is learnt or weighed any more."""
+    counted.table.forget_places()
     for rows in held_rows(session.dataset, session.held):
         session.check()
         for repeated, _ in rows.repeated():

@@ -11,6 +11,7 @@ from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
+from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Draft, Part, Session
 from streammach.parts.counts import saved
 from streammach.parts.counts.alone import Counted, CountLearner, CountSettings
@@ -19,6 +20,7 @@ from streammach.parts.counts.switch import SWITCH
 from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, Work
 from streammach.prediction.ranking import by_counts
+from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.estimators import BLEND
 from streammach.spec.facts import DataFacts
@@ -48,6 +50,7 @@ SHARES = {  # a half of the pairs and so on
 }  # fmt: skip
 # By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows.
 ALONE = AccuracyDrop(3.0, 3.0)
+COPIES = 3  # of what a feature has, while a model becomes smaller
 LEARNT_POINTS = 2.0  # that feature and pair weights bring
 LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1 were measured
 
@@ -156,6 +159,19 @@ class Counts(Part):
             facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
             held_out_rows=config.batching.held_out_rows, threads=config.placement.threads,
         )  # fmt: skip
+
+    def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes of counts and of those of a form."""
+        return bytes_of.judged(
+            facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
+            threads=config.placement.threads,
+        )  # fmt: skip
+
+    def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
+        """Return the bytes of the pairs of a model, and of those of a smaller one."""
+        n_pairs, n_features = config.size_of(self.name), facts.n_features
+        held = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
+        return held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
     def model_bytes(self, config: RunConfig) -> int:
         """Return the bytes of the pairs on disk."""

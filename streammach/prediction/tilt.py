@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from streammach.figures import Reached
+from streammach.figures import FREE, Reached
 
 TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 
 def largest_tilt(reached: Sequence[Reached], n_rows: int) -> float:
-    """Return the largest tilt whose score is within a standard error of the best.
+    """Return the largest tilt whose score is within half a standard error of the best.
 
     Parameters
     ----------
@@ -25,6 +25,6 @@ def largest_tilt(reached: Sequence[Reached], n_rows: int) -> float:
         How many rows these are.
     """
     best = max(reached, key=lambda one: one.selection_score)
-    noise = math.sqrt(best.accuracy * (1 - best.accuracy) / max(n_rows, 1))
+    noise = FREE * math.sqrt(best.accuracy * (1 - best.accuracy) / max(n_rows, 1))
     enough = best.selection_score - noise
     return max(t for t, one in zip(TILTS, reached, strict=True) if one.selection_score >= enough)

@@ -194,12 +194,12 @@ def learn_rows(
 
 @kernel(inline=True)
 def set_residuals(s: Array, true: int) -> None:
-    """Turn scores into ``p - target`` in place; the first `true` ones share the target."""
+    """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
     high, total = s.max(), np.float32(0)
     for k in range(s.shape[0]):
         s[k] = math.exp(s[k] - high)
         total += s[k]
     for k in range(s.shape[0]):
-        s[k] /= total
+        s[k] = s[k] / total * np.float32(true)
     for k in range(true):
-        s[k] -= np.float32(1) / np.float32(true)
+        s[k] -= np.float32(1)

@@ -7,24 +7,33 @@ n_i``, of the rows of a label, weighs least.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from streammach.figures import FREE, Reached
 
 TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 
-def largest_tilt(reached: Sequence[Reached], n_rows: int) -> float:
+def largest_tilt(reached: Callable[[float], Reached], n_rows: int) -> float:
     """Return the largest tilt whose score is within half a standard error of the best.
+
+    Larger ones are tried until one is worse by more than a whole one.
 
     Parameters
     ----------
-    reached : sequence of Reached
-        What rankings with each of :data:`TILTS` reach on held-out rows.
+    reached : callable
+        Returns what the ranking with a tilt reaches on held-out rows.
     n_rows : int
         How many rows these are.
     """
-    best = max(reached, key=lambda one: one.selection_score)
-    noise = FREE * math.sqrt(best.accuracy * (1 - best.accuracy) / max(n_rows, 1))
-    enough = best.selection_score - noise
-    return max(t for t, one in zip(TILTS, reached, strict=True) if one.selection_score >= enough)
+    scores: dict[float, float] = {}
+    noise = 0.0
+    for tilt in TILTS:
+        found = reached(tilt)
+        scores[tilt] = found.selection_score
+        best = max(scores.values())
+        if scores[tilt] == best:
+            noise = math.sqrt(found.accuracy * (1 - found.accuracy) / max(n_rows, 1))
+        if scores[tilt] < best - noise:
+            break
+    return max(tilt for tilt, score in scores.items() if score >= best - FREE * noise)

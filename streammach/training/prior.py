@@ -7,7 +7,7 @@ import numpy as np
 from streammach.figures import Reached
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.tilt import TILTS, largest_tilt
+from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
@@ -37,14 +37,16 @@ def tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reache
         held[columns] -= bias.dtype.type(tilt) * logs
         backend.restore()
 
-    reached = []
-    for tilt in TILTS:
+    reached: dict[float, Reached] = {}
+
+    def measured(tilt: float) -> Reached:
         use(tilt)
-        reached.append(measure(rows, ranking))
-    tilt = largest_tilt(reached, rows.n_rows)
+        reached[tilt] = measure(rows, ranking)
+        return reached[tilt]
+
+    tilt = largest_tilt(measured, rows.n_rows)
     use(tilt)
     tried = ", ".join(
-        f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}"
-        for t, one in zip(TILTS, reached, strict=True)
+        f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for t, one in reached.items()
     )
-    return reached[TILTS.index(tilt)], f"ln n taken from the bias {tilt:g} times: {tried}"
+    return reached[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"

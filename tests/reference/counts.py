@@ -124,7 +124,8 @@ def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, 
             s = base[own] + learnt
             p = np.exp(s - s.max())
             p /= p.sum()
-            p[[own.index(y) for y in true]] -= 1 / len(true)
+            p *= len(true)
+            p[[own.index(y) for y in true]] -= 1
             for f in features:
                 g = 0.0
                 for k, c in enumerate(own):

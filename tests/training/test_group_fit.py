@@ -1,5 +1,7 @@
 """The fit of group weights: its gradient, its bounds, and weights that are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def evidence(rng, *, hashed_sign=1.0):
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
     return CandidateFeatures(
         counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
-        repeated=repeated, place=place, number=np.arange(N), shares=np.zeros((N, 0), np.float32),
+        repeated=repeated, place=place, number=np.arange(N), targets=np.zeros((N, 0), np.float32),
     )  # fmt: skip
 
 
@@ -44,10 +46,28 @@ def problem_of(found, *, hashed, learnt):
     return _Problem(found, start, active)
 
 
+def listed(found, rng):
+    """The same rows with up to three labels each among their candidates."""
+    n, m = found.repeated.shape
+    targets = (rng.random((n, m)) < 1.5 / m) & ~found.repeated
+    targets[np.arange(n), found.place] = True
+    return replace(found, targets=targets.astype(np.float32))
+
+
 @pytest.mark.parametrize("hashed", [False, True])
 @pytest.mark.parametrize("learnt", [False, True])
-def test_the_gradient_is_that_of_the_loss(rng, hashed, learnt):
-    problem = problem_of(evidence(rng), hashed=hashed, learnt=learnt)
+@pytest.mark.parametrize("lists", [False, True])
+def test_the_gradient_is_that_of_the_loss(rng, hashed, learnt, lists):
+    found = evidence(rng)
+    found = listed(found, rng) if lists else found
+    problem = problem_of(found, hashed=hashed, learnt=learnt)
+    if lists:
+        z = found.scores(problem.start).astype(np.float64)
+        logs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        expected = -(logs * found.targets).sum()
+        assert problem.loss(np.zeros(len(problem.start)), problem.scale())[0] == pytest.approx(
+            expected, rel=1e-4
+        )
     scale = problem.scale()
     u = rng.normal(size=len(scale))
     _, gradient = problem.loss(u, scale)

@@ -15,7 +15,6 @@ from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
 from streammach.prediction import tilt
 from streammach.prediction.evaluate import evaluate
-from streammach.training import prior
 from streammach.training.search import Search
 from streammach.training.signals import StopSignals
 from tests.builders import fit, listed_lines
@@ -172,7 +171,6 @@ def test_the_bias_of_an_exact_model_lets_go_of_frequent_labels(loss, stores, tin
     with sm.Dataset.open(stores[0]) as data:
         plan = sm.plan(data, exact=True, threads=1, counts="off")
         for tilts in ((0.0,), (0.4,), (0.0, 30.0)):
-            monkeypatch.setattr(prior, "TILTS", tilts)
             monkeypatch.setattr(tilt, "TILTS", tilts)
             run = fit(data, tiny.folder / f"run{tilts[-1]}", plan, model_size="full",
                       last_passes=0, **FIXED)  # fmt: skip

@@ -18,11 +18,12 @@ from streammach.figures import Reached
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
-from streammach.prediction.tilt import TILTS, largest_tilt
+from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Transform
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
+TILT_ROWS = 4000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
@@ -113,17 +114,39 @@ class Fitting:
             fits = [fit_groups(part, start, hashed=beside, learnt=start.theta.size > 0)
                     for part in (*halves, found)]  # fmt: skip
             factor = _best_factor(fits, halves, factors) if beside else 1.0
-            fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
-            tilt = _best_tilt(fits, halves) if found.listed else 0.0
+        listed = found.listed
         del found, halves  # a large part of the memory
-        fits = [replace(weights, prior=weights.prior - tilt) for weights in fits]
+        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
-        reached = _joined(
+        if listed:
+            tilt = self._tilt(table, fits, others)
+            fits = [replace(weights, prior=weights.prior - tilt) for weights in fits]
+        return Fitted(fits[2], self._unseen(table, fits, others))
+
+    def _tilt(
+        self, table: CountTable, fits: list[GroupWeights], others: tuple[RowBlock, ...]
+    ) -> float:
+        """Return what is best taken from the weight of ln n_i."""
+        # Candidates say too little of it: rare classes that are none of them would come first.
+        some = tuple(
+            rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS // 2))) for rows in others
+        )
+
+        def reached(tilt: float) -> Reached:
+            changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
+            return self._unseen(table, changed, some)
+
+        return largest_tilt(reached, sum(rows.n_rows for rows in some))
+
+    def _unseen(
+        self, table: CountTable, fits: list[GroupWeights], others: tuple[RowBlock, ...]
+    ) -> Reached:
+        """Return what the first two fits reach on rows that each did not see."""
+        return _joined(
             (rows.n_rows, self.judged(table, weights, rows))
             for weights, rows in zip(fits[:2], others, strict=True)
         )
-        return Fitted(fits[2], reached)
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
@@ -174,7 +197,7 @@ class Fitting:
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows),
-            place=_own(rows, candidates).argmax(axis=1), shares=_shares(rows, candidates),
+            place=_own(rows, candidates).argmax(axis=1), targets=_targets(rows, candidates),
         )  # fmt: skip
 
     def _ranking(self, scorer: CountScorer) -> Ranking:
@@ -190,16 +213,15 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
     return np.logical_and(rows.labels.matched(candidates), candidates >= 0)
 
 
-def _shares(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Return what each candidate has of its row's target: float32 (n, m), of single labels (n, 0).
+def _targets(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Return the targets of each row's candidates: float32 (n, m), of single labels (n, 0).
 
-    The labels of a row that are among its candidates share it.
+    They are 1 for each of the row's labels, which is what precision at k asks for (pick-all-labels,
+    not normalised: Menon et al., 2019).
     """
     if rows.labels is None:
         return np.zeros((rows.n_rows, 0), np.float32)
-    own = _own(rows, candidates).astype(np.float32)
-    shares: NDArray[np.float32] = own / np.maximum(own.sum(axis=1, keepdims=True), 1)
-    return shares
+    return _own(rows, candidates).astype(np.float32)
 
 
 def reached_text(reached: Reached) -> str:
@@ -219,16 +241,6 @@ def _best_factor(
         return first + five / 2
 
     return max(factors, key=score)
-
-
-def _best_tilt(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
-    """Return what is best taken from the weight of ln n_i."""
-    n, reached = max(sum(half.n_rows for half in halves), 1), []
-    for tilt in TILTS:
-        changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
-        first, five = _hits(changed, halves)
-        reached.append(Reached(first / n, five / n))
-    return largest_tilt(reached, n)
 
 
 def _hits(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> tuple[float, float]:

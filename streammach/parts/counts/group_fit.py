@@ -42,8 +42,8 @@ class CandidateFeatures:
         Where the row's class stands.
     number : int64 (n,)
         Number of each row, rising.
-    shares : float32 (n, m) or (n, 0)
-        What each candidate has of the row's target, where rows have lists of labels.
+    targets : float32 (n, m) or (n, 0)
+        Where rows have lists of labels, 1 for each candidate that is one of the row's.
     """
 
     counted: NDArray[np.float32]
@@ -54,19 +54,27 @@ class CandidateFeatures:
     repeated: NDArray[np.bool_]
     place: NDArray[np.int64]
     number: NDArray[np.int64]
-    shares: NDArray[np.float32]
+    targets: NDArray[np.float32]
 
     @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
-        return bool(self.shares.shape[1])
+        return bool(self.targets.shape[1])
 
     def own(self, z: NDArray[Any]) -> NDArray[Any]:
-        """Return the mean score of a row's classes, by scores (n, m)."""
+        """Return the sum of the scores of a row's classes, by scores (n, m)."""
         if self.listed:
-            found: NDArray[Any] = (self.shares * z).sum(axis=1)
+            found: NDArray[Any] = (self.targets * z).sum(axis=1)
             return found
         return z[np.arange(self.n_rows), self.place]
+
+    def of_labels(self, each: NDArray[Any]) -> NDArray[Any]:
+        """Return what is given for each label of a row, (n,) or (n, m), for all of them."""
+        if not self.listed:
+            return each
+        labels = self.targets.sum(axis=1).astype(each.dtype)
+        found: NDArray[Any] = each * labels.reshape(-1, *(1,) * (each.ndim - 1))
+        return found
 
     def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
@@ -161,7 +169,7 @@ def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, 
     z = found.scores(in_order(weights))
     if found.listed:
         first = np.argsort(-z, axis=1, kind="stable")[:, :5]
-        hits = np.take_along_axis(found.shares, first, axis=1) > 0
+        hits = np.take_along_axis(found.targets, first, axis=1) > 0
         return float(hits[:, 0].sum()), float(hits.sum()) / 5
     own = z[np.arange(found.n_rows), found.place][:, None]
     better = (z > own).sum(axis=1)
@@ -234,7 +242,7 @@ class _Problem:
         found, x = self._found, self.start + u * scale
         p, losses = self._probabilities(x)
         if found.listed:
-            p -= found.shares
+            p = found.of_labels(p) - found.targets
         else:
             p[np.arange(found.n_rows), found.place] -= 1
         gradient = np.concatenate(
@@ -255,7 +263,7 @@ class _Problem:
         found = self._found
         z = found.scores(x)
         top = z.max(axis=1, keepdims=True)
-        own = found.own(z) - top[:, 0]
+        own = found.own(z) - found.of_labels(top[:, 0])
         p = np.exp(z - top)
         total = p.sum(axis=1, keepdims=True)
-        return p / total, np.log(total[:, 0]) - own
+        return p / total, found.of_labels(np.log(total[:, 0])) - own

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import held_rows, masked_blocks
-from streammach.figures import Reached
+from streammach.figures import Reached, words
 from streammach.jit import Array, kernel
 from streammach.parts.base import Session
 from streammach.parts.discriminant.sums import Discriminant
@@ -107,9 +107,10 @@ class Fitting:
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found.get((0.0, 0.0))
+        both = words(self._dataset.listed).both
         reason = (
             f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
-            f"{prior_rows:g} rows of all: held-out accuracy / top-5 {best.accuracy:.3f} / "
+            f"{prior_rows:g} rows of all: held-out {both} {best.accuracy:.3f} / "
             f"{best.top_5_accuracy:.3f}"
         )
         if alone is not None:

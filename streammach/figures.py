@@ -14,8 +14,6 @@ FORMER_NAMES = {
     "selection_score": "merit",
 }  # fmt: skip # under which figures are saved
 
-FREE = 0.5  # standard errors of accuracy within which held-out rows call two models equal
-
 
 class FormerNames:
     """Figures by the names that they had."""

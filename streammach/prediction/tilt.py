@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from streammach.figures import FREE, Reached
+from streammach.figures import Reached
 
 TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 
 def largest_tilt(reached: Callable[[float], Reached], n_rows: int) -> float:
-    """Return the largest tilt whose score is within half a standard error of the best.
+    """Return the largest tilt whose score is within a standard error of the best.
 
-    Larger ones are tried until one is worse by more than a whole one.
+    Larger ones are tried until one is worse by more than two.
 
     Parameters
     ----------
@@ -34,6 +34,6 @@ def largest_tilt(reached: Callable[[float], Reached], n_rows: int) -> float:
         best = max(scores.values())
         if scores[tilt] == best:
             noise = math.sqrt(found.accuracy * (1 - found.accuracy) / max(n_rows, 1))
-        if scores[tilt] < best - noise:
+        if scores[tilt] < best - 2 * noise:
             break
-    return max(tilt for tilt, score in scores.items() if score >= best - FREE * noise)
+    return max(tilt for tilt, score in scores.items() if score >= best - noise)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import FREE, Reached, words
+from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
 from streammach.model.document import Calibration, Width
 from streammach.model.fit import shrink_to
@@ -44,6 +44,7 @@ from streammach.training.session import Session
 
 MOST_ROWS, FEW_ROWS = 10_000, 1000  # held-out rows that judge; where time is short
 LEAST_ROWS = 50  # fewer say nothing
+FREE = 0.5  # standard errors of accuracy that a form may lose
 MOST_HALVINGS = 6  # of the pairs
 LOST = "narrower weights lose more than half a standard error on held-out rows"
 RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out

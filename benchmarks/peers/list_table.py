@@ -14,11 +14,11 @@ HEAD = """# Beside other systems: rows with lists of labels
 
 Made from `benchmarks/results/peers_lists.json` by `python -m benchmarks.peers.list_table`. Every
 system ran in a process of its own on the same rows, with one thread of a shared machine
-({processor}); seconds are of processor time, good for ratios of two and more. Metrics are those of
-the XMC repository over all test rows; labels that training never saw count as missed. Training is
-the system's own time, without the writing of its input, for streammach with the search of its
-settings. Peak is the largest resident memory of the process, with the rows that the harness holds.
-One run each.
+({processor}) that was busy with other work; seconds are of processor time, good for ratios of two
+and more. Metrics are those of the XMC repository over all test rows; labels that training never
+saw count as missed. Training is the system's own time, without the writing of its input, for
+streammach with the search of its settings. Peak is the largest resident memory of the process, with
+the rows that the harness holds. One run each.
 
 Test rows are of other files or subpackages than training rows. streammach was given `--memory 2GB`
 and holds out whole groups (`--hold-out-by g`); the namespace that names the group was left out of
@@ -28,9 +28,11 @@ features scaled by the weights of groups that streammach fits. N@k is nDCG, and 
 """
 NOTES = {
     "python_calls": "Which names a Python function calls (`python -m "
-    "benchmarks.data.python_calls`).",
+    "benchmarks.data.python_calls`): the standard library of 3.11 and eighteen packages. 96,526 "
+    "training rows, 15,114 labels, 3.8 a row, 61,302 features.",
     "linux_calls": "Which functions a function of the Linux kernel calls (`python -m "
-    "benchmarks.data.linux_calls`).",
+    "benchmarks.data.linux_calls`): Debian's linux-source-6.1 6.1.192-2. 491,980 training rows, "
+    "106,187 labels, 4.0 a row, 377,372 features.",
 }
 SHOWN = ("P@1", "P@3", "P@5", "N@3", "N@5", "PSP@1", "PSP@3", "PSP@5")  # N@1 is P@1
 COLUMNS = ("system", *SHOWN, "training s", "model MB", "us a query", "peak GB")

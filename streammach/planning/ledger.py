@@ -5,7 +5,7 @@ from __future__ import annotations
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
-from streammach.jit import CACHE_DIR, CODE_BYTES, COMPILER_BYTES
+from streammach.jit import CACHE_DIR, CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 from streammach.parts.registry import planned
 from streammach.prediction.narrowed import Narrowed
 from streammach.spec.config import Batching, RunConfig
@@ -39,7 +39,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     reader, parts = _reader(facts, config), _parts(facts, config)
     smaller = _smaller(facts, config) - sum(reader.values()) - sum(parts.values())
     host = {
-        "code": CODE_BYTES + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
+        "code": CODE_BYTES
+        + LISTS_CODE_BYTES * facts.listed
+        + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
         **backend,
         **reader,
         **parts,

@@ -78,7 +78,7 @@ def compare_rows(
     class_values: Array, theta: Array, delta: Array, step: Number, slot: Array, n_own: Array,
     place: Array, residuals: Array,
 ) -> None:  # fmt: skip
-    """Write ``p - target`` over the candidates of rows ``first:last``, each row left out.
+    """Write ``n p - target`` over the candidates of rows ``first:last``, each row left out.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def compare_rows(
     slot : uint8 (K,)
         Scratch; zeros before and after.
     n_own : int32 (n,)
-        How many of the candidates are the row's own, which share the target.
+        How many of the candidates are the row's own, n; the target of each is 1.
     place : int32 (nnz, m)
         Receives the number of each pair within its feature's list; -1 where it is not counted.
     residuals : float32 (n, m)

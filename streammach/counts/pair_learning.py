@@ -48,7 +48,7 @@ class PairLearner:
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
     score of class i for every counted pair of the row, which is scored as if it had not been
     counted. Rows whose class is not among the candidates teach nothing; where rows have lists of
-    labels, those among the candidates share the target. The rows of a batch are
+    labels, the target of each among the candidates is 1. The rows of a batch are
     compared with the same weights, and their steps are taken in the order of the rows: bytes depend
     on the rows and their batches, never on the number of threads.
 

@@ -8,10 +8,10 @@ from streammach.prediction.tilt import TILTS, largest_tilt
 
 def test_the_largest_tilt_within_a_standard_error_of_the_best_is_taken():
     n, best, asked = 400, 0.4, []
-    error = 2 * math.sqrt(best * (1 - best) / n)
+    error = math.sqrt(best * (1 - best) / n)
     scores = dict.fromkeys(TILTS, 0.1)
-    scores |= {0.0: best - 0.8 * error, 0.1: best, 0.2: best - 0.2 * error}
-    scores |= {0.3: best - 0.4 * error, 0.5: best - 0.6 * error, 0.7: best - 1.5 * error}
+    scores |= {0.0: best - 1.6 * error, 0.1: best, 0.2: best - 0.4 * error}
+    scores |= {0.3: best - 0.8 * error, 0.5: best - 1.2 * error, 0.7: best - 3 * error}
 
     def reached(tilt):
         asked.append(tilt)

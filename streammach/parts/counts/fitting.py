@@ -95,8 +95,9 @@ class Fitting:
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
         The loss is that of the first place; for the sake of the first five the hashed models get
         the multiple of their fitted weight that does best on the half that each fit did not see.
-        Where rows have lists of labels, as much is taken from the weight of a class's rows as these
-        halves cannot tell from the best: of rankings that are as good, rare labels profit most.
+        Where rows have lists of labels, as much is taken from the weight of a class's rows as the
+        ranking of all classes, on the other half, cannot tell from the best: of rankings that are
+        as good, rare labels profit most.
 
         Parameters
         ----------

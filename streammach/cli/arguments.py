@@ -36,6 +36,7 @@ class TrainingArguments:
     label_smoothing: float | None = None
     validation: str | None = None
     hold_out_by: str | None = None
+    label_loss: str = "auto"
     model_size: str = "auto"
 
     def training(self) -> TrainingOptions:
@@ -49,7 +50,7 @@ class TrainingArguments:
         return TrainingOptions(
             epochs=self.epochs, learning_rate=self.learning_rate, transform=self.transform,
             label_smoothing=self.label_smoothing, seed=self.seed, validation=self.validation,
-            hold_out_by=self.hold_out_by, model_size=self.model_size,
+            hold_out_by=self.hold_out_by, label_loss=self.label_loss, model_size=self.model_size,
         )  # fmt: skip
 
 

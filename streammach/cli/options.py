@@ -168,6 +168,10 @@ def training_options(command: F) -> F:
         click.option("--validation", metavar="STORE", help="Store of held-out rows."),
         click.option("--hold-out-by", metavar="NAMESPACE",
                      help="Hold out rows that share a feature of this namespace."),
+        click.option("--label-loss", type=click.Choice(["auto", "logistic", "shared", "each"]),
+                     default="auto", show_default=True,
+                     help="Of rows with several labels: a sigmoid a bucket, or a softmax whose "
+                          "target they share or have in full each."),
     ]  # fmt: skip
     return _with(command, options)
 

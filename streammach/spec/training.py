@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streammach.errors import UsageError, clean
 from streammach.machine import parse_size
@@ -22,6 +22,7 @@ from streammach.spec.types import (
 )
 
 SIZES = ("auto", "full")  # of a model, or bytes
+LABEL_LOSSES = ("auto", "logistic", "shared", "each")  # of rows with lists of labels
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
 
 
@@ -57,6 +58,10 @@ class TrainingOptions:
     judge_rows : int, optional
         Held-out rows that judge how small the model may be; 10,000 at most otherwise, and 1,000
         where time is short.
+    label_loss : str
+        What buckets learn where rows have lists of labels: ``logistic``, a sigmoid each;
+        ``shared``, a softmax whose target the labels of a row share; ``each``, a softmax where
+        each label weighs 1; or ``auto``: held-out rows say.
     model_size : str
         ``auto``: the smallest form of the model that held-out rows say is free; ``full``: float32
         weights and everything that was learnt; or most bytes of its files, such as ``100MB``.
@@ -79,6 +84,7 @@ class TrainingOptions:
     fit_rows: int | None = None
     pair_rows: int | None = None
     judge_rows: int | None = None
+    label_loss: str = "auto"
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
@@ -107,6 +113,9 @@ class TrainingOptions:
             if self.hold_out_by is not None:
                 raise UsageError("--validation and --hold-out-by exclude one another")
             object.__setattr__(self, "validation", os.fspath(self.validation))
+        if self.label_loss not in LABEL_LOSSES:
+            known = ", ".join(LABEL_LOSSES)
+            raise UsageError(f"'{clean(self.label_loss)}' is not one of {known}: --label-loss")
         if self.model_size not in SIZES:
             try:
                 parse_size(self.model_size)
@@ -185,6 +194,18 @@ class TrainSpec:
     def logistic(self) -> bool:
         """Whether each bucket has a sigmoid of its own, and not the softmax of its repetition."""
         return self.loss == "logistic"
+
+    def with_softmax(self, share: LabelShare, loss: LossKind = "independent") -> TrainSpec:
+        """Return it with a softmax over the buckets of a repetition, not a sigmoid each.
+
+        Parameters
+        ----------
+        share : str
+            How the labels of a row share its target.
+        loss : str
+            ``independent`` or ``joint``.
+        """
+        return replace(self, loss=loss, label_share=share, bucket_share=0.0)
 
     @property
     def start_bias(self) -> float:

@@ -22,6 +22,7 @@ from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
+from streammach.training import label_loss
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
@@ -100,7 +101,7 @@ class Search:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
         if spec.logistic:  # of lists of labels, where no loss is asked for
-            spec, more = self._choose_targets(spec)
+            spec, more = label_loss.choose(self, spec, self._session)
             reasons += more
         for part in planned(self._session.plan.config):
             if self._session.clock.left <= 0:
@@ -109,27 +110,6 @@ class Search:
             spec, more = part.search(self._session, self, spec)
             reasons += more
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
-
-    def _choose_targets(self, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
-        """Choose what buckets learn of lists of labels: a loss each, or one together; and why.
-
-        Together their target is the row's labels, which share it or have a whole one each.
-        """
-        if self._session.clock.left <= 0:
-            return spec, ["no time was left to try a softmax"]
-        reasons = []
-        together = replace(spec, loss="independent", label_share="shared", bucket_share=0.0)
-        if self.climbs:
-            together, reason = self.choose_rate(together, "learning rate of a softmax")
-            reasons.append(reason)
-        whole = replace(together, label_share="each")
-        better, reason = self.better(
-            together, whole, "target of a softmax", ("1 a row", "1 a label")
-        )
-        reasons.append(reason)
-        together = whole if better else together
-        better, reason = self.better(spec, together, "loss", ("a sigmoid a bucket", "a softmax"))
-        return together if better else spec, [*reasons, reason]
 
     def untrained(self, part: Part) -> SearchResult:
         """Return a training of no epoch with the transform that is best for the weights of a part.
@@ -159,9 +139,7 @@ class Search:
     def _untrained(self, transform: Transform) -> TrainSpec:
         """Return the training without an epoch: its weights are those of a softmax."""
         spec = replace(self._start(transform), epochs=0)
-        if not spec.logistic:
-            return spec
-        return replace(spec, loss="independent", label_share="shared", bucket_share=0.0)
+        return spec.with_softmax("shared") if spec.logistic else spec
 
     def _start(self, transform: Transform) -> TrainSpec:
         """Return the training that the search starts from, with a transform."""
@@ -178,9 +156,7 @@ class Search:
             epsilon=options.epsilon or kind.epsilon(value),
         )  # fmt: skip
         if self._session.dataset.listed:
-            facts = self._session.dataset.facts
-            labels = facts.n_labels / max(facts.n_rows * config.shape.n_buckets, 1)
-            spec = replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
+            spec = label_loss.begin_with(spec, options, self._session)
         for part in planned(config):
             planned_part = config.part(part.name)
             assert planned_part is not None

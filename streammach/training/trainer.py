@@ -33,6 +33,7 @@ from streammach.training.compact import FEW_ROWS, Compact
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Events, Held, Started, held_bytes
 from streammach.training.finalize import finalize, finalize_alone
+from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
 from streammach.training.pace import Pace
 from streammach.training.precompile import precompile
@@ -132,6 +133,7 @@ class Trainer:
             done = resume and (folder / RESULT).exists()
             if not done:
                 check_held_out(options)
+                check_label_loss(options, dataset.facts, self.plan.config)
                 self._check_epochs()
             begun(folder, resume=resume)
             request = self._request(folder)
@@ -285,6 +287,8 @@ class Trainer:
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
         decided = (plan.facts.digest, plan.model, plan.config.decisive)
+        if options["label_loss"] == "auto":  # as before there was a choice
+            del options["label_loss"]
         request = sha256([encoded((*decided, options))])
         del options["model_size"]  # which was not asked for once
         unsized = sha256([encoded((*decided, options))])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
 from streammach.prediction import tilt
 from streammach.prediction.evaluate import evaluate
-from streammach.training.search import Search
 from streammach.training.signals import StopSignals
 from tests.builders import fit, listed_lines
 
@@ -164,17 +162,16 @@ def test_models_of_one_label_do_not_measure_lists(stores, tiny):
             list(predictor.stream(single, 3, threshold=0.5))
 
 
-@pytest.mark.parametrize("loss", ["independent", "logistic"])
+@pytest.mark.parametrize("loss", ["each", "logistic"])
 def test_the_bias_of_an_exact_model_lets_go_of_frequent_labels(loss, stores, tiny, monkeypatch):
     biases, reasons = [], []
-    monkeypatch.setattr(Search, "_choose_targets", lambda self, spec: (set_loss(spec, loss), []))
     with sm.Dataset.open(stores[0]) as data:
         plan = sm.plan(data, exact=True, threads=1, counts="off")
         for tilts in ((0.0,), (0.4,), (0.0, 30.0)):
             monkeypatch.setattr(tilt, "TILTS", tilts)
             run = fit(data, tiny.folder / f"run{tilts[-1]}", plan, model_size="full",
-                      last_passes=0, **FIXED)  # fmt: skip
-            assert run.model.training.loss == loss
+                      last_passes=0, label_loss=loss, **FIXED)  # fmt: skip
+            assert run.model.training.logistic == (loss == "logistic")
             biases.append(run.model.bias)
             reasons.append(run.result.reasons[-1])
         logs = np.log(np.maximum(data.label_counts, 1))
@@ -184,6 +181,30 @@ def test_the_bias_of_an_exact_model_lets_go_of_frequent_labels(loss, stores, tin
     assert reasons[2].startswith("ln n taken from the bias 0 times: 0 0.")
 
 
-def set_loss(spec, loss):
-    share = spec.bucket_share if loss == "logistic" else 0.0
-    return replace(spec, loss=loss, bucket_share=share)
+@pytest.mark.parametrize(
+    ("asked", "loss", "share"),
+    [("logistic", "logistic", "each"), ("shared", "independent", "shared"),
+     ("each", "independent", "each")],
+)  # fmt: skip
+def test_the_loss_that_is_asked_for_is_not_searched(asked, loss, share, stores, tiny):
+    with sm.Dataset.open(stores[0]) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="off")
+        run = fit(data, tiny.folder / "run", plan, label_loss=asked, **FIXED)
+    trained = run.model.training
+    assert (trained.loss, trained.label_share) == (loss, share)
+    assert not any("softmax" in reason for reason in run.settings.reasons)
+
+
+def test_a_loss_that_cannot_be_is_refused_before_work(stores, tiny):
+    with sm.Dataset.open(stores[0]) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, loss="joint")
+        with pytest.raises(UsageError, match="no sigmoids: label_loss logistic, loss joint"):
+            fit(data, tiny.folder / "run", plan, label_loss="logistic", **FIXED)
+    with pytest.raises(UsageError, match="'two' is not one of auto, logistic, shared, each"):
+        sm.TrainingOptions(label_loss="two")
+    convert(tiny.text("one.vw", ["a | x", "b | y"] * 20), tiny.folder / "one.zarr")
+    with sm.Dataset.open(tiny.folder / "one.zarr") as data:
+        plan = sm.plan(data, n_buckets=2, n_repetitions=2, threads=1)
+        with pytest.raises(UsageError, match="each row has one label: label_loss"):
+            fit(data, tiny.folder / "run", plan, label_loss="each", **FIXED)
+    assert not (tiny.folder / "run").exists()

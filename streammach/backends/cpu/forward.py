@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from streammach import hashing
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decode import decode_one, decode_tile
+from streammach.backends.cpu.list_kernels import sigmoids
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
@@ -115,7 +116,7 @@ class Forward(Ranked):
             else:
                 self._logits(rows, values, first, last, z)
             if self.logistic:
-                kernels.sigmoids(first, last, logarithms, z)
+                sigmoids(first, last, logarithms, z)
                 return
             kernels.probabilities(
                 self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z

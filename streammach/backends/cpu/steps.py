@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import PIECES_PER_THREAD, Forward
 from streammach.backends.cpu.joint import joint_list_residuals, joint_residuals
+from streammach.backends.cpu.list_kernels import list_residuals, logistic_residuals
 from streammach.backends.loss import BEST_CLASSES
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
@@ -110,7 +111,7 @@ class Steps(ABC):
             kernels.residuals(self._model.codes, batch.classes, *rest)
         else:
             assert lists.weights is not None, "the shares of the target"
-            turn = kernels.logistic_residuals if self._model.logistic else kernels.list_residuals
+            turn = logistic_residuals if self._model.logistic else list_residuals
             turn(self._model.codes, lists.starts, lists.classes, lists.weights, *rest)
 
     def _joint_residuals(self, batch: Batch, smoothing: np.float32, rows: slice) -> None:

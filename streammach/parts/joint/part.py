@@ -59,7 +59,7 @@ class JointLoss(Part):
         self, session: Session, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with the better of two losses, each at its own rate, and why."""
-        if spec.loss == "joint":
+        if spec.loss == "joint" or session.options.label_loss == "logistic":
             return spec, []
         other, reasons = _jointly(spec), list[str]()
         if trials.climbs:
@@ -77,7 +77,7 @@ def _jointly(spec: TrainSpec) -> TrainSpec:
     """Return the training with the joint loss; labels share the target that sigmoids have not."""
     if not spec.logistic:
         return replace(spec, loss="joint")
-    return replace(spec, loss="joint", label_share="shared", bucket_share=0.0)
+    return spec.with_softmax("shared", "joint")
 
 
 PART = JointLoss()

@@ -5,6 +5,7 @@ Public names load on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,20 @@ if TYPE_CHECKING:
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
+    from streammach.data.store.verify import verify
     from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predictor import Predictor
+    from streammach.reports.write import report
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.pilot import pilot
     from streammach.training.run import Run
+    from streammach.training.smaller import shrink
+    from streammach.training.sweep import sweep
     from streammach.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -42,6 +47,10 @@ __all__ = [
     "explore",
     "pilot",
     "plan",
+    "report",
+    "shrink",
+    "sweep",
+    "verify",
 ]
 
 _HOMES = {
@@ -59,7 +68,13 @@ _HOMES = {
     "explore": "streammach.data.explore",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
+    "report": "streammach.reports.write",
+    "shrink": "streammach.training.smaller",
+    "sweep": "streammach.training.sweep",
+    "verify": "streammach.data.store.verify",
 }
+
+logging.getLogger("streammach").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
@@ -68,3 +83,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'streammach' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from streammach.report.drawing import NAMESPACE, as_file
+from streammach.reports.drawing import NAMESPACE, as_file
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

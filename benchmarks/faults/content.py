@@ -28,10 +28,10 @@ from benchmarks.faults.content_stores import StoreFiles, altered_store
 from benchmarks.faults.destinations import snapshot
 from benchmarks.faults.work import Failed, Verdict
 from streammach.cli import main as command_line
-from streammach.cli.training import Watcher
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DivergedError, StoreError, StreammachError
 from streammach.machine import parse_size
+from streammach.training.callbacks import Progress as Watcher
 
 MEMORY = "700MB"  # of which the process that is forked, with all libraries, holds about half
 USUAL = ("--memory", MEMORY, "--threads", "1", "--progress", "none")

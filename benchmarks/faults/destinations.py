@@ -29,7 +29,7 @@ HUNG_SECONDS = 180.0
 ROOT = Path(__file__).parents[2]
 N_CLASSES = 12
 LOADED = (
-    "streammach.data.convert", "streammach.report.run_page", "streammach.training.trainer",
+    "streammach.data.convert", "streammach.reports.run_page", "streammach.training.trainer",
     "streammach.prediction.diagnose", "streammach.training.sweep", "matplotlib.pyplot",
 )  # fmt: skip
 TRAIN = ("--buckets", "5", "--repetitions", "3", "--epochs", "1", "--learning-rate", "0.5",

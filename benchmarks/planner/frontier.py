@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.machine_facts import parser
-from streammach.report.drawing import as_file
-from streammach.report.size_plot import size_plot
+from streammach.reports.drawing import as_file
+from streammach.reports.size_plot import size_plot
 from streammach.training.run import planned
 from streammach.training.sweep import Sweep, open_sweep
 

@@ -20,8 +20,9 @@ from streammach.cli.options import (
     sources_argument,
     threads_option,
 )
-from streammach.cli.output import Progress, peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.errors import StoreError
+from streammach.progress import Progress
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from streammach.cli.options import (
     source_options,
     sources_argument,
 )
-from streammach.cli.output import Progress, say, say_json, short_path, tell
+from streammach.cli.output import say, say_json, short_path
 from streammach.cli.training import run_document, say_run, trained
 from streammach.errors import MismatchError, clean
 from streammach.processes import run
+from streammach.progress import Progress, tell
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
 PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well

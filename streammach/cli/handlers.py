@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-from streammach.cli.output import tell
 from streammach.errors import clean
+from streammach.progress import tell
 
 MAX_LINE = 600
 

@@ -11,11 +11,12 @@ import click
 
 import streammach
 from streammach.cli.handlers import MAX_LINE, handlers_installed
-from streammach.cli.output import say_json, tell
+from streammach.cli.output import say_json
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
 from streammach.machine import check_address_space
 from streammach.processes import INTERRUPTED, Interrupts, handled
+from streammach.progress import tell
 
 PIPE_CLOSED = 141
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,22 +11,17 @@ import click
 from streammach.cli.arguments import PlanArguments, recorded
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
-from streammach.cli.output import Document, say, say_json, tell
+from streammach.cli.output import say, say_json
 from streammach.errors import clean
-from streammach.figures import figures_text
-from streammach.machine import size_text, time_range_text, time_text
 from streammach.processes import run
+from streammach.progress import tell
 
 if TYPE_CHECKING:
     from streammach.planning.constraints import Constraints
-    from streammach.spec.config import PartPlan
-    from streammach.spec.model import ModelShape
-    from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
+    from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
 
-MAX_COLUMNS = 100
 PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
-HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
 
 
 def made_plan(store: Path, arguments: PlanArguments, folder: Path | None = None) -> Plan:
@@ -56,6 +50,7 @@ class PilotRun:
 def pilot_here(store: Path, how: PilotRun) -> Plan:
     """Train on samples, in a process of its own."""
     from streammach.data.store.dataset import Dataset  # compiled code loads on demand
+    from streammach.reports.plan_text import pilot_line
     from streammach.training.pilot import pilot
 
     with handlers_installed():
@@ -63,235 +58,8 @@ def pilot_here(store: Path, how: PilotRun) -> Plan:
             listed = data.listed
         return pilot(
             store, how.within, constraints=how.constraints, training=how.training,
-            folder=how.folder, told=lambda one: tell(_pilot_line(one, listed=listed)),
+            folder=how.folder, told=lambda one: tell(pilot_line(one, listed=listed)),
         )  # fmt: skip
-
-
-def shape_text(plan: Plan) -> str:
-    """Return the model's shape for people."""
-    shape = plan.config.shape
-    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
-
-
-def plan_lines(plan: Plan, following: str | None) -> list[str]:
-    """Return the report of a plan, and the command to go on with, as lines of 100 columns."""
-    from streammach.backends.registry import device_text  # compiled code loads on demand
-
-    facts = plan.facts
-    rows = [
-        f"store    {clean(facts.path, 300)}",
-        f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
-        f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
-        *_wrapped("device", device_text(plan)),
-        *(
-            f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
-            for i, (what, allowed, source) in enumerate(budgets(plan))
-        ),
-        HEADING,
-        *(_option_line(option, plan) for option in plan.options),
-        *(_pilot_line(one, listed=facts.listed) for one in plan.pilots),
-        f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
-        f"batch {plan.config.batching.batch_size:,}",
-        *(line for reason in plan.reasons for line in _wrapped("why", reason)),
-        *_ledger_lines(plan),
-        *_stage_lines(plan),
-    ]
-    if plan.budgets:
-        rows += _wrapped("budgets", "; ".join(_budget_text(b) for b in plan.budgets))
-    if plan.deadlines:
-        rows += _wrapped("times", "; ".join(_deadline_text(one) for one in plan.deadlines))
-    if following is not None:
-        rows.append(f"next     {following}")
-    return rows
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    """Return a text behind its head as lines of at most 100 columns."""
-    return textwrap.wrap(
-        text, MAX_COLUMNS, initial_indent=f"{head:<9}", subsequent_indent=" " * 9,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-
-
-def budgets(plan: Plan) -> list[tuple[str, int, str]]:
-    """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
-    limits = plan.limits
-    found = [("", limits.host, limits.host_source)]
-    if limits.device:
-        found.append(("of GPU memory ", limits.device, limits.device_source))
-    return found
-
-
-def _option_line(option: Option, plan: Plan) -> str:
-    from streammach.backends.registry import BACKENDS  # compiled code loads on demand
-    from streammach.parts.registry import parts_text
-
-    mark, shape = ">" if option.chosen else " ", option.shape
-    text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
-    if shape.exact or shape.unhashed:
-        text = f"{'exact' if shape.exact else 'none':>6}{'':>5}"
-    loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
-    time = query = "not known"
-    if BACKENDS[plan.config.placement.device].timed:
-        time, query = time_text(option.seconds), time_text(option.query_seconds)
-        if option.seconds_spread > 1:
-            time = _range_text(option)
-    if not option.fits:
-        time = "does not fit"
-    return (
-        f"{mark}{text}  {parts_text(option.config.parts):<11} "
-        f"{option.config.batching.batch_size:>7,}"
-        f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
-        f"{loss:<10}  {query:<7}  {time}"
-    )
-
-
-def _range_text(option: Option) -> str:
-    """Return between which times a training is expected to end."""
-    spread = option.seconds_spread
-    return time_range_text(option.seconds / spread, option.seconds * spread)
-
-
-def _pilot_line(one: Pilot, *, listed: bool) -> str:
-    from streammach.parts.registry import parts_text  # compiled code loads on demand
-
-    return (
-        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
-        f"{figures_text(one, listed=listed)}  {time_text(one.seconds)}"
-    )
-
-
-def _budget_text(budget: Budget) -> str:
-    size = size_text(budget.allowed_bytes)
-    if budget.best is None:
-        return f"{size}: nothing fits"
-    return f"{size}: {budget.best.shape}, {budget.best.loss:.1f} lost"
-
-
-def _deadline_text(deadline: Deadline) -> str:
-    time = time_text(deadline.seconds)
-    if deadline.best is None:
-        return f"{time}: too short"
-    return f"{time}: {deadline.best.shape}, {deadline.best.loss:.1f} lost"
-
-
-def _stage_lines(plan: Plan) -> list[str]:
-    """Return the expected time by stage."""
-    if not plan.stages or plan.expected is None or not plan.deadlines:
-        return []
-    width, total = max(len(s.name) for s in plan.stages), sum(s.seconds for s in plan.stages)
-    rows = [
-        f"{'' if i else 'time':<9}{s.name:<{width}}  {time_text(s.seconds):<12}"
-        f"{100 * s.seconds / total:4.0f}%"
-        for i, s in enumerate(plan.stages)
-    ]
-    spread = plan.expected.seconds_spread
-    ends = f", {_range_text(plan.expected)}"
-    if spread == 1:
-        ends = f", cut to {time_text(plan.expected.seconds)}"
-    return [*rows, f"{'':<9}{'sum':<{width}}  {time_text(total)}{ends}"]
-
-
-def _ledger_lines(plan: Plan) -> list[str]:
-    """Return the ledger of memory, of the device's own, and of disk."""
-    rows = _memory_lines(plan, "memory", "host", plan.limits.host)
-    if plan.limits.device:
-        rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
-    disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
-    small = "float10" if plan.config.dense else "int4"
-    return [
-        *rows,
-        f"disk     {size_text(plan.disk_bytes)} at most ({disk})",
-        f"model    {size_text(plan.small_model_bytes)} or less where held-out rows allow {small} "
-        "weights (--model-size)",
-    ]
-
-
-def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
-    lines = [line for line in plan.ledger if line.where == where]
-    width = max(len(line.name) for line in lines)
-    total, rows = sum(line.n_bytes for line in lines), []
-    for i, line in enumerate(lines):
-        share = 100 * line.n_bytes / total
-        first = "" if i else head
-        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
-    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
-    return rows
-
-
-def plan_document(plan: Plan) -> Document:
-    """Return a plan as one JSON-ready object."""
-    shape, placement = plan.config.shape, plan.config.placement
-    return {
-        "store": dataclasses.asdict(plan.facts),
-        "device": {
-            "name": placement.device,
-            "why": plan.device_reason,
-            "threads": placement.threads,
-            "limit_source": plan.limits.host_source,
-            "waves": placement.waves,
-            "resident": placement.resident,
-            "allowed_bytes": plan.limits.device,
-            "projected_bytes": plan.device_projected_bytes,
-        },
-        "allowed_bytes": plan.limits.host,
-        "projected_bytes": plan.projected_bytes,
-        "disk_bytes": plan.disk_bytes,
-        "small_model_bytes": plan.small_model_bytes,
-        "objective": plan.objective,
-        "chosen": {
-            "buckets": shape.n_buckets,
-            "repetitions": shape.n_repetitions,
-            "exact": shape.exact,
-            "batch_size": plan.config.batching.batch_size,
-            "optimizer": plan.config.optimizer,
-            "weights": placement.weights,
-            "dense": plan.config.dense,
-            "parts": {part.name: part.size for part in plan.config.parts},
-        },
-        "expected": None if plan.expected is None else _option_document(plan.expected),
-        "options": [_option_document(option) for option in plan.options],
-        "budgets": [
-            {
-                "allowed_bytes": one.allowed_bytes,
-                "best": None if one.best is None else _option_document(one.best),
-            }
-            for one in plan.budgets
-        ],
-        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
-        "deadlines": [
-            {
-                "seconds": one.seconds,
-                "best": None if one.best is None else _option_document(one.best),
-            }
-            for one in plan.deadlines
-        ],
-        "pilots": [
-            {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
-            for one in plan.pilots
-        ],
-        "ledger": [dataclasses.asdict(line) for line in plan.ledger],
-        "reasons": list(plan.reasons),
-    }
-
-
-def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
-    return {
-        "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
-        "parts": {part.name: part.size for part in parts},
-    }  # fmt: skip
-
-
-def _option_document(option: Option) -> Document:
-    return {
-        **_shape_document(option.shape, option.config.parts),
-        "batch_size": option.config.batching.batch_size, **_others(option, "config"),
-    }  # fmt: skip
-
-
-def _others(record: object, *but: str) -> Document:
-    """Return the fields of a record but for some."""
-    return {name: value for name, value in vars(record).items() if name not in but}
 
 
 @click.command(epilog=epilog("streammach plan train.zarr --memory 12GB"))
@@ -307,6 +75,8 @@ def plan(store: Path, arguments: PlanArguments, as_json: bool) -> None:
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is 2GB.
     """
+    from streammach.reports.plan_text import plan_document, plan_lines  # loads on demand
+
     chosen = made_plan(store, arguments)
     if as_json:
         say_json(plan_document(chosen))

@@ -21,15 +21,15 @@ from streammach.cli.options import (
     source_options,
     threads_option,
 )
-from streammach.cli.output import Progress, peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.errors import UsageError
 from streammach.machine import time_text
+from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
-    from streammach.prediction.set_metrics import SetMetrics
 
 
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
@@ -83,6 +83,7 @@ def evaluate(
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
+    from streammach.reports.about import evaluation_lines
 
     if len(labels) > 1:
         raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
@@ -120,12 +121,8 @@ def evaluate(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    if found.sets is not None:
-        _say_sets(found, found.sets)
-    else:
-        _say_classes(found)
-    if found.unknown_values:
-        say(f"left out    {found.unknown_values:,} values of features never seen in training")
+    for name, text in evaluation_lines(found):
+        say(f"{name:<12}{text}")
 
 
 def _figures(found: Evaluation) -> dict[str, Any]:
@@ -141,38 +138,6 @@ def _figures(found: Evaluation) -> dict[str, Any]:
         "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
         "threshold": threshold,
     }  # fmt: skip
-
-
-def _say_sets(found: Evaluation, sets: SetMetrics) -> None:
-    """Say what is reached on rows with lists of labels."""
-    say("            " + "".join(f"{f'at {k}':>7}" for k in sets.precision))
-    for name, figures in (
-        ("precision", sets.precision), ("nDCG", sets.ndcg), ("recall", sets.recall),
-        ("PSP", sets.psp), ("PSnDCG", sets.psndcg),
-    ):  # fmt: skip
-        say(f"{name:<12}" + "".join(f"{x:7.3f}" for x in figures.values()))
-    say("by tenths   " + " ".join(f"{x:.3f}" for x in sets.decile_recall) + "  recall at 5")
-    assert found.f1 is not None, "it comes with them"
-    say(
-        f"F1          micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with a "
-        f"probability of {found.threshold:g} or more"
-    )
-    say(f"labels      {sets.n_labels / max(sets.n_rows, 1):.2f} a row; estimator {found.estimator}")
-
-
-def _say_classes(found: Evaluation) -> None:
-    """Say what is reached on rows with one label each."""
-    say("            accuracy  top-3  top-5  log loss")
-    seen = found.n_rows - found.n_unseen
-    scale = found.n_rows / seen if seen else float("nan")
-    hits = (found.accuracy, found.top_3_accuracy, found.top_5_accuracy)
-    say(
-        f"all rows    {hits[0]:8.3f}{hits[1]:7.3f}{hits[2]:7.3f}"
-        + "         -  unseen labels count as wrong"
-    )
-    first, third, fifth = (x * scale for x in hits)
-    say(f"seen labels {first:8.3f}{third:7.3f}{fifth:7.3f}{found.log_loss:10.3f}")
-    say(f"estimator   {found.estimator}; majority class {found.majority:.4f}")
 
 
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))

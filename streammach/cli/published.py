@@ -12,9 +12,10 @@ import click
 from streammach.cli.data import STAGES, made_text
 from streammach.cli.data import convert as convert_command
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import Progress, say, say_json
+from streammach.cli.output import say, say_json
 from streammach.data.convert import Conversion, convert
 from streammach.data.published import Published, convert_published, source_in
+from streammach.progress import Progress
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {

@@ -15,8 +15,9 @@ from streammach.cli.options import (
     progress_option,
     threads_option,
 )
-from streammach.cli.output import Progress, peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.machine import peak_bytes, size_text
+from streammach.progress import Progress
 
 
 @click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
@@ -50,40 +51,23 @@ def report(
 
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
     """
-    from streammach.files.destinations import Destination  # compiled code loads on demand
-    from streammach.prediction.calibrate import CANDIDATES
-    from streammach.prediction.diagnose import diagnose
-    from streammach.prediction.memory import room_before
-    from streammach.report.drawing import require
-    from streammach.report.html import PAGE
-    from streammach.report.run_page import run_page
-    from streammach.training.run import Run
+    from streammach.reports.write import report as write  # compiled code loads on demand
 
-    require()
-    opened = Run.open(run)
-    target = run / "report.html" if out is None else out
-    inputs = [run / "model", *([] if store is None else [store])]
-    destination = Destination(target, PAGE, force=force, inputs=inputs)
-    found, projected = None, None
-    if store is not None:
-        projected = room_before(
-            run, "report", store, CANDIDATES, memory=memory, threads=threads
-        ).projected_bytes
-        with Progress(progress, "rows") as shown:
-            found = diagnose(
-                opened.model, store, rows=rows, memory=memory, threads=threads, progress=shown
-            )
-    page = run_page(opened, found)
-    content = page.html.encode()
-    destination.write(content)
+    with Progress(progress, "rows") as shown:
+        made = write(
+            run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
+            progress=shown,
+        )  # fmt: skip
+    projected, page = made.projected_bytes, made.page
     peak = peak_bytes() if projected is None else peak_of(projected)
+    size = made.path.stat().st_size
     if as_json:
         say_json(
             {
-                "out": str(target),
-                "bytes": len(content),
+                "out": str(made.path),
+                "bytes": size,
                 "plots": {plot.name: plot.finding for plot in page.plots},
-                "rows": None if found is None else dataclasses.asdict(found),
+                "rows": None if made.rows is None else dataclasses.asdict(made.rows),
                 "projected_bytes": projected,
                 "peak_bytes": peak,
             }
@@ -91,4 +75,4 @@ def report(
         return
     for plot in page.plots:
         say(f"{plot.name:<12}{plot.finding}")
-    say(f"{short_path(target)}: {len(page.plots)} plots, {size_text(len(content))}")
+    say(f"{short_path(made.path)}: {len(page.plots)} plots, {size_text(size)}")

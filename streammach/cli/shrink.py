@@ -16,11 +16,11 @@ from streammach.cli.options import (
     progress_option,
     threads_option,
 )
-from streammach.cli.output import Progress, model_bytes, peak_of, say, say_json, short_path
-from streammach.errors import UsageError, clean
+from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination
-from streammach.machine import parse_size, size_text
+from streammach.machine import size_text
+from streammach.progress import Progress
 
 if TYPE_CHECKING:
     from streammach.model.document import Width
@@ -75,24 +75,25 @@ def shrink(
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
     from streammach.model.held import held_in  # compiled code loads on demand
-    from streammach.model.model import Model, folder_of
+    from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.ours import MODEL
+    from streammach.training.smaller import ShrinkOptions, smaller
 
     stores = [path for path in (trained_on, store) if path is not None]
     Destination(out, MODEL, force=force, inputs=[folder_of(run), *stores])
     projected = _projected(run, store, memory, threads)
     whole = Model.load(run)
-    small = _smaller(
-        whole if min_count is None else _frequent(whole, run, trained_on, min_count),
-        size, weights, repetitions, pairs,
-    )  # fmt: skip
+    small = smaller(whole, run, ShrinkOptions(
+        size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
+        store=trained_on,
+    ))  # fmt: skip
     small.save(out, force=force)
     reached: list[Evaluation] = []
     if store is not None:
         with Progress(progress, "rows") as shown:
             reached = [_reached(model, store, memory, threads, shown) for model in (whole, small)]
     peak = peak_of(projected)
-    sizes = model_bytes(out), model_bytes(run), held_in(out).n_bytes
+    sizes = disk_bytes(out), disk_bytes(run), held_in(out).n_bytes
     if as_json:
         before, after = map(dataclasses.asdict, reached) if reached else (None, None)
         say_json({
@@ -109,24 +110,6 @@ def shrink(
         say(f"{name:<8}{figures} on {found.n_rows:,} rows of {short_path(store)}")
 
 
-def _smaller(
-    model: Model,
-    size: str | None,
-    weights: Width | None,
-    repetitions: int | None,
-    pairs: int | None,
-) -> Model:
-    """Return the model that the options ask for."""
-    from streammach.model.fit import ShrinkTarget, shrink_to  # loads on demand
-    from streammach.model.shrink import LEVELS, Size, shrink, types_of
-
-    if size is not None:
-        return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
-    known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
-    most = model.spec.n_repetitions if repetitions is None else repetitions
-    return shrink(model, Size(weights or known[0], most, model.n_pairs if pairs is None else pairs))
-
-
 def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) -> str:
     text = (
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
@@ -136,37 +119,6 @@ def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) ->
     )
     n, most = small.spec.n_features, whole.spec.n_features
     return text if n == most else f"{text}, {n:,} of {most:,} features"
-
-
-def _frequent(whole: Model, run: Path, trained_on: Path | None, least: int) -> Model:
-    """Return the model without rare features, which its training store knows."""
-    from streammach.data.store.dataset import Dataset  # loads on demand
-    from streammach.model.shrink import frequent
-
-    if trained_on is None:
-        trained_on = _store_of(run)
-    with Dataset.open(trained_on) as data:
-        if data.facts.digest != whole.store:
-            raise UsageError(
-                "it is not the store that the model was trained on", path=clean(trained_on, 300),
-                hint="Name that one with --store.",
-            )  # fmt: skip
-        rows = data.feature_counts
-        if len(rows) != whole.spec.n_features:  # some are left out already
-            rows = rows[data.features.ids_of(whole.features)]
-        return frequent(whole, rows, least)
-
-
-def _store_of(run: Path) -> Path:
-    """Return where a run says that its training store was."""
-    from streammach.training.run import Run  # loads on demand
-
-    found = Path(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
-    if found is None or not found.exists():
-        raise UsageError(
-            "--min-count needs the training store: --store STORE", path=clean(run, 300)
-        )
-    return found
 
 
 def _projected(run: Path, store: Path | None, memory: str | None, threads: int | None) -> int:

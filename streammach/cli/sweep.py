@@ -20,11 +20,11 @@ from streammach.cli.options import (
     threads_option,
     training_options,
 )
-from streammach.cli.output import Progress, say, say_json, short_path, table, tell
-from streammach.cli.training import Watcher
+from streammach.cli.output import say, say_json, short_path, table
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
+from streammach.progress import Progress, tell
 
 if TYPE_CHECKING:
     from streammach.figures import Reached
@@ -80,6 +80,7 @@ def sweep(
     """
     from streammach.planning.constraints import Constraints
     from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
+    from streammach.training.callbacks import Progress as Watcher
     from streammach.training.sweep import sweep as run
 
     with Progress(progress, "rows") as shown:
@@ -89,7 +90,7 @@ def sweep(
                 f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
                 f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
             )
-            return [Watcher(shown, listed=plan.facts.listed), EarlyStopping()]
+            return [Watcher(bar=shown), EarlyStopping()]
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
@@ -119,8 +120,8 @@ def _tell(found: Point | Infeasible) -> None:
 def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
-    from streammach.report.html import PAGE
-    from streammach.report.sweep_page import sweep_page
+    from streammach.reports.html import PAGE
+    from streammach.reports.sweep_page import sweep_page
 
     try:
         content = sweep_page(found, out)

@@ -17,72 +17,15 @@ from streammach.cli.options import (
     progress_option,
     run_options,
 )
-from streammach.cli.output import Document, Progress, say, say_json, short_path, tell
-from streammach.cli.plans import (
-    budgets,
-    made_plan,
-    plan_document,
-    shape_text,
-)
-from streammach.figures import figures_text, words
+from streammach.cli.output import Document, say, say_json, short_path
+from streammach.cli.plans import made_plan
+from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
+from streammach.progress import Progress, tell
 
 if TYPE_CHECKING:
     from streammach.spec.plan import Plan
-    from streammach.training.callbacks import State
     from streammach.training.run import Run
-    from streammach.training.search import Trial
-
-
-class Watcher:
-    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch.
-
-    Parameters
-    ----------
-    progress : Progress
-        The bar.
-    listed : bool
-        Whether rows have lists of labels.
-    """
-
-    def __init__(self, progress: Progress, *, listed: bool = False) -> None:
-        self._progress, self._listed = progress, listed
-        self._headed = False
-
-    def on_search(self, trial: Trial) -> None:
-        """Tell what a trial reached."""
-        self._progress.close()
-        tell(
-            f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
-            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=self._listed)}"
-        )
-
-    def on_message(self, text: str) -> None:
-        """Tell what counting and fitting found."""
-        self._progress.close()
-        tell(f"part     {text}")
-
-    def on_progress(self, state: State) -> None:
-        """Show where the epoch is."""
-        note = f"{state.rows_per_second:,.0f} rows/s  loss {state.loss:.3f}"
-        self._progress(f"epoch {state.epoch + 1}/{state.epochs}", state.row, state.n_rows, note)
-
-    def on_epoch_end(self, state: State) -> None:
-        """Add a line to the table of epochs."""
-        self._progress.close()
-        if not self._headed:
-            said = words(self._listed)
-            names = f"{said.first:>10}{said.five:>9}"
-            tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
-            self._headed = True
-        entry = state.history[-1]
-        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
-        best = "*" if state.best_epoch == state.epoch else ""
-        tell(
-            f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
-            f"{entry.rows_per_second:>10,.0f}{entry.peak_bytes / 1e9:>9.2f}"
-            f"{entry.waited_share:>9.1%}"
-        )
 
 
 @click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
@@ -111,7 +54,9 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
     """Plan and train as asked; tell how it goes."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.planning.speed import speed
+    from streammach.reports.plan_text import budgets, shape_text
     from streammach.training.callbacks import EarlyStopping
+    from streammach.training.callbacks import Progress as Watcher
     from streammach.training.run import begun
     from streammach.training.trainer import Trainer
 
@@ -132,7 +77,7 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         trainer = Trainer(
             chosen,
             arguments.training(),
-            callbacks=[Watcher(shown, listed=chosen.facts.listed), EarlyStopping()],
+            callbacks=[Watcher(bar=shown), EarlyStopping()],
             checkpoint_minutes=arguments.checkpoint_minutes,
             clock=arguments.clock(),
         )
@@ -153,6 +98,8 @@ def _planned(store: Path, out: Path, arguments: RunArguments) -> Plan:
 
 def run_document(run: Run) -> Document:
     """Return a finished run as one JSON-ready object."""
+    from streammach.reports.plan_text import plan_document  # compiled code loads on demand
+
     result = run.result
     return {
         "run": str(run.path),

@@ -42,12 +42,13 @@ from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
+from streammach.spec.reported import Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Model(Reported):
     """A trained model.
 
     Attributes
@@ -126,6 +127,11 @@ class Model:
         arrays: dict[str, Table] = {"weights": self.weights, "bias": self.bias}
         more = {"scale": self.scale, PROJECTION: self.projection}
         return arrays | {name: array for name, array in more.items() if array is not None}
+
+    @property
+    def width(self) -> str:
+        """Type of the weights: that of the file where the model was made smaller."""
+        return self.stored or str(self.weights.dtype)
 
     @property
     def listed(self) -> bool:
@@ -280,15 +286,19 @@ class Model:
             give_back()  # tens of megabytes of pieces
         return model
 
-    def __repr__(self) -> str:
-        kind = self.weights.dtype
-        return f"Model({self.spec} {kind}, {self.spec.n_classes:,} classes, {self.estimator})"
+    def _line(self) -> str:
+        return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """Return the folder of a model, by its own name or by that of its run."""
     folder = Path(path)
     return folder / "model" if (folder / "model").is_dir() else folder
+
+
+def disk_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of a model's files, in its own folder or in that of its run."""
+    return sum(file.stat().st_size for file in folder_of(path).iterdir() if file.is_file())
 
 
 def check_finite(arrays: dict[str, NDArray[Any]]) -> None:

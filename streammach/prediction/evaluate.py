@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
-from streammach.figures import FormerNames, Reached
+from streammach.figures import FormerNames, Reached, figures_text
+from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, label_probabilities, log_probabilities
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
@@ -30,13 +31,14 @@ from streammach.prediction.set_metrics import (
 )
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators
+from streammach.spec.reported import Reported
 from streammach.spec.types import Estimator, Ranker, Transform
 
 PLACES = (1, 3, 5)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation(FormerNames):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Evaluation(FormerNames, Reported):
     """What a model reaches on labelled rows.
 
     Attributes
@@ -83,6 +85,10 @@ class Evaluation(FormerNames):
     sets: SetMetrics | None = None
     f1: F1 | None = None
     threshold: float = 0.5
+
+    def _line(self) -> str:
+        figures = figures_text(self, listed=self.sets is not None)
+        return f"{figures}, {self.n_rows:,} rows, {self.estimator}"
 
 
 def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
@@ -131,7 +137,7 @@ def choose_estimator(
 
 
 def evaluate(
-    predictor: Predictor,
+    predictor: Predictor | Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     options: SourceOptions = GUESSED,
@@ -145,8 +151,8 @@ def evaluate(
 
     Parameters
     ----------
-    predictor : Predictor
-        The model with its estimator.
+    predictor : Predictor, Model, or path-like
+        The model with its estimator; or a model, or the folder of one or of a run.
     path : path-like
         A store, or a labelled file of any format that can be converted.
     options : SourceOptions, optional
@@ -165,6 +171,13 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
+    if not isinstance(predictor, Predictor):
+        known = predictor if isinstance(predictor, Model) else Model.load(predictor)
+        with Predictor(known) as opened:
+            return evaluate(
+                opened, path, options=options, progress=progress, threshold=threshold,
+                propensity=propensity,
+            )  # fmt: skip
     began = time.monotonic()
     seen, model = Seen(), predictor.model
     sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)

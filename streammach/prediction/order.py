@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.reading import check_free, disk_error
 from streammach.rows.texts import Texts
+from streammach.spec.reported import Reported
 
 GIVEN_ROWS = 1 << 14  # that are yielded at a time
 PLACE_BYTES = 16  # of a row's place, while rows are sorted
@@ -21,8 +22,8 @@ TAG_COPIES = 2  # of a tag, at most
 SPREAD = 1.5  # parts are ranges of numbers, of which some hold fewer rows than others
 
 
-@dataclass(frozen=True)
-class Predictions:
+@dataclass(frozen=True, repr=False)
+class Predictions(Reported):
     """The best classes of some rows.
 
     Attributes
@@ -41,6 +42,10 @@ class Predictions:
     ids: NDArray[np.int64]
     scores: NDArray[np.float32]
     tags: Texts | None = None
+
+    def _line(self) -> str:
+        n, k = self.ids.shape
+        return f"{n:,} rows, {k:,} classes each"
 
 
 class Order(NamedTuple):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import CONTEXT, Limits, Line, bytes_in
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.reported import Reported
 from streammach.spec.types import Amount, Count, Objective, Share
+
+TEXTS = "streammach.reports.plan_text"  # far above, and loaded when someone asks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,8 @@ class Stage:
     seconds: Amount
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Reported):
     """What fits a budget and was chosen, and every byte of it.
 
     Attributes
@@ -157,6 +161,21 @@ class Plan:
         """Refuse a model of another shape."""
         if self.model.shape != self.config.shape:
             raise ValueError("the hashes are those of another shape")
+
+    def _line(self) -> str:
+        shape, host = self.config.shape, f"{self.projected_bytes / 1e9:.2f}"
+        lost = "" if self.expected is None else (
+            f", {self.expected.loss:.1f} +- {self.expected.loss_error:.1f} points lost"
+        )  # fmt: skip
+        return (
+            f"{shape} {self.config.placement.weights}, {self.config.placement.device}, "
+            f"{host} of {self.limits.host / 1e9:.2f} GB{lost}"
+        )
+
+    def to_json(self) -> str:
+        """Return it as the JSON object that ``streammach plan --json`` prints."""
+        document: str = import_module(TEXTS).plan_json(self)
+        return document
 
     @property
     def n_buckets(self) -> int:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TextIO
 
-from streammach.figures import EpochFigures
+import msgspec
+
+from streammach.errors import UsageError
+from streammach.figures import EpochFigures, figures_text, words
+from streammach.machine import parse_seconds, time_text
+from streammach.progress import Progress as Bar
+from streammach.progress import tell
+from streammach.spec.reported import Table
 
 
 @dataclass(kw_only=True)
@@ -35,6 +43,8 @@ class State:
         What was measured at the end of each epoch.
     best_epoch : int
         The best epoch so far, from 0; -1 before the first end.
+    listed : bool
+        Whether rows have lists of labels: accuracies are precisions then.
     """
 
     epoch: int
@@ -49,6 +59,7 @@ class State:
     waited_share: float
     history: tuple[EpochFigures, ...]
     best_epoch: int
+    listed: bool = False
     stop_reason: str | None = None
 
     def stop(self, reason: str) -> None:
@@ -81,6 +92,169 @@ class EarlyStopping:
         """Ask for the end once the patience is used up."""
         if state.best_epoch >= 0 and state.epoch - state.best_epoch >= self.patience:
             state.stop(f"no better epoch in {self.patience}")
+
+
+class TimeLimit:
+    """Ends a run after the epoch in which its time is used up.
+
+    ``Trainer(clock=Clock(seconds))`` ends it within the epoch, and plans for that time.
+
+    Parameters
+    ----------
+    seconds : float or str
+        The time since the first epoch began, such as ``"2h"``.
+
+    Raises
+    ------
+    UsageError
+        If it is no time.
+    """
+
+    def __init__(self, seconds: float | str) -> None:
+        self.seconds = parse_seconds(seconds)
+        self._began = time.monotonic()
+
+    def on_fit_start(self, state: State) -> None:
+        """Begin to count."""
+        del state
+        self._began = time.monotonic()
+
+    def on_epoch_end(self, state: State) -> None:
+        """Ask for the end once the time is used up."""
+        if time.monotonic() - self._began >= self.seconds:
+            state.stop(f"{time_text(self.seconds)} were up")
+
+
+class History:
+    """Keeps what was measured at the end of each epoch.
+
+    Attributes
+    ----------
+    epochs : Table
+        Columns by name, a row for each epoch; ``pandas.DataFrame(history.epochs)`` takes it.
+    """
+
+    def __init__(self) -> None:
+        self.epochs = epochs_table(())
+
+    def on_epoch_end(self, state: State) -> None:
+        """Take in an epoch."""
+        self.epochs = epochs_table(state.history)
+
+
+class JsonLines:
+    """Writes what happens as lines of JSON, as they stand in a run's ``log.jsonl``.
+
+    Parameters
+    ----------
+    stream : text file
+        Takes the lines, each flushed: ``sys.stderr``, or a file that is open for writing.
+    every : float
+        Seconds between two lines of progress.
+
+    Raises
+    ------
+    UsageError
+        If it is no open text file.
+    """
+
+    def __init__(self, stream: TextIO, every: float = 10.0) -> None:
+        if not hasattr(stream, "write"):
+            raise UsageError("a file that is open for writing is needed: JsonLines")
+        self._stream, self._every = stream, every
+        self._began = self._told = time.monotonic()
+
+    def on_search(self, trial: Any) -> None:
+        """Write what a trial reached."""
+        self._write("search", msgspec.to_builtins(trial.figures))
+
+    def on_message(self, text: str) -> None:
+        """Write what a part found."""
+        self._write("message", {"text": text})
+
+    def on_progress(self, state: State) -> None:
+        """Write where the epoch is, now and then."""
+        if time.monotonic() - self._told >= self._every:
+            self._told = time.monotonic()
+            self._write("progress", {
+                "epoch": state.epoch + 1, "row": state.row, "loss": state.loss,
+                "rows_per_second": round(state.rows_per_second, 1),
+                "left_seconds": round(state.left_seconds, 1),
+            })  # fmt: skip
+
+    def on_epoch_end(self, state: State) -> None:
+        """Write what was measured."""
+        self._write("validation", msgspec.to_builtins(state.history[-1]))
+
+    def on_fit_end(self, state: State) -> None:
+        """Write that the run is done."""
+        self._write("end", {"seconds": round(state.seconds, 3)})
+
+    def _write(self, event: str, fields: dict[str, Any]) -> None:
+        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
+        self._stream.write(msgspec.json.encode(line).decode() + "\n")
+        self._stream.flush()
+
+
+class Progress:
+    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch.
+
+    Parameters
+    ----------
+    mode : str
+        ``auto``: a bar on a terminal and in a notebook, a line now and then elsewhere; ``bar``,
+        ``plain`` or ``none``.
+    bar : Progress, optional
+        Shows it; one for the mode otherwise.
+    """
+
+    def __init__(self, mode: str = "auto", *, bar: Bar | None = None) -> None:
+        self._bar = Bar(mode, "rows") if bar is None else bar
+        self._headed = False
+
+    def on_search(self, trial: Any) -> None:
+        """Tell what a trial reached."""
+        self._bar.close()
+        tell(
+            f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
+            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=trial.listed)}"
+        )
+
+    def on_message(self, text: str) -> None:
+        """Tell what counting and fitting found."""
+        self._bar.close()
+        tell(f"part     {text}")
+
+    def on_progress(self, state: State) -> None:
+        """Show where the epoch is."""
+        note = f"{state.rows_per_second:,.0f} rows/s  loss {state.loss:.3f}"
+        self._bar(f"epoch {state.epoch + 1}/{state.epochs}", state.row, state.n_rows, note)
+
+    def on_epoch_end(self, state: State) -> None:
+        """Add a line to the table of epochs."""
+        self._bar.close()
+        if not self._headed:
+            said = words(state.listed)
+            names = f"{said.first:>10}{said.five:>9}"
+            tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
+            self._headed = True
+        entry = state.history[-1]
+        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
+        best = "*" if state.best_epoch == state.epoch else ""
+        tell(
+            f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
+            f"{entry.rows_per_second:>10,.0f}{entry.peak_bytes / 1e9:>9.2f}"
+            f"{entry.waited_share:>9.1%}"
+        )
+
+
+def epochs_table(epochs: Sequence[EpochFigures]) -> Table:
+    """Return what was measured at the end of epochs, as columns by name."""
+    names = (
+        "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second", "waited_share",
+        "peak_bytes",
+    )  # fmt: skip
+    return Table.of(epochs, *names)
 
 
 def call(callbacks: Sequence[object], method: str, *args: object) -> None:

@@ -204,6 +204,7 @@ class Epochs:
             seconds=at.seconds,
             left_seconds=left / speed if speed else 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
+            listed=self._plan.facts.listed,
             history=at.history,
             best_epoch=at.best_epoch,
         )

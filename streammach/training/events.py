@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from streammach.spec.types import Amount, Count
 from streammach.training.callbacks import call
 
 LOG = "log.jsonl"
+LOGGER = logging.getLogger("streammach")
 PULSE_SECONDS = 10.0
 
 
@@ -124,6 +126,7 @@ class Events:
     def log(self, event: Event) -> None:
         """Append a line to the log, or raise DiskError."""
         fields = msgspec.to_builtins(event)
+        LOGGER.info("%s", event)
         line = {"t": round(self.seconds, 3), "event": fields.pop("event")}
         for name, value in fields.items():  # figures stand in the line itself
             line |= value if isinstance(value, dict) else {name: value}

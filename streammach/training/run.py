@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from streammach.errors import DiskError, MismatchError, UsageError, clean
-from streammach.figures import EpochFigures, Reached, TrialFigures
+from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
 from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
@@ -19,8 +19,10 @@ from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.older import plan_from
 from streammach.spec.plan import Plan
+from streammach.spec.reported import Reported, Table
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
+from streammach.training.callbacks import epochs_table
 
 MAX_DOCUMENT = 16 << 20
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
@@ -107,8 +109,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return found
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Reported):
     """A finished run: its folder, what was decided, what was measured.
 
     Attributes
@@ -127,6 +129,25 @@ class Run:
     plan: Plan
     settings: Settings
     result: Result
+
+    def _line(self) -> str:
+        best, result = self.result.best, self.result
+        said = "" if best is None else f", held-out {figures_text(best, listed=self.listed)}"
+        epochs = f"epoch {result.best_epoch + 1} of {len(result.history)}"
+        return (
+            f"{str(self.path)!r}: {self.plan.config.shape}, "
+            f"{epochs if result.history else 'no epochs'}{said}"
+        )
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.plan.facts.listed
+
+    @property
+    def history(self) -> Table:
+        """What was measured at the end of each epoch: columns by name."""
+        return epochs_table(self.result.history)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -317,7 +317,7 @@ def test_a_full_output_is_a_disk_error(job):
 
 
 def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
-    monkeypatch.setattr("streammach.cli.output.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.progress.PLAIN_SECONDS", 0.0)
     options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
     lines = [line for line in err.splitlines() if "epoch 1/1" in line]

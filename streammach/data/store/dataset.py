@@ -42,11 +42,12 @@ from streammach.rows.names import MAX_NAME, Names
 from streammach.rows.texts import Texts
 from streammach.rows.trained import TrainedColumns
 from streammach.spec.facts import DataFacts
+from streammach.spec.reported import Reported
 
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
 
-class Dataset:
+class Dataset(Reported):
     """A store of labelled rows, opened for reading; safe to read from several threads.
 
     Use :meth:`open`. A ``with`` block closes its files.
@@ -450,10 +451,10 @@ class Dataset:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
+    def _line(self) -> str:
         return (
-            f"Dataset({str(self.path)!r}: {self.n_rows:,} rows, {self.n_features:,} features, "
-            f"{self.n_classes:,} classes)"
+            f"{str(self.path)!r}: {self.n_rows:,} rows, {self.n_features:,} features, "
+            f"{self.n_classes:,} classes"
         )
 
     def _names(self, group: str) -> Names:

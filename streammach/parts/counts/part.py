@@ -45,6 +45,7 @@ MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
 FITTED = Fit(  # what hashing loses beside counts
     columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
 )
+FITTED_LISTS = Fit(columns=1.11, power=0.51, repetitions=1.96, buckets=10.84, error=0.27)
 SHARES = {  # a half of the pairs and so on
     2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip
@@ -137,17 +138,17 @@ class Counts(Part):
         """Yield room for all pairs, for a half, a quarter, an eighth, and none."""
         room = pair_room(facts)
         pairs = "pairs of a feature and a class"
-        yield self._choice(room, AccuracyDrop(), f"room to count {room:,} {pairs}")
+        yield self._choice(facts, room, AccuracyDrop(), f"room to count {room:,} {pairs}")
         for share, loss in SHARES.items():
             if room // share >= MIN_PAIRS:
                 why = f"room to count {room // share:,} of {room:,} {pairs}"
-                yield self._choice(room // share, loss, why)
+                yield self._choice(facts, room // share, loss, why)
         if not sure:
             yield Choice(plan=None, loss=LOST, why=f"no counts: {room:,} {pairs} do not fit")
 
-    def _choice(self, n_pairs: int, loss: AccuracyDrop, why: str) -> Choice:
-        plan = PartPlan(name=self.name, size=n_pairs)
-        return Choice(plan=plan, loss=loss, why=why, fit=FITTED, alone=ALONE)
+    def _choice(self, facts: DataFacts, n_pairs: int, loss: AccuracyDrop, why: str) -> Choice:
+        plan, fit = PartPlan(name=self.name, size=n_pairs), FITTED_LISTS if facts.listed else FITTED
+        return Choice(plan=plan, loss=loss, why=why, fit=fit, alone=ALONE)
 
     def without(self, why: str | None) -> Choice:
         """Return the choice to plan without counts."""

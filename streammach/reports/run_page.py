@@ -10,12 +10,12 @@ from streammach.figures import TopK, words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
-from streammach.report import html
-from streammach.report.drawing import Plot, percent
-from streammach.report.list_plots import figures_plot, labels_plot, tenths_plot
-from streammach.report.row_plots import deciles_plot, reliability_plot, repetitions_plot
-from streammach.report.size_plot import size_plot
-from streammach.report.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
+from streammach.reports import html
+from streammach.reports.drawing import Plot, percent
+from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
+from streammach.reports.row_plots import deciles_plot, reliability_plot, repetitions_plot
+from streammach.reports.size_plot import size_plot
+from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
 from streammach.training.record import read_log
 from streammach.training.run import Run
 from streammach.training.sweep import open_sweep

@@ -8,7 +8,7 @@ from typing import Any
 from streammach.figures import words
 from streammach.prediction.diagnosis import LIKELY, Diagnosis, ListDiagnosis
 from streammach.prediction.reliability import Bin, Reliability
-from streammach.report.drawing import (
+from streammach.reports.drawing import (
     BLUE,
     DARK,
     GREY,

@@ -6,7 +6,7 @@ from typing import Any
 
 from streammach.figures import words
 from streammach.machine import size_text
-from streammach.report.drawing import (
+from streammach.reports.drawing import (
     DARK,
     GREY,
     SERIES,

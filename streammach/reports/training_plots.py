@@ -8,7 +8,7 @@ from typing import Any
 
 from streammach.figures import ONE_LABEL, EpochFigures, Words
 from streammach.machine import size_text, time_text
-from streammach.report.drawing import (
+from streammach.reports.drawing import (
     BLUE,
     DARK,
     GREEN,

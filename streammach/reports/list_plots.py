@@ -7,7 +7,7 @@ from typing import Any
 
 from streammach.prediction.diagnosis import ListDiagnosis, RowGroup
 from streammach.prediction.set_metrics import PLACES
-from streammach.report.drawing import (
+from streammach.reports.drawing import (
     BLUE,
     DARK,
     GREEN,
@@ -20,7 +20,7 @@ from streammach.report.drawing import (
     percent,
     thousands,
 )
-from streammach.report.row_plots import MIN_ROWS, Bars
+from streammach.reports.row_plots import MIN_ROWS, Bars
 
 SHOWN = {"P": "precision (P)", "N": "nDCG (N)", "PSP": "propensity-scored (PSP)"}
 KINDS = ("P", "N", "R", "PSP", "PSN")

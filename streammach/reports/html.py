@@ -9,7 +9,7 @@ from pathlib import Path
 from streammach.errors import DiskError
 from streammach.files.destinations import Product, not_regular
 from streammach.files.reading import read_small
-from streammach.report.drawing import Plot
+from streammach.reports.drawing import Plot
 
 STYLE = """
 body { font: 15px/1.45 system-ui, "DejaVu Sans", Verdana, Arial, sans-serif; color: #222;

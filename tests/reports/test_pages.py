@@ -14,14 +14,14 @@ from streammach.data.convert import convert
 from streammach.figures import EpochFigures, Reached
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import RowGroup
-from streammach.report import html
-from streammach.report.drawing import SERIES, _log_ticks, number
-from streammach.report.list_plots import figures_plot, labels_plot, tenths_plot
-from streammach.report.row_plots import reliability_plot
-from streammach.report.run_page import run_page
-from streammach.report.size_plot import size_plot
-from streammach.report.sweep_page import sweep_page
-from streammach.report.training_plots import epochs_plot, speed_plot, stages_plot
+from streammach.reports import html
+from streammach.reports.drawing import SERIES, _log_ticks, number
+from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
+from streammach.reports.row_plots import reliability_plot
+from streammach.reports.run_page import run_page
+from streammach.reports.size_plot import size_plot
+from streammach.reports.sweep_page import sweep_page
+from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG

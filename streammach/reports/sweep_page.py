@@ -6,8 +6,8 @@ from pathlib import Path
 
 from streammach.errors import clean
 from streammach.machine import size_text
-from streammach.report import html
-from streammach.report.size_plot import point_header, point_row, size_plot
+from streammach.reports import html
+from streammach.reports.size_plot import point_header, point_row, size_plot
 from streammach.training.sweep import Sweep
 
 

@@ -1,0 +1,227 @@
+"""What stores, plans, runs, models and measurements are, for people: as text and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streammach.backends.registry import device_text
+from streammach.data.store.dataset import Dataset
+from streammach.errors import clean
+from streammach.figures import figures_text, words
+from streammach.machine import size_text, time_text
+from streammach.model.held import held_by
+from streammach.model.model import Model, disk_bytes
+from streammach.prediction.evaluate import Evaluation
+from streammach.prediction.order import Predictions
+from streammach.prediction.set_metrics import SetMetrics
+from streammach.reports import html as pieces
+from streammach.reports.plan_text import plan_lines, plan_tables
+from streammach.spec.plan import Plan
+from streammach.spec.reported import Table
+from streammach.training.run import Result, Run
+
+Lines = list[tuple[str, str]]  # a name, and what is said of it
+SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
+
+
+def text(value: Any) -> str:
+    """Return the report of a record as text.
+
+    Parameters
+    ----------
+    value : Dataset, Plan, Run, Model, Evaluation or Predictions
+        The record.
+    """
+    if isinstance(value, Plan):
+        return "\n".join(plan_lines(value))
+    if isinstance(value, Predictions):
+        return str(predictions_table(value))
+    return "\n".join(f"{name:<12}{said}" for name, said in lines_of(value))
+
+
+def html(value: Any) -> str:
+    """Return the report of a record as tables of a notebook; everything is escaped.
+
+    Parameters
+    ----------
+    value : Dataset, Plan, Run, Model, Evaluation, Predictions or Table
+        The record.
+    """
+    if isinstance(value, Table):
+        return pieces.table(tuple(value), value.cells)
+    if isinstance(value, Predictions):
+        return pieces.paragraph(repr(value)) + html(predictions_table(value))
+    found = [pieces.paragraph(repr(value))]
+    if isinstance(value, Plan):
+        found += [pieces.table(header, rows) for header, rows in plan_tables(value)]
+        found += [pieces.facts([("why", reason) for reason in value.reasons])]
+    else:
+        found.append(pieces.facts(lines_of(value)))
+    if isinstance(value, Run) and value.history.n_rows:
+        found.append(html(value.history))
+    return "\n".join(found)
+
+
+def lines_of(value: Any) -> Lines:
+    """Return what is said of a store, a run, a model or an evaluation, by name."""
+    known: dict[type, Callable[[Any], Lines]] = {
+        Dataset: store_lines, Run: run_lines, Evaluation: evaluation_lines,
+        Model: model_lines,
+    }  # fmt: skip
+    return next(said for kind, said in known.items() if isinstance(value, kind))(value)
+
+
+def store_lines(dataset: Dataset) -> Lines:
+    """Return what a store holds."""
+    root, facts, path = dataset.root, dataset.facts, dataset.path
+    stored = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    sources = ", ".join(f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source)
+    lines = [
+        ("store", f"{clean(path, 60)}: format {root.format}, complete, {size_text(stored)}"),
+        ("rows", f"{facts.n_rows:,} with {facts.nnz / facts.n_rows:.3g} values each, at most "
+                 f"{facts.max_row_nnz:,}; {8 * facts.value_bytes} bits a value"),
+        ("classes", f"{facts.n_classes:,}; the largest has "
+                    f"{100 * dataset.label_counts.max() / facts.n_rows:.2g}% of the rows"),
+        ("features", f"{facts.n_features:,}; a row holds {100 * facts.density:.2g}% of them"),
+        ("source", sources),
+        ("digest", facts.digest),
+    ]  # fmt: skip
+    if facts.listed:
+        mean = facts.n_labels / facts.n_rows
+        lines.insert(2, ("labels", f"{mean:.3g} a row, at most {facts.max_row_labels:,}"))
+    if root.skipped:
+        lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
+    return lines
+
+
+def run_lines(run: Run) -> Lines:
+    """Return what a run decided, planned beside measured."""
+    plan, result, training = run.plan, run.result, run.settings.training
+    ratio = result.peak_bytes / result.projected_bytes
+    best, listed = result.best, plan.facts.listed
+    validation = "no held-out rows"
+    if best is not None:
+        validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
+    return [
+        ("run", f"{clean(run.path, 60)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
+        *model_lines(run.model, run.path),
+        ("training", f"{plan.config.placement.weights}, {training.text}"),
+        *(("why", reason) for reason in run.reasons),
+        ("memory", f"projected {size_text(result.projected_bytes)}  measured "
+                   f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
+        *_device_lines(plan, result),
+        ("time", _time(plan, result.seconds)),
+        (words(listed).kind, validation),
+    ]  # fmt: skip
+
+
+def _device_lines(plan: Plan, result: Result) -> Lines:
+    if not result.device_peak_bytes:
+        return []
+    ratio = result.device_peak_bytes / result.device_projected_bytes
+    return [
+        ("device", device_text(plan)),
+        ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
+                       f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
+    ]  # fmt: skip
+
+
+def _time(plan: Plan, seconds: float) -> str:
+    """Return what a training took beside what was expected of one with everything searched."""
+    said = f"measured {time_text(seconds)}"
+    if plan.expected is None:
+        return said
+    ratio = seconds / plan.expected.seconds
+    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f})"
+
+
+def _epochs(result: Result) -> str:
+    if not result.history:
+        return "no epochs"
+    return f"{len(result.history)} epochs, best {result.best_epoch + 1}"
+
+
+def model_lines(model: Model, path: Path | None = None) -> Lines:
+    """Return what a model is, and what each part of it reached on held-out rows.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    path : Path, optional
+        Its folder.
+    """
+    spec, served = model.spec, size_text(held_by(model).n_bytes)
+    size = "" if path is None else f"{size_text(disk_bytes(path))} on disk, "
+    lines = [
+        ("model", f"{spec} {model.width}, {spec.n_classes:,} classes, "
+                  f"{spec.n_features:,} features, {size}{served} in memory, {model.estimator}")
+    ]  # fmt: skip
+    if model.counts is not None:
+        said = [f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}"]
+        alone, both = (model.validation.get(name) for name in ("logsum", "blend"))
+        if alone is not None and both is not None:
+            said.append(
+                f"in training held-out {figures_text(alone, listed=model.listed)} without them, "
+                f"{figures_text(both, listed=model.listed)} with"
+            )
+        lines.append(("counts", "; ".join(said)))
+    return lines
+
+
+def evaluation_lines(found: Evaluation) -> Lines:
+    """Return what a model reaches on rows."""
+    lines = _class_lines(found) if found.sets is None else _set_lines(found, found.sets)
+    if found.unknown_values:
+        left_out = f"{found.unknown_values:,} values of features never seen in training"
+        lines.append(("left out", left_out))
+    return lines
+
+
+def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
+    """Return what is reached on rows with lists of labels."""
+    assert found.f1 is not None, "it comes with them"
+    return [
+        ("", "".join(f"{f'at {k}':>7}" for k in sets.precision)),
+        *((name, "".join(f"{x:7.3f}" for x in figures.values())) for name, figures in (
+            ("precision", sets.precision), ("nDCG", sets.ndcg), ("recall", sets.recall),
+            ("PSP", sets.psp), ("PSnDCG", sets.psndcg),
+        )),
+        ("by tenths", " ".join(f"{x:.3f}" for x in sets.decile_recall) + "  recall at 5"),
+        ("F1", f"micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with a "
+               f"probability of {found.threshold:g} or more"),
+        ("labels", f"{sets.n_labels / max(sets.n_rows, 1):.2f} a row; estimator "
+                   f"{found.estimator}"),
+    ]  # fmt: skip
+
+
+def _class_lines(found: Evaluation) -> Lines:
+    """Return what is reached on rows with one label each."""
+    seen = found.n_rows - found.n_unseen
+    scale = found.n_rows / seen if seen else float("nan")
+    hits = (found.accuracy, found.top_3_accuracy, found.top_5_accuracy)
+    first, third, fifth = (x * scale for x in hits)
+    return [
+        ("", "accuracy  top-3  top-5  log loss"),
+        ("all rows", f"{hits[0]:8.3f}{hits[1]:7.3f}{hits[2]:7.3f}"
+                     "         -  unseen labels count as wrong"),
+        ("seen labels", f"{first:8.3f}{third:7.3f}{fifth:7.3f}{found.log_loss:10.3f}"),
+        ("estimator", f"{found.estimator}; majority class {found.majority:.4f}"),
+    ]  # fmt: skip
+
+
+def predictions_table(found: Predictions) -> Table:
+    """Return the first classes of the first rows: ids and scores."""
+    n, k = (min(most, size) for most, size in zip(
+        (SHOWN_ROWS, SHOWN_CLASSES), found.ids.shape, strict=True
+    ))  # fmt: skip
+    best = {
+        f"class {i + 1}": [
+            f"{c} ({s:.3f})"
+            for c, s in zip(found.ids[:n, i].tolist(), found.scores[:n, i].tolist(), strict=True)
+        ]
+        for i in range(k)
+    }
+    return Table({"row": found.rows[:n].tolist(), **best})

@@ -1,0 +1,283 @@
+"""A plan as text and as JSON: what was weighed and chosen, why, and every byte of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from streammach.backends.registry import BACKENDS, device_text
+from streammach.errors import clean
+from streammach.figures import figures_text
+from streammach.machine import size_text, time_range_text, time_text
+from streammach.parts.registry import parts_text
+from streammach.spec.config import PartPlan
+from streammach.spec.model import ModelShape
+from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
+
+MAX_COLUMNS = 100
+HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
+
+Document = Mapping[str, object]  # a JSON object
+TextTable = tuple[Sequence[str], Sequence[Sequence[str]]]  # a head, and rows
+
+
+def shape_text(plan: Plan) -> str:
+    """Return the model's shape for people."""
+    shape = plan.config.shape
+    return str(shape) if shape.unhashed else _shape_text(shape)
+
+
+def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
+    """Return the report of a plan as lines of 100 columns.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    following : str, optional
+        The command to go on with.
+    """
+    facts = plan.facts
+    rows = [
+        f"store    {clean(facts.path, 300)}",
+        f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
+        f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
+        *_wrapped("device", device_text(plan)),
+        *(
+            f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
+            for i, (what, allowed, source) in enumerate(budgets(plan))
+        ),
+        HEADING,
+        *(_option_line(option, plan) for option in plan.options),
+        *(pilot_line(one, listed=facts.listed) for one in plan.pilots),
+        f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
+        f"batch {plan.config.batching.batch_size:,}",
+        *(line for reason in plan.reasons for line in _wrapped("why", reason)),
+        *_ledger_lines(plan),
+        *_stage_lines(plan),
+    ]
+    if plan.budgets:
+        rows += _wrapped("budgets", "; ".join(_budget_text(b) for b in plan.budgets))
+    if plan.deadlines:
+        rows += _wrapped("times", "; ".join(_deadline_text(one) for one in plan.deadlines))
+    if following is not None:
+        rows.append(f"next     {following}")
+    return rows
+
+
+def plan_tables(plan: Plan) -> list[TextTable]:
+    """Return the options and the ledger of a plan as tables: their heads, and rows of text."""
+    options = [
+        ("chosen" if option.chosen else "", _shape_text(option.shape),
+         parts_text(option.config.parts), size_text(option.projected_bytes),
+         size_text(option.model_bytes), f"{option.loss:.1f} +- {option.loss_error:.1f}",
+         *_times(option, plan)) for option in plan.options
+    ]  # fmt: skip
+    ledger = [
+        (line.where, line.name, size_text(line.n_bytes)) for line in plan.ledger if line.n_bytes
+    ]
+    heads = ("", "B x R", "parts", "memory", "model", "points lost", "query", "training")
+    return [(heads, options), (("", "bytes", "at most"), ledger)]
+
+
+def _shape_text(shape: ModelShape) -> str:
+    if shape.unhashed:
+        return "none"
+    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """Return a text behind its head as lines of at most 100 columns."""
+    return textwrap.wrap(
+        text, MAX_COLUMNS, initial_indent=f"{head:<9}", subsequent_indent=" " * 9,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def budgets(plan: Plan) -> list[tuple[str, int, str]]:
+    """Return what a budget is of, its bytes, and who set it: the host's, then the device's."""
+    limits = plan.limits
+    found = [("", limits.host, limits.host_source)]
+    if limits.device:
+        found.append(("of GPU memory ", limits.device, limits.device_source))
+    return found
+
+
+def _option_line(option: Option, plan: Plan) -> str:
+    mark, shape = ">" if option.chosen else " ", option.shape
+    text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
+    if shape.exact or shape.unhashed:
+        text = f"{'exact' if shape.exact else 'none':>6}{'':>5}"
+    loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
+    query, time = _times(option, plan)
+    return (
+        f"{mark}{text}  {parts_text(option.config.parts):<11} "
+        f"{option.config.batching.batch_size:>7,}"
+        f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
+        f"{loss:<10}  {query:<7}  {time}"
+    )
+
+
+def _times(option: Option, plan: Plan) -> tuple[str, str]:
+    """Return the time of a query and of a training, for people."""
+    time = query = "not known"
+    if BACKENDS[plan.config.placement.device].timed:
+        time, query = time_text(option.seconds), time_text(option.query_seconds)
+        if option.seconds_spread > 1:
+            time = _range_text(option)
+    return query, time if option.fits else "does not fit"
+
+
+def _range_text(option: Option) -> str:
+    """Return between which times a training is expected to end."""
+    spread = option.seconds_spread
+    return time_range_text(option.seconds / spread, option.seconds * spread)
+
+
+def pilot_line(one: Pilot, *, listed: bool) -> str:
+    """Return what a pilot reached, as a line."""
+    return (
+        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
+        f"{figures_text(one, listed=listed)}  {time_text(one.seconds)}"
+    )
+
+
+def _budget_text(budget: Budget) -> str:
+    size = size_text(budget.allowed_bytes)
+    if budget.best is None:
+        return f"{size}: nothing fits"
+    return f"{size}: {budget.best.shape}, {budget.best.loss:.1f} lost"
+
+
+def _deadline_text(deadline: Deadline) -> str:
+    time = time_text(deadline.seconds)
+    if deadline.best is None:
+        return f"{time}: too short"
+    return f"{time}: {deadline.best.shape}, {deadline.best.loss:.1f} lost"
+
+
+def _stage_lines(plan: Plan) -> list[str]:
+    """Return the expected time by stage."""
+    if not plan.stages or plan.expected is None or not plan.deadlines:
+        return []
+    width, total = max(len(s.name) for s in plan.stages), sum(s.seconds for s in plan.stages)
+    rows = [
+        f"{'' if i else 'time':<9}{s.name:<{width}}  {time_text(s.seconds):<12}"
+        f"{100 * s.seconds / total:4.0f}%"
+        for i, s in enumerate(plan.stages)
+    ]
+    spread = plan.expected.seconds_spread
+    ends = f", {_range_text(plan.expected)}"
+    if spread == 1:
+        ends = f", cut to {time_text(plan.expected.seconds)}"
+    return [*rows, f"{'':<9}{'sum':<{width}}  {time_text(total)}{ends}"]
+
+
+def _ledger_lines(plan: Plan) -> list[str]:
+    """Return the ledger of memory, of the device's own, and of disk."""
+    rows = _memory_lines(plan, "memory", "host", plan.limits.host)
+    if plan.limits.device:
+        rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
+    disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
+    small = "float10" if plan.config.dense else "int4"
+    return [
+        *rows,
+        f"disk     {size_text(plan.disk_bytes)} at most ({disk})",
+        f"model    {size_text(plan.small_model_bytes)} or less where held-out rows allow {small} "
+        "weights (--model-size)",
+    ]
+
+
+def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
+    lines = [line for line in plan.ledger if line.where == where]
+    width = max(len(line.name) for line in lines)
+    total, rows = sum(line.n_bytes for line in lines), []
+    for i, line in enumerate(lines):
+        share = 100 * line.n_bytes / total
+        first = "" if i else head
+        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
+    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
+    return rows
+
+
+def plan_json(plan: Plan) -> str:
+    """Return a plan as the text of one JSON object."""
+    return msgspec.json.encode(plan_document(plan)).decode()
+
+
+def plan_document(plan: Plan) -> Document:
+    """Return a plan as one JSON-ready object."""
+    shape, placement = plan.config.shape, plan.config.placement
+    return {
+        "store": dataclasses.asdict(plan.facts),
+        "device": {
+            "name": placement.device,
+            "why": plan.device_reason,
+            "threads": placement.threads,
+            "limit_source": plan.limits.host_source,
+            "waves": placement.waves,
+            "resident": placement.resident,
+            "allowed_bytes": plan.limits.device,
+            "projected_bytes": plan.device_projected_bytes,
+        },
+        "allowed_bytes": plan.limits.host,
+        "projected_bytes": plan.projected_bytes,
+        "disk_bytes": plan.disk_bytes,
+        "small_model_bytes": plan.small_model_bytes,
+        "objective": plan.objective,
+        "chosen": {
+            "buckets": shape.n_buckets,
+            "repetitions": shape.n_repetitions,
+            "exact": shape.exact,
+            "batch_size": plan.config.batching.batch_size,
+            "optimizer": plan.config.optimizer,
+            "weights": placement.weights,
+            "dense": plan.config.dense,
+            "parts": {part.name: part.size for part in plan.config.parts},
+        },
+        "expected": None if plan.expected is None else _option_document(plan.expected),
+        "options": [_option_document(option) for option in plan.options],
+        "budgets": [
+            {
+                "allowed_bytes": one.allowed_bytes,
+                "best": None if one.best is None else _option_document(one.best),
+            }
+            for one in plan.budgets
+        ],
+        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
+        "deadlines": [
+            {
+                "seconds": one.seconds,
+                "best": None if one.best is None else _option_document(one.best),
+            }
+            for one in plan.deadlines
+        ],
+        "pilots": [
+            {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
+            for one in plan.pilots
+        ],
+        "ledger": [dataclasses.asdict(line) for line in plan.ledger],
+        "reasons": list(plan.reasons),
+    }
+
+
+def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
+    return {
+        "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
+        "parts": {part.name: part.size for part in parts},
+    }  # fmt: skip
+
+
+def _option_document(option: Option) -> Document:
+    return {
+        **_shape_document(option.shape, option.config.parts),
+        "batch_size": option.config.batching.batch_size, **_others(option, "config"),
+    }  # fmt: skip
+
+
+def _others(record: object, *but: str) -> Document:
+    """Return the fields of a record but for some."""
+    return {name: value for name, value in vars(record).items() if name not in but}

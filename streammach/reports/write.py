@@ -1,0 +1,101 @@
+"""Writes the page of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from streammach.files.destinations import Destination
+from streammach.prediction.calibrate import CANDIDATES
+from streammach.prediction.diagnose import diagnose
+from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
+from streammach.prediction.memory import room_before
+from streammach.reports.drawing import require
+from streammach.reports.html import PAGE
+from streammach.reports.run_page import Page, run_page
+from streammach.training.run import Run
+
+ROWS = 20_000  # of a store, that plots are of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A page that was written.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    page : Page
+        What it holds.
+    rows : Diagnosis or ListDiagnosis or None
+        What was measured for it on rows of a store.
+    projected_bytes : int or None
+        Memory that this was to take.
+    """
+
+    path: Path
+    page: Page
+    rows: Diagnosis | ListDiagnosis | None = None
+    projected_bytes: int | None = None
+
+
+def report(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    on: str | os.PathLike[str] | None = None,
+    rows: int = ROWS,
+    memory: str | int | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
+    """Draw what a run planned, measured and reached: one HTML file with everything in it.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the run.
+    out : path-like, optional
+        The file; ``report.html`` in the folder otherwise.
+    on : path-like, optional
+        A store with labelled rows, for the plots of probabilities, class frequency and
+        repetitions.
+    rows : int
+        How many of its first rows are used.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what is needed.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    force : bool
+        Whether a page that is there may be replaced.
+    progress : callable, optional
+        Called with (stage, done, total).
+
+    Raises
+    ------
+    UsageError
+        If matplotlib is not installed, or a path is wrong.
+    BudgetError
+        If it does not fit the memory.
+    MismatchError, ModelError, StoreError, DiskError
+        If files cannot be read or written.
+    """
+    require()
+    opened, folder = Run.open(run), Path(run)
+    target = folder / "report.html" if out is None else Path(out)
+    inputs = [folder / "model", *([] if on is None else [Path(on)])]
+    destination = Destination(target, PAGE, force=force, inputs=inputs)
+    found, projected = None, None
+    if on is not None:
+        room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
+        projected = room.projected_bytes
+        found = diagnose(
+            opened.model, on, rows=rows, memory=memory, threads=threads, progress=progress
+        )
+    page = run_page(opened, found)
+    destination.write(page.html.encode())
+    return Report(path=target, page=page, rows=found, projected_bytes=projected)

@@ -1,0 +1,155 @@
+"""Makes smaller models from trained ones: the checks, the choice and the files of ``shrink``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from streammach.data.store.dataset import Dataset
+from streammach.errors import UsageError, clean
+from streammach.files.destinations import Destination
+from streammach.machine import parse_size
+from streammach.model.document import Width
+from streammach.model.fit import ShrinkTarget, shrink_to
+from streammach.model.held import held_in
+from streammach.model.model import Model, folder_of
+from streammach.model.ours import MODEL
+from streammach.model.shrink import LEVELS, Size, frequent, types_of
+from streammach.model.shrink import shrink as made_smaller
+from streammach.prediction.memory import shrinking_lines
+from streammach.spec.ledger import bytes_in
+from streammach.training.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShrinkOptions:
+    """What a smaller model is to be.
+
+    Attributes
+    ----------
+    size : str or int, optional
+        Most bytes of its files, such as ``"100MB"``; weights, repetitions and pairs that are not
+        given are chosen for it.
+    weights : str, optional
+        Type of the weights: ``float32``, ``float16``, ``float10``, ``int8`` or ``int4``.
+    repetitions, pairs : int, optional
+        How many are kept; all otherwise.
+    min_count : int, optional
+        Leave out features that fewer training rows hold.
+    store : path-like, optional
+        The training store, for `min_count`; the run's otherwise.
+    """
+
+    size: str | int | None = None
+    weights: Width | None = None
+    repetitions: int | None = None
+    pairs: int | None = None
+    min_count: int | None = None
+    store: str | os.PathLike[str] | None = None
+
+
+def shrink(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    size: str | int | None = None,
+    weights: Width | None = None,
+    repetitions: int | None = None,
+    pairs: int | None = None,
+    min_count: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    memory: str | int | None = None,
+    force: bool = False,
+) -> Model:
+    """Make a smaller model from that of a run, or from a smaller one; return it.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the run or the model.
+    out : path-like
+        Folder of the smaller model.
+    size, weights, repetitions, pairs, min_count, store : optional
+        What it is to be; see :class:`ShrinkOptions`. Without `size` weights are int8, those of
+        dense rows as they are.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what is needed.
+    force : bool
+        Whether a model that is there may be replaced.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its range, or a path is wrong.
+    BudgetError
+        If the work does not fit the memory, or no model fits the size.
+    ModelError, StoreError, DiskError
+        If files cannot be read or written.
+    """
+    options = ShrinkOptions(
+        size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
+        store=store,
+    )  # fmt: skip
+    inputs = [folder_of(run), *([] if store is None else [Path(store)])]
+    Destination(Path(out), MODEL, force=force, inputs=inputs)
+    bytes_in(shrinking_lines(held_in(run), memory), "host")  # refuses what does not fit
+    small = smaller(Model.load(run), Path(run), options)
+    small.save(out, force=force)
+    return small
+
+
+def smaller(model: Model, run: Path, options: ShrinkOptions) -> Model:
+    """Return a smaller model, not written yet.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    run : Path
+        Its folder, or that of its run.
+    options : ShrinkOptions
+        What it is to be.
+
+    Raises
+    ------
+    UsageError, BudgetError, StoreError
+        If it cannot be made.
+    """
+    if options.min_count is not None:
+        model = _frequent(model, run, options.store, options.min_count)
+    asked = (options.weights, options.repetitions, options.pairs)
+    if options.size is not None:
+        return shrink_to(model, parse_size(options.size), ShrinkTarget(*asked))
+    weights, repetitions, pairs = asked
+    known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
+    most = model.spec.n_repetitions if repetitions is None else repetitions
+    kept = model.n_pairs if pairs is None else pairs
+    return made_smaller(model, Size(weights or known[0], most, kept))
+
+
+def _frequent(
+    whole: Model, run: Path, trained_on: str | os.PathLike[str] | None, least: int
+) -> Model:
+    """Return the model without rare features, which its training store knows."""
+    store = _store_of(run) if trained_on is None else Path(trained_on)
+    with Dataset.open(store) as data:
+        if data.facts.digest != whole.store:
+            raise UsageError(
+                "it is not the store that the model was trained on", path=clean(store, 300),
+                hint="Name that one with --store.",
+            )  # fmt: skip
+        rows = data.feature_counts
+        if len(rows) != whole.spec.n_features:  # some are left out already
+            rows = rows[data.features.ids_of(whole.features)]
+        return frequent(whole, rows, least)
+
+
+def _store_of(run: Path) -> Path:
+    """Return where a run says that its training store was."""
+    found = Path(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
+    if found is None or not found.exists():
+        raise UsageError(
+            "--min-count needs the training store: --store STORE", path=clean(run, 300)
+        )
+    return found

@@ -173,7 +173,7 @@ class Plan(Reported):
         )
 
     def to_json(self) -> str:
-        """Return it as the JSON object that ``streammach plan --json`` prints."""
+        """Return it as the JSON object that the command ``plan`` prints."""
         document: str = import_module(TEXTS).plan_json(self)
         return document
 

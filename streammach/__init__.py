@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
-    from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predictor import Predictor
+    from streammach.prediction.trained import Model
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.pilot import pilot
+    from streammach.training.rows import train
     from streammach.training.run import Run
     from streammach.training.trainer import Trainer
 
@@ -42,13 +43,14 @@ __all__ = [
     "explore",
     "pilot",
     "plan",
+    "train",
 ]
 
 _HOMES = {
     "Clock": "streammach.clock",
     "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
-    "Model": "streammach.model.model",
+    "Model": "streammach.prediction.trained",
     "Plan": "streammach.spec.plan",
     "Predictor": "streammach.prediction.predictor",
     "Run": "streammach.training.run",
@@ -59,6 +61,7 @@ _HOMES = {
     "explore": "streammach.data.explore",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
+    "train": "streammach.training.rows",
 }
 
 

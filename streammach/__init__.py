@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
     from streammach.data.store.verify import verify
-    from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predictor import Predictor
+    from streammach.prediction.trained import Model
     from streammach.reports.write import report
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.pilot import pilot
+    from streammach.training.rows import train
     from streammach.training.run import Run
     from streammach.training.smaller import shrink
     from streammach.training.sweep import sweep
@@ -50,6 +51,7 @@ __all__ = [
     "report",
     "shrink",
     "sweep",
+    "train",
     "verify",
 ]
 
@@ -57,7 +59,7 @@ _HOMES = {
     "Clock": "streammach.clock",
     "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
-    "Model": "streammach.model.model",
+    "Model": "streammach.prediction.trained",
     "Plan": "streammach.spec.plan",
     "Predictor": "streammach.prediction.predictor",
     "Run": "streammach.training.run",
@@ -72,6 +74,7 @@ _HOMES = {
     "shrink": "streammach.training.smaller",
     "sweep": "streammach.training.sweep",
     "verify": "streammach.data.store.verify",
+    "train": "streammach.training.rows",
 }
 
 logging.getLogger("streammach").addHandler(logging.NullHandler())

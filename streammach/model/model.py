@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,7 +251,7 @@ class Model(Reported):
         )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Model:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Open a model: its weights are checked and mapped, or packed where they are coded.
 
         Parameters

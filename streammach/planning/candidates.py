@@ -235,6 +235,8 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     usual = max(MIN_BATCH, min(kind.batch[dense], facts.n_rows // BATCHES_PER_EPOCH))
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_HELD_OUT_ROWS, int(facts.n_rows * HELD_OUT_SHARE))
+    if constraints.held_out_rows is not None:
+        rows = min(constraints.held_out_rows, facts.n_rows - 1)
     mean, mean_labels = facts.nnz / facts.n_rows, facts.n_labels / facts.n_rows
     if constraints.batch_size:
         batches = [min(constraints.batch_size, facts.n_rows)]

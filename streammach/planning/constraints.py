@@ -56,6 +56,8 @@ class Constraints:
         Threads that compute; 0 for all cores.
     seed : int
         Decides the hashes.
+    held_out_rows : int, optional
+        Rows of the training data on which choices are made; a twentieth otherwise, 10,000 at most.
     parts : mapping of str to str
         What is said of optional parts, by their options: ``{"counts": "off"}``.
 
@@ -78,6 +80,7 @@ class Constraints:
     weights: str = "float32"
     threads: int | None = None
     seed: int = 0
+    held_out_rows: int | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -111,9 +114,10 @@ class Constraints:
         numbers = {
             "--buckets": self.n_buckets, "--repetitions": self.n_repetitions,
             "--batch-size": self.batch_size, "--threads": self.threads,
+            "held_out_rows": self.held_out_rows,
         }  # fmt: skip
         for name, value in numbers.items():
-            least = {"--buckets": 2, "--repetitions": 0}.get(name, 1)
+            least = {"--buckets": 2, "--repetitions": 0, "held_out_rows": 0}.get(name, 1)
             if value is not None and value < least:
                 raise UsageError(f"{value} is too small: {name}")
         _one_of(("auto", *OPTIMIZERS), self.optimizer, "--optimizer")

@@ -48,7 +48,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         **({"smaller model": smaller} if smaller > 0 else {}),
         "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
+        "rows": facts.held_bytes,
     }  # fmt: skip
+    host["taking rows in"] = max(facts.intake_bytes - sum(host.values()) + host["code"], 0)
     kept = backend["weights"] + backend.get("optimizer", 0)
     saved = sum(part.model_bytes(config) for part in planned(config))
     ahead = sum(part.kept_bytes(facts, config) for part in planned(config))

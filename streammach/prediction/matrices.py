@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from streammach.data.given import Given
 from streammach.errors import DataError
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -45,15 +46,37 @@ class MatrixRows:
         matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
         if matrix.ndim != 2:
             raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
-        if not np.isfinite(matrix.data).all():
-            raise DataError("a value is not a finite float32")
-        ids = self._ids(matrix.shape[1], None if columns is None else tuple(columns))
+        _check_finite(matrix)
+        return self._block(
+            matrix, self._ids(matrix.shape[1], None if columns is None else tuple(columns))
+        )
+
+    @staticmethod
+    def _block(rows: Any, ids: NDArray[np.int32]) -> RowBlock:
+        matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
+        _check_finite(matrix)
         n = matrix.shape[0]
         plain = RowBlock(
             indptr=matrix.indptr.astype(np.int64), features=matrix.indices.astype(np.int32),
             values=matrix.data, classes=np.full(n, -1, np.int32), numbers=np.arange(n),
         )  # fmt: skip
         return canonicalize(plain, ids)
+
+    def named(self, given: Given) -> RowBlock:
+        """Return rows whose features have names, such as dicts; unknown ones are left out.
+
+        Parameters
+        ----------
+        given : Given
+            The rows.
+
+        Raises
+        ------
+        DataError
+            If a value is not finite.
+        """
+        assert given.names is not None, "features with names"
+        return self._block(given.matrix, ids_by_name(self._features, given.names))
 
     def _ids(self, n_columns: int, columns: tuple[Label, ...] | None) -> NDArray[np.int32]:
         """Return the feature of each column, -1 where it has none: int32 (n_columns,)."""
@@ -92,3 +115,9 @@ class MatrixRows:
                 "the model's features have names, and the matrix's columns none", hint=NAMES_HINT
             )
         return ids_by_number(self._features, n_columns)
+
+
+def _check_finite(matrix: Any) -> None:
+    """Raise DataError if a value of a sparse matrix is not finite."""
+    if not np.isfinite(matrix.data).all():
+        raise DataError("a value is not a finite float32")

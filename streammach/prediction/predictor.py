@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
+from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
@@ -99,10 +101,11 @@ class Predictor:
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns) or RowBlock
+        rows : scipy sparse matrix, array (n, columns), DataFrame, list of dicts or RowBlock
             Rows before the model's transform. Columns are those of the matrix that was trained on,
             in its order, those without a value too; of a model of svmlight or XMC text they are
-            numbered from 0 as there. A block has the model's ids.
+            numbered from 0 as there. Dicts hold values by names of features. A block has the
+            model's ids.
         k : int
             How many; all classes if there are fewer.
         columns : sequence, optional
@@ -122,13 +125,57 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        block = rows if isinstance(rows, RowBlock) else self._matrices.block(rows, columns)
+        block = rows if isinstance(rows, RowBlock) else self.block(rows, columns)
+        ids, scores = self.ranked(block, k)
+        return self.labels(ids), scores
+
+    def ranked(
+        self, block: RowBlock, k: int, estimator: Ranker | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return what :meth:`topk_ids` does, of any number of rows in bounded memory.
+
+        Parameters
+        ----------
+        block : RowBlock
+            n rows, as they are before the model's transform.
+        k : int
+            How many.
+        estimator : str, optional
+            What makes the scores; the predictor's own otherwise.
+
+        Returns
+        -------
+        ids, scores : int64 (n, min(k, K)), float32 (n, min(k, K))
+            Class ids and their scores.
+        """
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         for some in self.room("rows", None, k).ranges(block.indptr):
             part = block.part(some.start, some.stop)
-            ids[some], scores[some] = self.topk_ids(part, k)
-        return self.labels(ids), scores
+            ids[some], scores[some] = self.topk_ids(part, k, estimator)
+        return ids, scores
+
+    def block(self, rows: Any, columns: Sequence[str | int | bytes] | None = None) -> RowBlock:
+        """Return rows with the model's ids, as for :meth:`topk`; unknown features are left out.
+
+        Parameters
+        ----------
+        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
+            The rows.
+        columns : sequence, optional
+            A name for each column of a matrix.
+
+        Raises
+        ------
+        DataError
+            If columns cannot be told apart, or a value is not finite.
+        """
+        if scipy.sparse.issparse(rows) or columns is not None:
+            return self._matrices.block(rows, columns)
+        given = given_rows(rows)
+        if given.names is None:
+            return self._matrices.block(given.matrix)
+        return self._matrices.named(given)
 
     def room(
         self,

@@ -77,9 +77,10 @@ def store_lines(dataset: Dataset) -> Lines:
     """Return what a store holds."""
     root, facts, path = dataset.root, dataset.facts, dataset.path
     stored = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    kept = f"complete, {size_text(stored)}" if path.exists() else "not on a disk"
     sources = ", ".join(f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source)
     lines = [
-        ("store", f"{clean(path, 60)}: format {root.format}, complete, {size_text(stored)}"),
+        ("store", f"{clean(path, 60)}: format {root.format}, {kept}"),
         ("rows", f"{facts.n_rows:,} with {facts.nnz / facts.n_rows:.3g} values each, at most "
                  f"{facts.max_row_nnz:,}; {8 * facts.value_bytes} bits a value"),
         ("classes", f"{facts.n_classes:,}; the largest has "

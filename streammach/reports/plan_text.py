@@ -116,7 +116,7 @@ def _option_line(option: Option, plan: Plan) -> str:
     return (
         f"{mark}{text}  {parts_text(option.config.parts):<11} "
         f"{option.config.batching.batch_size:>7,}"
-        f"{size_text(option.projected_bytes):>9}{size_text(option.model_bytes):>9}  "
+        f"{size_text(option.projected_bytes):>9} {size_text(option.model_bytes):>8}  "
         f"{loss:<10}  {query:<7}  {time}"
     )
 

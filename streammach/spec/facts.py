@@ -37,6 +37,10 @@ class DataFacts:
     n_labels, max_row_labels, max_block_labels : int
         Where rows have lists of labels: those of all rows, and the most of a row and of a block; 0
         where each has one.
+    held_bytes : int
+        Bytes of the rows where they are in memory; 0 where they are in a store.
+    intake_bytes : int
+        The memory that it took to bring them there, those bytes included.
     """
 
     path: str
@@ -56,6 +60,8 @@ class DataFacts:
     n_labels: Count = 0
     max_row_labels: Count = 0
     max_block_labels: Count = 0
+    held_bytes: Count = 0
+    intake_bytes: Count = 0
 
     @property
     def listed(self) -> bool:

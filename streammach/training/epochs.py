@@ -26,6 +26,20 @@ FAILED_SAVES = 3  # in a row, before a run gives up
 class Epochs:
     """Trains a run to its last epoch, from where its newest checkpoint is.
 
+    Parameters
+    ----------
+    session : Session
+        The training.
+    spec : TrainSpec
+        How it trains.
+    checkpoints : Checkpoints
+        The run's.
+    checkpoint_seconds : float
+        Time between them.
+    lasting : bool
+        Whether the run's folder stays: otherwise nobody goes on from a checkpoint, and one is
+        written only where training may go back to it.
+
     Attributes
     ----------
     progress : Progress
@@ -39,10 +53,12 @@ class Epochs:
         checkpoints: Checkpoints,
         *,
         checkpoint_seconds: float,
+        lasting: bool = True,
     ) -> None:
         self._session, self._spec, self._checkpoints = session, spec, checkpoints
         self._backend, self._plan, self._events = session.backend, session.plan, session.events
-        self._checkpoint_seconds = checkpoint_seconds
+        self._checkpoint_seconds = checkpoint_seconds if lasting else float("inf")
+        self._lasting = lasting
         self._failed_saves, self._saved_at = 0, time.monotonic()
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
@@ -69,8 +85,9 @@ class Epochs:
 
     def return_to_best(self) -> None:
         """Save, and go back to the weights of the best epoch."""
-        self._save()  # what comes now takes its time
-        self._session.epochs_saved = True
+        if self._lasting:
+            self._save()  # what comes now takes its time
+        self._session.epochs_saved = self._lasting
         progress = self.progress
         whole = progress.row == 0 and progress.wave == 0
         if progress.best_epoch not in (-1, progress.epoch - whole):
@@ -99,7 +116,8 @@ class Epochs:
                 self._between_batches(state)
         entry = self._measured((reader.n_rows - first_row) / (time.monotonic() - began))
         self.progress = _after_epoch(self.progress, entry, before + time.monotonic() - began)
-        if self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
+        wanted = self._lasting or self._session.held.rows.n_rows > 0
+        if wanted and self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
             self._save()
         state = self.state()
         state.epoch = epoch
@@ -156,6 +174,9 @@ class Epochs:
         self.progress = at = msgspec.structs.replace(
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )
+        if self._session.stop.requested and not self._lasting:
+            self._events.log(Interruption(step=at.step, epoch=at.epoch, row=at.row))
+            raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
         if self._session.stop.requested:
             self._checkpoints.save(at, self._backend.arrays())
             self._events.log(Interruption(step=at.step, epoch=at.epoch, row=at.row))

@@ -16,6 +16,7 @@ import msgspec
 
 from streammach.backends.registry import BACKENDS
 from streammach.counts.tile import MAX_CLASSES
+from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
 from streammach.files.folders import temporary_folder
 from streammach.files.reading import sha256
@@ -26,6 +27,7 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Optimizer
 
+FEW_ROWS = 600  # that the other process trains on, at most
 PRECOMPILING = "STREAMMACH_PRECOMPILING"  # set for the other process, which must not start a third
 
 
@@ -88,8 +90,20 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     folder: str
 
 
-def precompile(plan: Plan, options: TrainingOptions, store: Path) -> None:
-    """Have the kernels of a training compiled, unless they are already or cannot be kept."""
+def precompile(
+    plan: Plan, options: TrainingOptions, data: Dataset | str | os.PathLike[str]
+) -> None:
+    """Have the kernels of a training compiled, unless they are already or cannot be kept.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        What is fixed of the training.
+    data : Dataset or path-like
+        What is trained on; of rows in memory some are written into a store for that long.
+    """
     kept = BACKENDS[plan.config.placement.device].keeps_kernels
     if not kept or CACHE_DIR is None or not sys.executable or PRECOMPILING in os.environ:
         return
@@ -101,6 +115,8 @@ def precompile(plan: Plan, options: TrainingOptions, store: Path) -> None:
     other = None if options.validation is None else os.path.abspath(options.validation)
     try:
         with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
+            rows = folder.with_name("rows")
+            store = data.stored(rows, FEW_ROWS) if isinstance(data, Dataset) else data
             order = Order(
                 store=os.path.abspath(store), validation=other, kernels=kernels, folder=str(folder)
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import weakref
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -13,8 +15,8 @@ from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
 from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
-from streammach.model.model import Model
 from streammach.model.ours import MODEL
+from streammach.prediction.trained import Model
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.older import plan_from
@@ -109,6 +111,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return found
 
 
+class Kept:
+    """Something that is held as long as anybody uses it, or until it is closed.
+
+    Parameters
+    ----------
+    held : ExitStack
+        What is closed then.
+    """
+
+    def __init__(self, held: ExitStack) -> None:
+        self.close = weakref.finalize(self, held.close)
+
+
 @dataclass(frozen=True, repr=False)
 class Run(Reported):
     """A finished run: its folder, what was decided, what was measured.
@@ -123,12 +138,18 @@ class Run(Reported):
         What was decided.
     result : Result
         What was measured.
+    label_kind : str
+        The type in which labels are given back, where they came from memory; else empty.
+    kept : Kept or None
+        The folder, where it is a temporary one.
     """
 
     path: Path
     plan: Plan
     settings: Settings
     result: Result
+    label_kind: str = ""
+    kept: Kept | None = field(default=None, repr=False, compare=False)
 
     def _line(self) -> str:
         best, result = self.result.best, self.result
@@ -157,7 +178,18 @@ class Run(Reported):
     @property
     def model(self) -> Model:
         """The trained model, opened."""
-        return Model.load(self.path)
+        return replace(Model.load(self.path), label_kind=self.label_kind)
+
+    def close(self) -> None:
+        """Remove the folder, if it is a temporary one; models that were opened stay usable."""
+        if self.kept is not None:
+            self.kept.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:

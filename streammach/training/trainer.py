@@ -15,7 +15,7 @@ from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
-from streammach.files.folders import make_folder, remove_folder
+from streammach.files.folders import make_folder, remove_folder, temporary_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, read_small, sha256
 from streammach.files.workplaces import LOCK
@@ -42,6 +42,7 @@ from streammach.training.run import (
     PLAN,
     RESULT,
     SETTINGS,
+    Kept,
     Result,
     Run,
     Settings,
@@ -92,18 +93,19 @@ class Trainer:
     def fit(
         self,
         data: Dataset | str | os.PathLike[str],
-        out: str | os.PathLike[str],
+        out: str | os.PathLike[str] | None = None,
         *,
         resume: bool = False,
     ) -> Run:
-        """Train on a store; leave the run in a folder.
+        """Train on a store or on rows in memory; leave the run in a folder.
 
         Parameters
         ----------
         data : Dataset or path-like
-            The store that the plan was made for.
-        out : path-like
-            The run's folder: plan, log, checkpoints, model.
+            What the plan was made for.
+        out : path-like, optional
+            The run's folder: plan, log, checkpoints, model. Without one it is a temporary folder,
+            which goes when the run is closed or is no longer used.
         resume : bool
             Go on with an interrupted run of the same store, plan and options, from its last
             checkpoint; the result has the bytes of a run that was not interrupted.
@@ -111,7 +113,7 @@ class Trainer:
         Raises
         ------
         UsageError
-            If `out` holds a run and `resume` is False.
+            If `out` holds a run and `resume` is False, or there is nothing to go on with.
         MismatchError
             If the plan belongs to another store, or the run to other options.
         DivergedError
@@ -121,7 +123,25 @@ class Trainer:
         DiskError, LockedError, StoreError, ModelError
             If files cannot be read or written.
         """
-        folder, options = Path(out), self.options
+        if out is not None:
+            return self._fit(data, Path(out), resume=resume)
+        if resume:
+            raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
+        with ExitStack() as kept:
+            folder = kept.enter_context(temporary_folder())
+            run = self._fit(data, folder, resume=False, lasting=False)
+            return replace(run, kept=Kept(kept.pop_all()))
+
+    def _fit(
+        self,
+        data: Dataset | str | os.PathLike[str],
+        folder: Path,
+        *,
+        resume: bool,
+        lasting: bool = True,
+    ) -> Run:
+        """Train; leave the run in a folder, which may be one that does not last."""
+        options = self.options
         with ExitStack() as closing:
             dataset = data if isinstance(data, Dataset) else Dataset.open(data)
             if dataset is not data:
@@ -138,7 +158,7 @@ class Trainer:
             begun(folder, resume=resume)
             request = self._request(folder)
             check_request(folder, request)
-            precompile(self.plan, options, dataset.path)
+            precompile(self.plan, options, dataset)
             make_folder(folder)
             closing.enter_context(locked(folder / LOCK, clean(folder)))
             stop = closing.enter_context(StopSignals())
@@ -154,9 +174,9 @@ class Trainer:
             session = closing.enter_context(
                 opened(self.plan, options, dataset, events=events, stop=stop, clock=self._clock)
             )
-            return self._run(session, folder, request)
+            return self._run(session, folder, request, lasting=lasting)
 
-    def _run(self, session: Session, folder: Path, request: str) -> Run:
+    def _run(self, session: Session, folder: Path, request: str, *, lasting: bool) -> Run:
         """Do the stages of a training one after another, while there is time."""
         checkpoints = Checkpoints(folder / "checkpoints", request)
         work, pace = WorkAhead(session, checkpoints.folder, request), Pace(session)
@@ -171,8 +191,9 @@ class Trainer:
         settings = self._settings(session, folder, request, pace)
         session.clock = pace.epochs
         epochs = Epochs(
-            session, settings.training, checkpoints, checkpoint_seconds=self._checkpoint_seconds
-        )
+            session, settings.training, checkpoints, lasting=lasting,
+            checkpoint_seconds=self._checkpoint_seconds,
+        )  # fmt: skip
         state = epochs.run()
         epochs.return_to_best()
         session.ahead = work.kept()

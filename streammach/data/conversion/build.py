@@ -16,7 +16,7 @@ import psutil
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.intake import Intake
-from streammach.data.conversion.job import Job, Memory
+from streammach.data.conversion.job import Exactly, Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.request import decided
 from streammach.data.conversion.runs import Tally
@@ -24,6 +24,7 @@ from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.store.dataset import MAX_BLOCK_ROWS
+from streammach.data.store.held import HeldDataset, HeldWriter
 from streammach.data.store.root import Root, RootFacts, SourceFacts
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import DataError, clean
@@ -43,7 +44,22 @@ RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a conversion is made with; `options` say how each source is read."""
+    """What a conversion is made with.
+
+    Attributes
+    ----------
+    options : list of SourceOptions
+        How each source is read.
+    like, on_bad_row, max_bad, seed, memory, progress
+        As for :func:`streammach.data.convert.convert`.
+    n_threads : int
+        Threads that parse and compress.
+    known : Known, optional
+        The names and ids that rows get, where they are not those of a store.
+    held_bytes : int
+        The memory that rows take before they are in their order, where they stay in memory: then
+        none are put aside, and no file is written. 0 for a store.
+    """
 
     options: list[SourceOptions]
     like: str | os.PathLike[str] | None
@@ -53,14 +69,17 @@ class Settings:
     memory: str | int | float | None
     n_threads: int
     progress: Progress | None
+    known: Known | None = None
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a conversion made: what the root says, the memory it had."""
+    """What a conversion made: what the root says, the memory it had, the rows if they are held."""
 
     root: Root
     memory: int
+    held: HeldDataset | None = None
 
 
 class Build:
@@ -80,11 +99,14 @@ class Build:
             "convert", sorted({source.form for source in sources}), settings.like is not None,
             settings.n_threads > 1,
         )  # fmt: skip
-        self._memory = Memory.of(
-            settings.memory, [source.held() for source in sources], settings.n_threads,
-            compiler_bytes(*self._kind),
-        )  # fmt: skip
-        self._known = Known.of(settings.like)
+        if settings.held_bytes:
+            self._memory: Memory = Exactly.of_rows(settings.held_bytes, settings.n_threads)
+        else:
+            self._memory = Memory.of(
+                settings.memory, [source.held() for source in sources], settings.n_threads,
+                compiler_bytes(*self._kind),
+            )  # fmt: skip
+        self._known = Known.of(settings.like) if settings.known is None else settings.known
         self._bad_rows = BadRows(
             skip=settings.on_bad_row == "skip", most=settings.max_bad, listed=job.listed
         )
@@ -163,17 +185,14 @@ class Build:
         )  # fmt: skip
         if runs:
             shuffle.load(self._job.written)
-        else:
+        elif not self._settings.held_bytes:
             check_free(self._job.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        whole = fit_bytes(tally.integers, tally.largest)
-        writer = StoreWriter(
-            self._job.store, np.uint8 if whole else np.float32, weighted=tally.weighted,
-            tagged=tally.tagged, labels=_label_type(tally), pool=pool,
-            state=shuffle.written.arrays or None,
-        )  # fmt: skip
+        writer = self._writer(tally, shuffle, pool)
         try:
             if runs:
-                room = self._room_beside(labels, features, wide=not whole)
+                assert isinstance(writer, StoreWriter), "rows that are held are not put aside"
+                wide = not fit_bytes(tally.integers, tally.largest)
+                room = self._room_beside(labels, features, wide=wide)
                 if tally.listed:
                     room.list_labels()
                 shuffle.write_runs(runs, room, writer, self._job.written)
@@ -185,9 +204,25 @@ class Build:
             writer.add_columns(columns)
             root = writer.finish(self._facts(tally, shuffle, labels, features, columns))
             keep_compiled(*self._kind)
-            return Made(root, self._memory.n_bytes)
+            held = writer.dataset(root) if isinstance(writer, HeldWriter) else None
+            return Made(root, self._memory.n_bytes, held)
         finally:
             writer.release()
+
+    def _writer(
+        self, tally: Tally, shuffle: Shuffle, pool: ThreadPoolExecutor
+    ) -> StoreWriter | HeldWriter:
+        """Return what takes the rows in their final order: a store's files, or memory."""
+        value_type = np.uint8 if fit_bytes(tally.integers, tally.largest) else np.float32
+        content: dict[str, Any] = {"weighted": tally.weighted, "labels": _label_type(tally)}
+        if self._settings.held_bytes:
+            return HeldWriter(
+                value_type, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
+            )
+        return StoreWriter(
+            self._job.store, value_type, tagged=tally.tagged, pool=pool,
+            state=shuffle.written.arrays or None, **content,
+        )  # fmt: skip
 
     def _ranked(self, intake: Intake) -> tuple[Ranked, Ranked]:
         """Return labels and features by their final ids; warn of numbers spelled in two ways."""

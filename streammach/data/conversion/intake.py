@@ -379,6 +379,8 @@ class Intake:
 
     def _check_disk(self, done: Read) -> None:
         """Refuse to go on if runs and store will not fit the disk."""
+        if not self.runs:
+            return
         written = sum(run.path.stat().st_size for run in self.runs)
         whole = written / self._share(done)
         check_free(self._folder, int(2 * whole - written), "the conversion")

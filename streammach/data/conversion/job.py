@@ -108,6 +108,20 @@ class Memory:
         return left
 
 
+class Exactly(Memory):
+    """The memory of rows that are taken in where it is known how many there are."""
+
+    @classmethod
+    def of_rows(cls, n_bytes: int, n_threads: int) -> Exactly:
+        """Return so many bytes for the rows, and what else is needed."""
+        return cls(n_bytes=n_bytes, limit=n_bytes, fixed=0, ahead=n_threads)
+
+    def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
+        """Return the bytes of all rows."""
+        del others, in_the_end, piece
+        return self.n_bytes
+
+
 class Job:
     """The folder beside a store in which it is made.
 

@@ -16,7 +16,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.runs import Run, partitions
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
-from streammach.data.store.writer import StoreWriter
+from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
@@ -103,8 +103,8 @@ class Shuffle:
             self.written = msgspec.msgpack.decode(document[:-4], type=Written)
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
-    def write(self, rows: RowBuffer, writer: StoreWriter) -> None:
-        """Append rows to a store in the order of their keys, or raise DiskError."""
+    def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
+        """Append rows in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
         ends = np.cumsum(lengths)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import google_crc32c
 import msgspec
@@ -215,6 +215,38 @@ def _temporary(number: int) -> str:
     return f".{number}.tmp"
 
 
+class ReadArray(Protocol):
+    """An array that is read by ranges, wherever its values are; see :class:`ArrayReader`."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        ...
+
+    @property
+    def n_values(self) -> int:
+        """Length of the array."""
+        ...
+
+    def read(
+        self,
+        start: int,
+        stop: int,
+        out: NDArray[Any] | None = None,
+        look: Callable[[NDArray[Any]], None] | None = None,
+    ) -> NDArray[Any]:
+        """Return values ``start:stop``."""
+        ...
+
+    def verify(self, *, deep: bool) -> Iterator[str]:
+        """Yield a line for each thing that is wrong."""
+        ...
+
+    def close(self) -> None:
+        """Close the files."""
+        ...
+
+
 class ArrayReader:
     """Reads ranges of an array; safe to use from several threads.
 
@@ -240,7 +272,7 @@ class ArrayReader:
         files: dict[str, FileFacts],
         codec: Codec = WRITTEN,
     ) -> None:
-        self.dtype = dtype
+        self.dtype: np.dtype[Any] = dtype
         self.n_values = n_values
         self._folder = folder
         self._files = files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
-from streammach.data.store.arrays import ArrayReader
+from streammach.data.store.arrays import ReadArray
 from streammach.data.store.content import (
     Content,
     Numbers,
@@ -58,9 +58,13 @@ class Dataset(Reported):
         The store's folder.
     root : Root
         Its root document.
+    intake_bytes : int
+        The memory that it took to bring rows into memory; 0 of a store.
     """
 
-    def __init__(self, path: Path, root: Root, arrays: dict[str, ArrayReader]) -> None:
+    intake_bytes: int = 0
+
+    def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
         self.path = path
         self.root = root
         self._arrays = arrays
@@ -136,7 +140,26 @@ class Dataset(Reported):
             n_labels=max(self.root.labels, 1) if self.listed else 0,  # of a sample without any, too
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
+            held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
         )  # fmt: skip
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the rows that are in memory, names aside: none of a store's are."""
+        return 0
+
+    def stored(self, folder: Path, n_rows: int) -> Path:
+        """Return a store that holds the first rows: this one.
+
+        Parameters
+        ----------
+        folder : Path
+            Where one may be written of rows that are in none.
+        n_rows : int
+            How many it must hold at least.
+        """
+        del folder, n_rows
+        return self.path
 
     @property
     def _row_postings(self) -> int:
@@ -392,9 +415,13 @@ class Dataset(Reported):
             pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
             labels=int(classes.sum()) if self.listed else 0,
         )
-        view = Dataset(self.path, root, self._arrays)
+        view = self._seen_as(root)
         view.feature_counts, view.label_counts = features, classes
         return view
+
+    def _seen_as(self, root: Root) -> Dataset:
+        """Return a view of the same rows that says another thing of them."""
+        return Dataset(self.path, root, self._arrays)
 
     def verify(self, *, deep: bool = True) -> list[str]:
         """Return a line for each thing that is wrong.

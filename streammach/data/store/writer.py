@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -36,13 +38,26 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, str]
 
 
-class StoreWriter:
-    """Writes the arrays of a store into a folder, then what makes it a store.
+class Values(Protocol):
+    """An array that is being filled."""
+
+    n_values: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        ...
+
+    def append(self, values: NDArray[np.generic]) -> None:
+        """Append values, which are cast to the array's type."""
+        ...
+
+
+class RowsWriter(ABC):
+    """Takes in rows in their final order, and names, as the arrays of a store.
 
     Parameters
     ----------
-    folder : Path
-        A new, empty folder, or that of a writer that was cut off.
     value_type : dtype
         uint8 or float32.
     weighted : bool
@@ -51,26 +66,17 @@ class StoreWriter:
         Whether rows have tags.
     labels : dtype or None
         Where rows have lists of labels: float32 where these have weights, else uint8.
-    pool : Executor, optional
-        Its threads compress.
-    state : dict of str to OpenArray, optional
-        What :meth:`saved` returned: where to go on.
     """
 
     def __init__(
         self,
-        folder: Path,
         value_type: type[np.generic],
         *,
         weighted: bool,
         tagged: bool = False,
         labels: type[np.generic] | None = None,
-        pool: Executor | None = None,
-        state: dict[str, OpenArray] | None = None,
     ) -> None:
-        self._folder = folder
         self._tagged, self._listed = tagged, labels is not None
-        make_folder(folder)
         types: dict[str, type[np.generic]] = {
             "X/indptr": np.int64,
             "X/indices": np.int32,
@@ -84,34 +90,35 @@ class StoreWriter:
             types["weight"] = np.float32
         if tagged:
             types |= {"tag/offsets": np.int64, "tag/bytes": np.uint8}
-        self._arrays = {
-            name: ArrayWriter(folder / name, t, pool, state[name] if state else None)
-            for name, t in types.items()
-        }
         self._kinds: dict[str, str] = {}
-        if state is None:
-            for name in self._arrays.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
-                self._arrays[name].append(np.zeros(1, np.int64))
+        self._begin(types)
+
+    @abstractmethod
+    def _begin(self, types: dict[str, type[np.generic]]) -> None:
+        """Make the arrays of rows, by their names and types."""
+
+    @property
+    @abstractmethod
+    def _filled(self) -> Mapping[str, Values]:
+        """The arrays by name."""
+
+    @abstractmethod
+    def _add(self, name: str, values: NDArray[np.generic]) -> None:
+        """Add a whole array."""
+
+    @abstractmethod
+    def finish(self, facts: RootFacts) -> Root:
+        """End the work; return the root of what was made."""
+
+    def _begin_pointers(self) -> None:
+        """Let arrays of pointers start with 0."""
+        for name in self._filled.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
+            self._filled[name].append(np.zeros(1, np.int64))
 
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self._arrays["row"].n_values
-
-    def saved(self) -> dict[str, OpenArray]:
-        """Make all rows appended so far durable; return what is needed to go on after them.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
-        return {name: array.saved() for name, array in self._arrays.items()}
-
-    def release(self) -> None:
-        """Close the files that are open and leave them as they are."""
-        for array in self._arrays.values():
-            array.release()
+        return self._filled["row"].n_values
 
     def append_rows(self, rows: RowBlock) -> None:
         """Append rows in their final order.
@@ -128,7 +135,7 @@ class StoreWriter:
             If a file cannot be written.
         """
         assert rows.numbers is not None
-        arrays = self._arrays
+        arrays = self._filled
         arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
         arrays["X/indices"].append(rows.features)
         arrays["X/data"].append(rows.values)
@@ -148,7 +155,7 @@ class StoreWriter:
 
     def _append_lists(self, lists: LabelLists) -> None:
         """Append the labels of rows: a matrix of rows x classes, as X is one."""
-        arrays, weights = self._arrays, lists.weights
+        arrays, weights = self._filled, lists.weights
         arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
         arrays["y/indices"].append(lists.classes)
         if weights is None or arrays["y/data"].dtype == np.uint8:
@@ -163,17 +170,76 @@ class StoreWriter:
             "count": counts,
         }
         for name, values in parts.items():
-            path = f"{group}/{name}"
-            self._arrays[path] = ArrayWriter(self._folder / path, values.dtype)
-            self._arrays[path].append(values)
+            self._add(f"{group}/{name}", values)
         self._kinds[group] = names.kind
 
     def add_columns(self, columns: TrainedColumns) -> None:
         """Write each feature's column, where columns had names, or raise DiskError."""
         if columns.positions is not None:
-            path = "features/column"
-            self._arrays[path] = ArrayWriter(self._folder / path, np.dtype(np.int32))
-            self._arrays[path].append(columns.positions)
+            self._add("features/column", columns.positions.astype(np.int32, copy=False))
+
+
+class StoreWriter(RowsWriter):
+    """Writes the arrays of a store into a folder, then what makes it a store.
+
+    Parameters
+    ----------
+    folder : Path
+        A new, empty folder, or that of a writer that was cut off.
+    value_type : dtype
+        uint8 or float32.
+    pool : Executor, optional
+        Its threads compress.
+    state : dict of str to OpenArray, optional
+        What :meth:`saved` returned: where to go on.
+    **content
+        What rows have, as for :class:`RowsWriter`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        value_type: type[np.generic],
+        *,
+        pool: Executor | None = None,
+        state: dict[str, OpenArray] | None = None,
+        **content: Any,
+    ) -> None:
+        self._folder, self._pool, self._state = folder, pool, state
+        make_folder(folder)
+        super().__init__(value_type, **content)
+
+    def _begin(self, types: dict[str, type[np.generic]]) -> None:
+        state = self._state
+        self._arrays = {
+            name: ArrayWriter(self._folder / name, t, self._pool, state[name] if state else None)
+            for name, t in types.items()
+        }
+        if state is None:
+            self._begin_pointers()
+
+    @property
+    def _filled(self) -> Mapping[str, Values]:
+        return self._arrays
+
+    def _add(self, name: str, values: NDArray[np.generic]) -> None:
+        self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)
+        self._arrays[name].append(values)
+
+    def saved(self) -> dict[str, OpenArray]:
+        """Make all rows appended so far durable; return what is needed to go on after them.
+
+        Raises
+        ------
+        DiskError
+            If a file cannot be written.
+        """
+        return {name: array.saved() for name, array in self._arrays.items()}
+
+    def release(self) -> None:
+        """Close the files that are open and leave them as they are."""
+        for array in self._arrays.values():
+            array.release()
 
     def finish(self, facts: RootFacts) -> Root:
         """Write metadata, manifest and last the root; return it, or raise DiskError."""

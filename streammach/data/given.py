@@ -1,0 +1,176 @@
+"""What people hold in memory as rows: matrices, tables of numbers, and dicts of names to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streammach.data.store.held import PLACE
+from streammach.errors import DataError, UsageError, clean
+from streammach.rows.names import MAX_NAME, Label, Names
+
+NUMBERS = "biuf"
+FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows as they were given, and the names of their columns if these are not their numbers.
+
+    Attributes
+    ----------
+    matrix : csr_array or array (n, columns)
+        The values, of any type of real numbers.
+    names : Names or None
+        The columns' names.
+    """
+
+    matrix: Any
+    names: Names | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the matrix is one of compressed sparse rows."""
+        return bool(scipy.sparse.issparse(self.matrix))
+
+    @property
+    def nnz(self) -> int:
+        """Number of values that are not 0, or that are stored."""
+        return int(self.matrix.nnz if self.sparse else np.count_nonzero(self.matrix))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the matrix."""
+        m = self.matrix
+        return sum(a.nbytes for a in ((m.data, m.indices, m.indptr) if self.sparse else (m,)))
+
+
+def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
+    """Return what people gave as rows: the one place that tells what it is.
+
+    Parameters
+    ----------
+    rows : scipy sparse matrix, array (n, columns), DataFrame, or sequence of dicts
+        The rows. Columns of a DataFrame are features of their names where these are strings; a
+        dict holds a number, or a string, by the name of its feature: ``{"color": "red"}`` is the
+        feature ``color=red`` with the value 1.
+    columns : sequence of str, int or bytes, optional
+        A name for each column of a matrix.
+
+    Raises
+    ------
+    DataError
+        If it is none of these, or holds something else than real numbers.
+    UsageError
+        If there is not a name for each column.
+    """
+    if _are_dicts(rows):
+        return _of_dicts(rows)
+    names = columns
+    if hasattr(rows, "to_numpy") and hasattr(rows, "columns"):
+        found = list(rows.columns)
+        if names is None and all(isinstance(name, str) for name in found):
+            names = found
+        rows = rows.to_numpy()
+    matrix = rows.tocsr() if scipy.sparse.issparse(rows) else np.asarray(rows)
+    if matrix.ndim != 2:
+        raise DataError(f"rows have the shape {matrix.shape}: {FORMS}", path=PLACE)
+    if matrix.dtype.kind not in NUMBERS:
+        raise DataError(f"rows have the type {matrix.dtype}: {FORMS}", path=PLACE)
+    if names is not None and len(names) != matrix.shape[1]:
+        raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
+    return Given(matrix, None if names is None else _names(list(names)))
+
+
+def _are_dicts(rows: Any) -> bool:
+    if isinstance(rows, np.ndarray) and rows.dtype == object and rows.ndim == 1:
+        rows = rows.tolist()
+    if not isinstance(rows, list | tuple) or not rows:
+        return False
+    return isinstance(rows[0], Mapping)
+
+
+def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
+    """Return dicts as a matrix with a column for each name, in the order in which they come."""
+    places: dict[bytes, int] = {}
+    indptr, indices, data = [0], list[int](), list[float]()
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            what = f"row {number:,} (counted from 0) is no dict: {clean(type(row).__name__)}"
+            raise DataError(what, path=PLACE)
+        for name, value in row.items():
+            own, one = _feature(name, value, number)
+            indices.append(places.setdefault(own, len(places)))
+            data.append(one)
+        indptr.append(len(indices))
+    shape = (len(rows), len(places))
+    arrays = (np.array(data, np.float64), np.array(indices, np.int32), np.array(indptr, np.int64))
+    return Given(scipy.sparse.csr_array(arrays, shape=shape), _names(list(places)))
+
+
+def _feature(name: Label, value: Any, row: int) -> tuple[bytes, float]:
+    """Return the feature of an entry of a dict, and its value."""
+    own = _raw(name)
+    if isinstance(value, str):
+        return own + b"=" + value.encode("utf-8", "surrogatepass"), 1.0
+    try:
+        return own, float(value)
+    except (TypeError, ValueError):
+        what = f"'{clean(value, 40)}' of '{clean(name, 40)}' in row {row:,} (counted from 0)"
+        raise DataError(f"{what} is no number and no string", path=PLACE) from None
+
+
+def _names(names: list[Any]) -> Names:
+    raws = [_raw(name) for name in names]
+    for raw in raws:
+        if not 0 < len(raw) <= MAX_NAME:
+            what = f"the name of a column has {len(raw):,} bytes, 1 to {MAX_NAME:,} are possible"
+            raise DataError(what, path=PLACE)
+    return Names.of(raws)
+
+
+def _raw(name: Label) -> bytes:
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+
+
+def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
+    """Return a weight for each row, None where all are 1.
+
+    Parameters
+    ----------
+    weights : array (n,), number or None
+        What was given.
+    n_rows : int
+        How many rows there are.
+
+    Raises
+    ------
+    DataError
+        If there is not one for each row, or one is not a finite float32 of 0 or more.
+    """
+    if weights is None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.asarray(weights, np.float32)
+    if found.ndim == 0:
+        found = np.full(n_rows, found)
+    if found.shape != (n_rows,):
+        raise DataError(f"weights have the shape {found.shape}, ({n_rows:,},) is expected")
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise DataError("a weight of a row is not a finite float32 of 0 or more")
+    return None if (found == 1).all() else found

@@ -1,0 +1,113 @@
+"""Labels that people hold in memory, and how they are given back in the type that they had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streammach.data.label_arrays import Labels
+from streammach.data.label_sets import LabelSets
+from streammach.data.store.held import PLACE
+from streammach.errors import DataError
+from streammach.rows.names import Names
+
+WHAT = "the labels"
+OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
+    ((bool, np.bool_), np.bool_, "bool"),
+    ((int, np.integer), np.int64, "int"),
+    ((int, np.integer, float, np.floating), np.float64, "float"),
+)
+KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
+
+
+@dataclass(frozen=True)
+class GivenLabels:
+    """The labels of rows, as a source has them, and of which type they were.
+
+    Attributes
+    ----------
+    labels : Labels or LabelSets
+        The labels.
+    kind : str
+        ``bool``, ``int``, ``float``, ``str`` or ``bytes``; of sets, columns are numbers: ``int``.
+    """
+
+    labels: Labels | LabelSets
+    kind: str
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all rows where these have lists of them, else 0."""
+        return self.labels.lists.n_labels if isinstance(self.labels, LabelSets) else 0
+
+
+def given_labels(y: Any) -> GivenLabels:
+    """Return what people gave as labels: the one place that tells what it is.
+
+    Parameters
+    ----------
+    y : array (n,), or array or scipy sparse matrix (n, labels)
+        A label for each row: integers, booleans, whole floats, strings, or an array of objects that
+        are all of one of these types. Or sets of labels, a column for each label.
+
+    Raises
+    ------
+    DataError
+        If it is none of these, or a row of the first kind has no label.
+    """
+    if scipy.sparse.issparse(y):
+        matrix = y.tocsr()
+        sets = LabelSets.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
+        return GivenLabels(sets, "int")
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
+        return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
+    kind = KINDS.get(values.dtype.kind, "str")
+    if values.dtype.kind == "O":
+        values, kind = _of_objects(values.ravel())
+    elif values.dtype.kind == "S":
+        kind = "bytes"
+    labels = Labels.of(values, PLACE, WHAT)
+    for code, (reason, text) in labels.refused.items():
+        row = int(np.argmax(labels.codes == code))
+        raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
+    return GivenLabels(labels, kind)
+
+
+def _of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
+    """Return an array of objects as one of their own type, and what that is."""
+    found = values.tolist()
+    for types, dtype, kind in OBJECTS:
+        if found and all(isinstance(value, types) for value in found):
+            return np.array(found, dtype), kind
+    return values, "bytes" if all(isinstance(value, bytes) for value in found) else "str"
+
+
+def label_values(names: Names, kind: str) -> NDArray[Any]:
+    """Return names of labels in the type that they had: an array (K,).
+
+    Parameters
+    ----------
+    names : Names
+        The names.
+    kind : str
+        The type; empty for what the names look like: int64, or strings in an array of objects.
+    """
+    raws = [names.raw(i) for i in range(len(names))]
+    if kind == "bool":
+        return np.array([raw != b"0" for raw in raws], np.bool_)
+    if kind in ("int", "float") or (not kind and names.kind == "integer"):
+        numbers = np.array([int(raw) for raw in raws], np.int64)
+        return numbers.astype(np.float64) if kind == "float" else numbers
+    found = np.empty(len(raws), object)
+    for i, raw in enumerate(raws):
+        found[i] = raw if kind == "bytes" else names.label(i) if not kind else _text(raw)
+    return found
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")

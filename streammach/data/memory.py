@@ -1,0 +1,214 @@
+"""Rows in memory as a data set: by the steps of a conversion, held or written into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
+from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
+from streammach.data.conversion.buffer import RowBuffer
+from streammach.data.conversion.build import Build, Settings
+from streammach.data.conversion.intake import NAME_BYTES
+from streammach.data.conversion.job import Job
+from streammach.data.conversion.ranking import Known
+from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
+from streammach.data.given import Given
+from streammach.data.given_labels import GivenLabels
+from streammach.data.identity import Fingerprint
+from streammach.data.matrix import Dense, Matrix, MatrixPiece, Opened, Sparse
+from streammach.data.matrix_source import MatrixReader, MatrixSource
+from streammach.data.source import Part
+from streammach.data.source_options import SourceOptions
+from streammach.data.store import held
+from streammach.data.store.dataset import Dataset
+from streammach.data.store.held import PLACE, HeldDataset
+from streammach.jit import CODE_BYTES
+from streammach.machine import cores, memory_limit
+from streammach.rows.vocabulary import Vocabulary
+
+SMALL = 1 << 20  # values that one thread takes in
+COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order
+FIXED_BYTES = 8 << 20  # of tables of names, and of what calls leave behind
+
+
+class GivenSource(MatrixSource):
+    """Rows that were given in memory, as a source.
+
+    Parameters
+    ----------
+    rows : Given
+        The rows.
+    labels : GivenLabels
+        Their labels.
+    weights : float32 (n,) or None
+        The importance of each; None where all are 1.
+    """
+
+    form = "memory"
+
+    def __init__(
+        self, rows: Given, labels: GivenLabels, weights: NDArray[np.float32] | None
+    ) -> None:
+        super().__init__(PLACE)
+        self._rows, self._labels, self._weights = rows, labels, weights
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the matrix."""
+        return self._rows.n_bytes
+
+    def files(self) -> list[Path]:
+        """Return none."""
+        return []
+
+    def content(self) -> str:
+        """Return nothing: what was given is not read again."""
+        return ""
+
+    def fingerprint(self) -> Fingerprint:
+        """Return that these are rows in memory."""
+        return Fingerprint(name=str(PLACE), format=self.form, bytes=self.n_bytes, crc32c="")
+
+    @property
+    def matrix(self) -> Matrix:
+        """The rows as what is read in pieces."""
+        m = self._rows.matrix
+        if not self._rows.sparse:
+            return Dense(lambda a, b: m[a:b], m.shape)
+        sizes = (len(m.indices), len(m.data))
+        read = (lambda a, b: m.indices[a:b]), (lambda a, b: m.data[a:b])
+        return Sparse(m.indptr, *read, sizes, m.shape, PLACE)
+
+    @contextmanager
+    def opened(self) -> Iterator[Opened]:
+        """Give the matrix."""
+        yield Opened(self.matrix, self._labels.labels, self._rows.names)
+
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
+        """Return something that reads pieces."""
+        reader = WeightedReader(PLACE, vocabulary, label_needed=label_needed, strict=strict)
+        reader.weights = self._weights
+        return reader
+
+
+class WeightedReader(MatrixReader):
+    """Gives rows their importance, beside what any rows of a matrix get."""
+
+    weights: NDArray[np.float32] | None = None
+
+    def read(self, piece: MatrixPiece) -> Part:
+        """Return the rows of a piece."""
+        part = super().read(piece)
+        if self.weights is not None:
+            assert part.block.places is not None
+            part.block = replace(part.block, importance=self.weights[part.block.places])
+        return part
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows in memory with their labels, and how they become a data set.
+
+    Attributes
+    ----------
+    rows : Given
+        The rows.
+    labels : GivenLabels
+        Their labels.
+    weights : float32 (n,) or None
+        The importance of each row; None where all are 1.
+    seed : int
+        Decides the order of the rows.
+    known : Known, optional
+        Labels and features that have ids already; by falling frequency otherwise.
+    threads : int
+        Threads that work; 0 for all cores.
+    """
+
+    rows: Given
+    labels: GivenLabels
+    weights: NDArray[np.float32] | None = None
+    seed: int = 0
+    known: Known | None = None
+    threads: int = 0
+
+    @property
+    def source(self) -> GivenSource:
+        """The rows as a source."""
+        return GivenSource(self.rows, self.labels, self.weights)
+
+    def _settings(self, **more: Any) -> Settings:
+        few = self.rows.nnz <= SMALL
+        given: dict[str, Any] = {
+            "options": [SourceOptions()], "like": None, "on_bad_row": "error", "max_bad": None,
+            "seed": self.seed, "memory": None, "n_threads": 1 if few else self.threads or cores(),
+            "progress": None, "known": self.known,
+        }  # fmt: skip
+        return Settings(**{**given, **more})
+
+    @property
+    def _buffer_bytes(self) -> int:
+        """Bytes that the rows take before they are in their order."""
+        n_labels = self.labels.n_labels
+        n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.n_rows, self.rows.nnz)
+        lists = BUFFER_LIST_BYTES * self.rows.n_rows + BUFFER_LABEL_BYTES * n_labels
+        return n_bytes + (lists if n_labels else 0)
+
+    @property
+    def intake_bytes(self) -> int:
+        """The memory that :meth:`held` takes at most, what it returns included."""
+        n, nnz, n_labels = self.rows.n_rows, self.rows.nnz, self.labels.n_labels
+        rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
+        rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if n_labels else 0
+        threads = self._settings().n_threads
+        pieces = (2 * threads + 1) * self.source.matrix.held.piece
+        copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
+        copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
+        names = NAME_BYTES * (min(self.rows.n_columns, nnz) + (n_labels or n))
+        return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
+
+    def held(self) -> HeldDataset:
+        """Return the rows in their order, in memory.
+
+        Raises
+        ------
+        DataError
+            If a value is not finite, or no row has one.
+        """
+        settings = self._settings(held_bytes=self._buffer_bytes)
+        made = Build([self.source], Job(PLACE), settings).run(resume=False).held
+        assert made is not None, "rows that were held"
+        made.intake_bytes = self.intake_bytes
+        return made
+
+    def stored(self, folder: Path, memory: int) -> Dataset:
+        """Write the rows into a store in a folder; return it, opened.
+
+        Parameters
+        ----------
+        folder : Path
+            A new folder, which holds what is needed on the way, too.
+        memory : int
+            Bytes that this may take, with those of code.
+
+        Raises
+        ------
+        DataError
+            As :meth:`held`.
+        DiskError, BudgetError
+            If it cannot be written, or takes more.
+        """
+        now = psutil.Process().memory_info().rss
+        most = min(now + max(memory - CODE_BYTES, 0), memory_limit().n_bytes)
+        job = Job(folder / "rows")
+        job.prepare(b"{}")
+        Build([self.source], job, self._settings(memory=most)).run(resume=False)
+        return Dataset.open(job.store)

@@ -1,0 +1,202 @@
+"""Rows in memory that are read as those of a store are: the same arrays, and no files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
+from streammach.data.store.writer import RowsWriter, StoreWriter, Values
+from streammach.rows.names import Names
+
+PLACE = Path("rows in memory")  # where files have a path
+ROW_BYTES = 8 + 4 + 8 + 4  # of a row: pointer, class, number, importance
+FEATURE_BYTES = 4
+LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label in it
+
+
+class HeldArray:
+    """A one-dimensional array in memory, filled from its start, then read like one in a file.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Type of the values.
+    room : int
+        Most values that there will be; memory is touched as they come.
+    """
+
+    def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
+        self._values = np.empty(room, dtype)
+        self.n_values = 0
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> HeldArray:
+        """Return one that is full."""
+        found = cls(values.dtype, 0)
+        found._values, found.n_values = values, len(values)
+        return found
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return self._values.dtype
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All values, which nobody may change."""
+        found = self._values[: self.n_values]
+        found.flags.writeable = False
+        return found
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append values, which are cast to the array's type."""
+        stop = self.n_values + len(values)
+        self._values[self.n_values : stop] = values
+        self.n_values = stop
+
+    def read(
+        self,
+        start: int,
+        stop: int,
+        out: NDArray[Any] | None = None,
+        look: Callable[[NDArray[Any]], None] | None = None,
+    ) -> NDArray[Any]:
+        """Return values ``start:stop``, as a view where there is no `out` to receive them."""
+        found = self.values[start:stop]
+        if out is not None:
+            out[:] = found
+            found = out
+        if look is not None:
+            look(found)
+        return found
+
+    def verify(self, *, deep: bool) -> Iterator[str]:
+        """Yield nothing: memory has no checksums."""
+        del deep
+        yield from ()
+
+    def close(self) -> None:
+        """Do nothing: there are no files."""
+
+
+class HeldWriter(RowsWriter):
+    """Takes in rows and names as a store's writer does, and holds them.
+
+    Parameters
+    ----------
+    value_type : dtype
+        uint8 or float32.
+    n_rows, nnz, n_labels : int
+        Rows, values, and labels in lists that will come.
+    **content
+        What rows have, as for :class:`streammach.data.store.writer.RowsWriter`; no tags.
+    """
+
+    def __init__(
+        self, value_type: type[np.generic], *, n_rows: int, nnz: int, n_labels: int, **content: Any
+    ) -> None:
+        self._room = {
+            "X/indptr": n_rows + 1, "X/indices": nnz, "X/data": nnz, "y": n_rows, "row": n_rows,
+            "y/indptr": n_rows + 1, "y/indices": n_labels, "y/data": n_labels, "weight": n_rows,
+        }  # fmt: skip
+        self._held: dict[str, HeldArray] = {}
+        super().__init__(value_type, **content)
+
+    def _begin(self, types: dict[str, type[np.generic]]) -> None:
+        self._held = {name: HeldArray(t, self._room[name]) for name, t in types.items()}
+        self._begin_pointers()
+
+    @property
+    def _filled(self) -> Mapping[str, Values]:
+        return self._held
+
+    def _add(self, name: str, values: NDArray[Any]) -> None:
+        self._held[name] = HeldArray.of(values)
+
+    def finish(self, facts: RootFacts) -> Root:
+        """Return the root of the rows, with a digest of all that they are."""
+        content = {**msgspec.structs.asdict(facts), "source": [], "options": {}}
+        digest = hashlib.sha256(msgspec.json.encode(content, order="sorted"))
+        for name, array in sorted(self._held.items()):
+            digest.update(f"{name} {array.dtype} {array.n_values}".encode())
+            digest.update(np.ascontiguousarray(array.values).data)
+        return Root(
+            **msgspec.structs.asdict(facts), format=LIST_FORMAT if self._listed else FORMAT,
+            complete=True, manifest=digest.hexdigest(), check="",
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Do nothing: no file is open."""
+
+    def dataset(self, root: Root) -> HeldDataset:
+        """Return the rows, to read; `root` is what :meth:`finish` returned."""
+        return HeldDataset(root, self._held, self._kinds)
+
+
+class HeldDataset(Dataset):
+    """Labelled rows in memory, in a full random order, which are trained on as a store is.
+
+    Parameters
+    ----------
+    root : Root
+        What a store of them would say of itself; the manifest is a digest of the content.
+    arrays : dict of str to HeldArray
+        Its arrays.
+    kinds : dict of str to str
+        In which type the names of ``labels`` and ``features`` are given back.
+
+    Attributes
+    ----------
+    intake_bytes : int
+        The memory that it took to make them, these arrays included.
+    """
+
+    intake_bytes = 0
+
+    def __init__(self, root: Root, arrays: dict[str, HeldArray], kinds: dict[str, str]) -> None:
+        super().__init__(PLACE, root, arrays)
+        self._held, self._kinds = arrays, kinds
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the rows in memory, names aside."""
+        rows = (a for name, a in self._held.items() if not name.startswith(("labels/", "feat")))
+        return sum(array.n_values * array.dtype.itemsize for array in rows)
+
+    def stored(self, folder: Path, n_rows: int) -> Path:
+        """Write the first rows as a store into a new folder; return that, or raise DiskError."""
+        some = self.first(n_rows)
+        block = some.rows(0, some.n_rows)
+        numbers, _ = some.origins(0, some.n_rows)
+        weights = None if block.labels is None else block.labels.weights
+        labels = None if not self.listed else (np.uint8 if weights is None else np.float32)
+        writer = StoreWriter(folder, self.value_type.type, weighted=self.weighted, labels=labels)
+        writer.append_rows(replace(block, numbers=numbers))
+        writer.add_names("labels", self.labels, some.label_counts)
+        writer.add_names("features", self.features, some.feature_counts)
+        writer.add_columns(self.columns)
+        said = {name: getattr(some.root, name) for name in RootFacts.__struct_fields__}
+        most = {"max_block_nnz": some.nnz, "max_block_labels": some.root.labels}
+        most |= {"max_row_nnz": some.nnz, "max_row_labels": some.root.labels}
+        said |= {name: min(said[name], n) for name, n in most.items()}
+        writer.finish(RootFacts(**said))
+        return folder
+
+    def _seen_as(self, root: Root) -> HeldDataset:
+        view = HeldDataset(root, self._held, self._kinds)
+        view.intake_bytes = self.intake_bytes
+        return view
+
+    def _names(self, group: str) -> Names:
+        return Names(
+            self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), self._kinds[group]
+        )

@@ -1,0 +1,152 @@
+"""Training on rows in memory: the plan, the run, and a store on disk only where they do not fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from typing import Any
+
+from streammach.clock import Clock
+from streammach.data.given import given_rows, given_weights
+from streammach.data.given_labels import given_labels
+from streammach.data.memory import Labelled
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, UsageError
+from streammach.files.folders import temporary_folder
+from streammach.jit import CODE_BYTES
+from streammach.machine import parse_size
+from streammach.planning.candidates import MAX_HELD_OUT_ROWS
+from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
+from streammach.rows.names import Label
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.training.run import Run
+from streammach.training.trainer import Trainer
+
+OF_TRAINING = {field.name for field in fields(TrainingOptions)}
+
+
+def train(
+    X: Any,
+    y: Any,
+    *,
+    memory: str | int = "1GB",
+    sample_weight: Any = None,
+    columns: Sequence[Label] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    validation: tuple[Any, Any] | str | os.PathLike[str] | None = None,
+    callbacks: Sequence[object] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Run:
+    """Train a model on rows in memory, within a budget.
+
+    Rows are taken in as a conversion does, so that the weights are those of a training on a store
+    of the same rows. They stay in memory where that and the model fit the budget; otherwise they
+    are written into a temporary store, which is removed at the end.
+
+    Parameters
+    ----------
+    X : scipy sparse matrix, array (n, columns), DataFrame, or list of dicts
+        The rows: numbers, by column or by name; see :func:`streammach.data.given.given_rows`.
+    y : array (n,), or array or scipy sparse matrix (n, labels)
+        A label for each row: integers, booleans, whole floats or strings; or sets of labels, a
+        column for each label.
+    memory : str or int
+        What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
+    sample_weight : array (n,), optional
+        The importance of each row; 1 otherwise.
+    columns : sequence of str, int or bytes, optional
+        A name for each column of a matrix; their numbers from 0 otherwise.
+    out : path-like, optional
+        Folder for the run; a temporary one otherwise, which goes with the run.
+    validation : (X, y), or path-like, optional
+        Rows, or a store, on which choices are made; some of the rows otherwise.
+    callbacks : sequence, optional
+        As for :class:`streammach.training.trainer.Trainer`.
+    seed : int
+        Decides hashes, and the order of the rows.
+    **options
+        Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
+        ``learning_rate``, ...) and options of :func:`streammach.planning.choose.plan`
+        (``n_buckets``, ``device``, ``time``, ``counts``, ...).
+
+    Returns
+    -------
+    Run
+        Its ``model`` answers: ``run.model.predict(rows)``.
+
+    Raises
+    ------
+    UsageError, TypeError
+        If an option is wrong or there is none of this name.
+    DataError
+        If rows or labels are none, or do not fit each other.
+    BudgetError
+        If nothing fits.
+    DeviceError, DivergedError, Interrupted, DiskError
+        As for a training.
+    """
+    rows, labels = given_rows(X, columns), given_labels(y)
+    data = Labelled(rows, labels, given_weights(sample_weight, rows.n_rows), seed=seed)
+    training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
+    constraints = Constraints.of({"seed": seed, "memory": memory, **options})
+    clock = Clock(constraints.seconds)
+    with ExitStack() as closing:
+        if validation is not None:
+            training["validation"], n = _validation(validation, memory, closing)
+            constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
+        made, dataset = planned(data, constraints, closing)
+        trainer = Trainer(
+            made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
+        )
+        return replace(trainer.fit(dataset, out), label_kind=labels.kind)
+
+
+def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
+    """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store.
+
+    Parameters
+    ----------
+    data : Labelled
+        The rows.
+    constraints : Constraints
+        What is fixed of the plan, the budget included.
+    closing : ExitStack
+        Closes the store, and removes it.
+
+    Raises
+    ------
+    BudgetError
+        If nothing fits.
+    UsageError, DataError, DeviceError, DiskError
+        As for a plan and a conversion.
+    """
+    if constraints.memory is None:
+        raise UsageError("rows in memory need a budget: memory")
+    budget = parse_size(constraints.memory)
+    if CODE_BYTES + data.intake_bytes <= budget:
+        dataset: Dataset = data.held()
+        try:
+            return plan(dataset, constraints), dataset
+        except BudgetError:
+            del dataset  # its memory is needed
+    folder = closing.enter_context(temporary_folder())
+    dataset = closing.enter_context(data.stored(folder, budget))
+    return plan(dataset, constraints), dataset
+
+
+def _validation(
+    given: tuple[Any, Any] | str | os.PathLike[str], memory: str | int, closing: ExitStack
+) -> tuple[str, int]:
+    """Return a store with the rows on which choices are made, and how many may be used."""
+    if isinstance(given, str | os.PathLike):
+        with Dataset.open(given) as dataset:
+            return os.fspath(given), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    rows = Labelled(given_rows(given[0]), given_labels(given[1]))
+    folder = closing.enter_context(temporary_folder())
+    dataset = closing.enter_context(rows.stored(folder, parse_size(memory)))
+    return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

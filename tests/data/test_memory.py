@@ -1,0 +1,161 @@
+"""Rows in memory become the same arrays as a conversion writes, and are read as a store is."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from streammach.data.convert import convert
+from streammach.data.given import given_rows, given_weights
+from streammach.data.given_labels import given_labels, label_values
+from streammach.data.memory import Labelled
+from streammach.data.store.dataset import Dataset
+from streammach.errors import DataError, UsageError
+from streammach.rows.names import Names
+
+
+@pytest.fixture
+def rows(rng):
+    x = rng.random((300, 14)).astype(np.float32) * (rng.random((300, 14)) < 0.4)
+    x[:, 5] = 0  # a column without a value
+    return x
+
+
+@pytest.fixture
+def classes(rng):
+    return rng.integers(0, 9, 300)
+
+
+def held(x, y, weights=None, **options):
+    return Labelled(given_rows(x), given_labels(y), weights, **options).held()
+
+
+def assert_same(dataset, store):
+    for name in store._arrays:
+        assert np.array_equal(store.array(name), dataset.array(name)), name
+    facts, others = vars(dataset.facts), vars(store.facts)
+    own = {"path", "digest", "held_bytes", "intake_bytes"}
+    assert {n: v for n, v in facts.items() if n not in own} == {
+        n: v for n, v in others.items() if n not in own
+    }
+
+
+@pytest.mark.parametrize("values", ["floats", "counts"])
+def test_arrays_are_those_of_a_store(tmp_path, rows, classes, values):
+    rows = np.round(rows * 9) if values == "counts" else rows
+    np.save(tmp_path / "x.npy", rows)
+    np.save(tmp_path / "y.npy", classes)
+    convert(tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npy", seed=3)
+    dataset = held(rows, classes, seed=3)
+    with Dataset.open(tmp_path / "s.zarr") as store:
+        assert_same(dataset, store)
+        assert dataset.labels.same_as(store.labels)
+        assert dataset.features.same_as(store.features)
+    assert dataset.verify() == []
+    assert held(scipy.sparse.csr_array(rows), classes, seed=3).digest == dataset.digest
+    assert held(scipy.sparse.csc_matrix(rows), classes, seed=3).digest == dataset.digest
+    assert held(rows, classes, seed=4).digest != dataset.digest
+    assert dataset.facts.held_bytes > 0
+    assert dataset.facts.intake_bytes > dataset.facts.held_bytes
+
+
+def test_sets_of_labels_are_those_of_a_store(tmp_path, rows, rng):
+    sets = scipy.sparse.csr_matrix((rng.random((300, 6)) < 0.3).astype(np.int64))
+    np.save(tmp_path / "x.npy", rows)
+    scipy.sparse.save_npz(tmp_path / "y.npz", sets)
+    convert(
+        tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npz", multilabel="on"
+    )  # fmt: skip
+    with Dataset.open(tmp_path / "s.zarr") as store:
+        assert_same(held(rows, sets), store)
+        assert_same(held(rows, sets.toarray()), store)
+
+
+def test_weights_of_rows(rows, classes, rng):
+    weights = rng.random(300).astype(np.float32)
+    dataset = held(rows, classes, weights)
+    numbers, _ = dataset.origins(0, 300)
+    block = dataset.rows(0, 300)
+    assert np.array_equal(block.importance, weights[numbers])
+    assert given_weights(np.ones(5), 5) is None
+    assert np.array_equal(given_weights(2, 3), [2, 2, 2])
+    for wrong in (np.ones(4), [1, -1, 1, 1, 1], [1, np.nan, 1, 1, 1]):
+        with pytest.raises(DataError):
+            given_weights(wrong, 5)
+
+
+def test_rows_that_are_stored_are_those_of_a_conversion(tmp_path, rows, classes):
+    np.save(tmp_path / "x.npy", rows)
+    np.save(tmp_path / "y.npy", classes)
+    convert(tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npy")
+    data = Labelled(given_rows(rows), given_labels(classes))
+    with data.stored(tmp_path / "folder", 10**9) as stored, Dataset.open(tmp_path / "s.zarr") as s:
+        assert stored.digest == s.digest
+
+
+def test_the_first_rows_as_a_store(tmp_path, rows, classes):
+    dataset = held(rows, classes)
+    with Dataset.open(dataset.stored(tmp_path / "few", 40)) as few:
+        assert few.n_rows == 40
+        assert few.verify() == []
+        assert np.array_equal(few.rows(0, 40).features, dataset.rows(0, 40).features)
+    assert dataset.first(40).digest != dataset.digest
+
+
+def test_dicts_are_rows_of_named_features():
+    given = given_rows([{"a": 1, "b": 2.5}, {}, {"color": "red", "a": 0}])
+    assert [given.names.raw(i) for i in range(3)] == [b"a", b"b", b"color=red"]
+    assert given.matrix.toarray().tolist() == [[1, 2.5, 0], [0, 0, 0], [0, 0, 1]]
+    for wrong in ([{"a": None}], [{"a": 1}, 3]):
+        with pytest.raises(DataError):
+            given_rows(wrong)
+
+
+def test_tables_of_numbers_give_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2], "y": [0.5, 0]})
+    assert given_rows(frame).names.raw(1) == b"y"
+    assert given_rows(frame.rename(columns={"x": 0, "y": 1})).names is None
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3), np.array([["a"]]), [["a", 1]], np.ones((2, 2, 2))])
+def test_other_things_are_refused(wrong):
+    with pytest.raises(DataError):
+        given_rows(wrong)
+
+
+def test_values_and_names_that_cannot_be_are_refused(rows, classes):
+    with pytest.raises(UsageError):
+        given_rows(rows, ["a"])
+    rows[3, 2] = np.nan
+    with pytest.raises(DataError, match="finite"):
+        held(rows, classes)
+    with pytest.raises(DataError, match="299 labels"):
+        held(np.nan_to_num(rows), classes[:-1])
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "back"),
+    [
+        ([3, 1, 3], "int", [3, 1, 3]),
+        ([True, False], "bool", [True, False]),
+        ([1.0, 2.0], "float", [1.0, 2.0]),
+        (["1", "b"], "str", ["1", "b"]),
+        (np.array(["1", "2"], object), "str", ["1", "2"]),
+        (np.array([1, 2], object), "int", [1, 2]),
+        (np.array([True, False], object), "bool", [True, False]),
+        (np.array([b"x", b"y"]), "bytes", [b"x", b"y"]),
+    ],
+)
+def test_labels_come_back_in_their_type(given, kind, back):
+    found = given_labels(given)
+    assert found.kind == kind
+    names = Names.of(found.labels.raws(found.labels.codes.tolist()))
+    values = label_values(names, kind)
+    assert values.tolist() == back
+    assert all(type(a) is type(b) for a, b in zip(values.tolist(), back, strict=True))
+
+
+@pytest.mark.parametrize("wrong", [[1.5], [""], [np.nan], np.array([None, "a"], object)])
+def test_labels_that_cannot_be_are_refused(wrong):
+    with pytest.raises(DataError):
+        given_labels(wrong)

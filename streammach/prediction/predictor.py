@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.tables.memory import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
@@ -24,6 +25,7 @@ from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
+from streammach.prediction.tables import ModelTables
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
@@ -87,6 +89,7 @@ class Predictor:
             logistic=model.training.logistic,
         )
         self._matrices = MatrixRows(model.features, model.columns)
+        self._tables = ModelTables(model)
 
     def topk(
         self,
@@ -99,10 +102,12 @@ class Predictor:
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns) or RowBlock
-            Rows before the model's transform. Columns are those of the matrix that was trained on,
-            in its order, those without a value too; of a model of svmlight or XMC text they are
-            numbered from 0 as there. A block has the model's ids.
+        rows : scipy sparse matrix, array (n, columns), table or RowBlock
+            A DataFrame of pandas or polars, an Arrow table, a list of dictionaries, or of strings
+            where the model reads one column of text: rows of a table, read by the model's recipe.
+            Otherwise rows before the model's transform. Columns are those of the matrix that was
+            trained on, in its order, those without a value too; of a model of svmlight or XMC text
+            they are numbered from 0 as there. A block has the model's ids.
         k : int
             How many; all classes if there are fewer.
         columns : sequence, optional
@@ -120,9 +125,14 @@ class Predictor:
         Raises
         ------
         DataError
-            If columns cannot be told apart, or a value is not finite.
+            If columns cannot be told apart, or a value is not finite, or a cell cannot be read.
         """
-        block = rows if isinstance(rows, RowBlock) else self._matrices.block(rows, columns)
+        if isinstance(rows, RowBlock):
+            block = rows
+        elif is_table(rows):
+            block = self._tables.block(rows)
+        else:
+            block = self._matrices.block(rows, columns)
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         for some in self.room("rows", None, k).ranges(block.indptr):

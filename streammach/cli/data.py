@@ -18,6 +18,7 @@ from streammach.cli.options import (
     progress_option,
     source_options,
     sources_argument,
+    table_options,
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
@@ -27,6 +28,7 @@ from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
+    from streammach.data.source_options import TableOptions
 
 STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
 
@@ -35,6 +37,7 @@ STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is coun
 @sources_argument
 @click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
 @format_option
+@table_options
 @source_options
 @click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
               help="Use this store's labels and features: for test data.")  # fmt: skip
@@ -55,6 +58,7 @@ def convert(
     sources: tuple[Path, ...],
     out: Path,
     form: str | None,
+    table: TableOptions,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -70,14 +74,16 @@ def convert(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Convert text files or matrices into a compressed, shuffled store.
+    """Convert text files, tables or matrices into a compressed, shuffled store.
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
-    plain or gzip, or a matrix: .npz as scipy.sparse.save_npz writes it, with labels or y as one
-    more array, a .npy file, HDF5 with a dense dataset or a group of data, indices and indptr, or a
-    folder of AnnData in Zarr (--y-path obs/COLUMN, --x-path layers/NAME). Several files become one
-    store; - is text on standard input. Labels and features keep their names; columns without a name
-    get their numbers from 0.
+    plain or gzip; a table: Parquet, Arrow, CSV, TSV or JSON lines, whose columns are named by
+    --label, --text, --category, --number, or are guessed; or a matrix: .npz as
+    scipy.sparse.save_npz writes it, with labels or y as one more array, a .npy file, HDF5 with a
+    dense dataset or a group of data, indices and indptr, or a folder of AnnData in Zarr (--y-path
+    obs/COLUMN, --x-path layers/NAME). Several files become one store; - is text on standard input.
+    Labels and features keep their names; columns of a matrix without a name get their numbers from
+    0.
 
     Rows that do not fit the memory are put aside beside OUT.zarr; a conversion that was cut off
     after that goes on when the same command is given again.
@@ -89,6 +95,7 @@ def convert(
             list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
             first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force, progress=shown,
+            **vars(table),
         )  # fmt: skip
     if done.unseen_label_rows:
         warnings.warn(

@@ -111,7 +111,8 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
 
 def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
     """Refuse a store that was made from other content, or in another way."""
-    from streammach.data.convert import difference_from, tidy  # compiled code loads on demand
+    from streammach.data.conversion.compare import difference_from  # compiled code loads on demand
+    from streammach.data.convert import tidy
     from streammach.data.source_options import SourceOptions
 
     alike = SourceOptions(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from streammach.backends.registry import BACKENDS
 from streammach.parts.switches import switches
 from streammach.spec.optimizers import OPTIMIZERS
+from streammach.spec.recipe import MOST_NGRAMS
 
+TABLE_FIELDS = (
+    "label", "text", "category", "number", "names", "weight", "tag", "label_separator", "ngrams",
+    "chars",
+)  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
 sources_argument = click.argument(
@@ -43,7 +49,8 @@ format_option = click.option(
     "--format",
     "form",
     metavar="FORMAT",
-    help="Format of the files: vw, svmlight, xmc, hdf5, npz, npy or anndata.  "
+    help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, hdf5, npz, npy "
+    "or anndata.  "
     "[default: guessed from their content]",
 )
 
@@ -83,6 +90,42 @@ def source_options(command: F) -> F:
                      help="Whether rows have lists of labels; auto: if one has several."),
     ]  # fmt: skip
     return _with(command, options)
+
+
+def table_options(command: F) -> F:
+    """Add the options that say what the columns of a table are, as one record: `table`."""
+    columns: dict[str, Any] = {"multiple": True, "metavar": "COLUMNS"}
+    options = [
+        click.option("--label", metavar="COLUMN", help="Of a table: the column of labels."),
+        click.option("--text", is_flag=False, flag_value="*", **columns,
+                     help="Of a table: columns whose words become features; alone: all that look "
+                          "like text."),
+        click.option("--category", **columns,
+                     help="Of a table: columns whose cells are names."),
+        click.option("--number", **columns,
+                     help="Of a table: columns of numbers, or of lists of them."),
+        click.option("--names", **columns,
+                     help="Of a table: columns of lists of names, or of names with values."),
+        click.option("--weight", metavar="COLUMN",
+                     help="Of a table: the column of the rows' importances."),
+        click.option("--tag", metavar="COLUMN", help="Of a table: the column of the rows' tags."),
+        click.option("--label-separator", metavar="TEXT",
+                     help="Of a table: what stands between the labels of a cell."),
+        click.option("--ngrams", type=click.IntRange(0, MOST_NGRAMS), metavar="N",
+                     help="Of a text: most words of a run that is a feature.  [default: 2]"),
+        click.option("--chars", metavar="N-M",
+                     help="Of a text: runs of so many characters within words are features, such "
+                          "as 3-5.  [default: none]"),
+    ]  # fmt: skip
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        from streammach.data.source_options import TableOptions  # loads on demand
+
+        said = {f: given.pop(f) for f in TABLE_FIELDS}
+        command(**given, table=TableOptions(**said))
+
+    return _with(cast("F", called), options)
 
 
 def part_options(command: F) -> F:

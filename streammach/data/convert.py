@@ -16,16 +16,16 @@ import msgspec
 from streammach.data.bad_rows import LIST
 from streammach.data.conversion.build import Build, Made, Progress, Settings
 from streammach.data.conversion.job import Job
-from streammach.data.conversion.request import decided, difference
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
-from streammach.data.source_options import Paths, SourceOptions, paths_of
+from streammach.data.source_options import Paths, SourceOptions, TableOptions, paths_of, several
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
 from streammach.data.store.root import LIST_FORMAT
-from streammach.data.text import is_piped
+from streammach.data.tables.memory import MemorySource, is_table
+from streammach.data.tables.opening import agreed, tables_of
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -88,7 +88,7 @@ class Conversion:
 
 
 def convert(
-    sources: Paths,
+    sources: Paths | Any,
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
@@ -97,6 +97,16 @@ def convert(
     y_path: str | None = None,
     first_label: bool = False,
     multilabel: Multilabel = "auto",
+    label: str | None = None,
+    text: str | Sequence[str] = (),
+    category: str | Sequence[str] = (),
+    number: str | Sequence[str] = (),
+    names: str | Sequence[str] = (),
+    weight: str | None = None,
+    tag: str | None = None,
+    label_separator: str | None = None,
+    ngrams: int | None = None,
+    chars: str | None = None,
     like: str | os.PathLike[str] | None = None,
     on_bad_row: str = "error",
     max_bad: int | None = None,
@@ -115,13 +125,16 @@ def convert(
 
     Parameters
     ----------
-    sources : path-like or sequence of them
-        VW, svmlight or XMC text, plain or gzip (``-``: standard input); matrices in HDF5, .npz or
-        .npy. Columns of a matrix are features named by their numbers, counted from 0.
+    sources : path-like or sequence of them, or a table
+        VW, svmlight or XMC text, plain or gzip (``-``: standard input); tables in Parquet, Arrow,
+        CSV, TSV or JSON lines; matrices in HDF5, .npz or .npy. Columns of a matrix are features
+        named by their numbers, counted from 0. Or a table in memory: a DataFrame, an Arrow table,
+        a list of dictionaries.
     out : path-like
         The store to make; it appears only when it is whole.
     format : str, optional
-        ``vw``, ``svmlight``, ``xmc``, ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
+        ``vw``, ``svmlight``, ``xmc``, ``parquet``, ``arrow``, ``csv``, ``tsv``, ``jsonl``,
+        ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
     labels : path-like or sequence of them
         Files of labels, one for each source: .npy, or text with one label a line.
     x_path, y_path : str, optional
@@ -133,6 +146,19 @@ def convert(
         for each, an empty one for rows of XMC text without labels; ``on``: lists in any case, and
         any row may have none; ``off``: a row has one label, those with several are bad. With
         `like`, ``auto`` is what that store has.
+    label : str, optional
+        The column of labels of a table.
+    text, category, number, names : str or sequence of str
+        Columns of a table by what becomes of them; without any, all columns are looked at and a
+        guess is made and noted.
+    weight, tag : str, optional
+        Columns of a table: importances of rows, tags.
+    label_separator : str, optional
+        What stands between labels of a cell of a table.
+    ngrams : int, optional
+        Most words of a run that is a feature of a text, 2 otherwise; 0: none.
+    chars : str, optional
+        Least and most characters of runs within words that are features, such as ``"3-5"``.
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
@@ -165,12 +191,13 @@ def convert(
     Interrupted
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
-    paths, label_paths = paths_of(sources), paths_of(labels)
+    in_memory = is_table(sources, strings=False)
+    paths, label_paths = [] if in_memory else paths_of(sources), paths_of(labels)
     target = Path(out)
     check_name(target)
     if on_bad_row not in ("error", "skip"):
         raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
-    if not paths:
+    if not (paths or in_memory):
         raise UsageError("no source was named")
     if label_paths and len(label_paths) != len(paths):
         raise UsageError(
@@ -185,21 +212,34 @@ def convert(
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         tidy(target)
-    if multilabel == "auto" and like is not None:
+    recipe = None
+    if like is not None:
         with Dataset.open(like) as known:
-            multilabel = "on" if known.listed else "off"
+            recipe = known.root.recipe
+            if multilabel == "auto":
+                multilabel = "on" if known.listed else "off"
+    table = TableOptions(
+        label=label, text=several(text), category=several(category), number=several(number),
+        names=several(names), weight=weight, tag=tag, label_separator=label_separator,
+        ngrams=ngrams, chars=chars,
+    )  # fmt: skip
     alike = SourceOptions(
-        form=format, x_path=x_path, y_path=y_path, first_label=first_label, multilabel=multilabel
-    )
-    options = alike.each(len(paths), label_paths)
+        form=format, x_path=x_path, y_path=y_path, first_label=first_label,
+        multilabel=multilabel, table=table, recipe=recipe,
+    )  # fmt: skip
+    options = alike.each(len(paths) or 1, label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
     job, destination, listed = check_target(target, reads, force=force)
-    settings = Settings(
-        options=options, like=like, on_bad_row=on_bad_row, max_bad=max_bad, seed=seed,
-        memory=memory, n_threads=threads or cores(), progress=progress,
-    )  # fmt: skip
     with _locked(target):
-        opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
+        if in_memory:
+            opened: list[Source[Any]] = [MemorySource(sources, options[0])]
+        else:
+            opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
+        settings = Settings(
+            options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
+            max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
+            progress=progress,
+        )  # fmt: skip
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
@@ -243,46 +283,6 @@ def check_target(
     return job, store, listed
 
 
-def difference_from(
-    store: str | os.PathLike[str],
-    sources: Sequence[str | os.PathLike[str]],
-    options: Sequence[SourceOptions],
-    *,
-    like: str | os.PathLike[str] | None,
-    on_bad_row: str,
-    seed: int,
-) -> str | None:
-    """Return why a store is not the one that a conversion would make; None if it is.
-
-    The content of the sources is read.
-
-    Parameters
-    ----------
-    store : path-like
-        The store.
-    sources : sequence of path-like
-        The sources of the conversion.
-    options : sequence of SourceOptions
-        How each of them is read.
-    like, on_bad_row, seed : path-like or None, str, int
-        As for :func:`convert`.
-
-    Raises
-    ------
-    UsageError, DataError, StoreError, DiskError
-        If the store or a source cannot be read.
-    """
-    opened = [open_source(p, o) for p, o in zip(paths_of(sources), options, strict=True)]
-    with Dataset.open(store) as dataset:
-        root = dataset.root
-    if like is None:
-        digest = ""
-    else:
-        with Dataset.open(like) as dataset:
-            digest = dataset.digest
-    return difference(root, opened, decided(options, on_bad_row, digest), seed)
-
-
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:
     """Refuse large sources whose store, and what is put aside for it, will not fit the disk."""
     if sum(source.n_bytes for source in opened) < LARGE_BYTES:
@@ -295,7 +295,7 @@ def _make(
     opened: list[Source[Any]], states: list[FileState], job: Job, settings: Settings
 ) -> tuple[Made, bool]:
     """Make the store in the job's folder; return whether it went on from an interrupted one."""
-    piped = any(is_piped(source.path) for source in opened)
+    piped = any(not source.files() for source in opened)
     if piped:
         job.remove()
     try:
@@ -367,6 +367,14 @@ def _conversion(
         path=str(target), digest=root.manifest, n_rows=root.rows, n_classes=root.classes,
         n_features=root.features, nnz=root.nnz, skipped=root.skipped, **root.counts,
         formats=tuple(source.form for source in opened),
-        notes=tuple(f"{clean(s.path.name)}: {s.note}" for s in opened if s.note),
+        notes=_notes(opened, resumed=resumed),
         rejects=rejects, resumed=resumed, projected_bytes=made.memory,
     )  # fmt: skip
+
+
+def _notes(opened: list[Source[Any]], *, resumed: bool) -> tuple[str, ...]:
+    """Return what is said of the sources: what was guessed, and what columns of tables lack."""
+    found = [f"{clean(s.path.name)}: {s.note}" for s in opened if s.note]
+    if not resumed:  # else a part was counted by the one that was cut off
+        found += [f"{clean(s.path.name)}: {it}" for s in tables_of(opened) for it in s.remarks()]
+    return tuple(found)

@@ -3,13 +3,79 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from streammach.errors import UsageError, clean
+from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import Multilabel
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What a user says of the columns of a table.
+
+    Attributes
+    ----------
+    label, weight, tag : str or None
+        The columns of labels, importances and tags.
+    text, category, number, names : tuple of str
+        Columns by what becomes of them, each a name, or several with commas between; ``*`` for
+        text: all columns that look like it. Without any, all columns are looked at.
+    label_separator : str or None
+        What stands between labels of a cell.
+    ngrams : int or None
+        Most words of a run that is a feature; None: 2.
+    chars : str or None
+        Least and most characters of runs within words, such as ``3-5``; None: none.
+    """
+
+    label: str | None = None
+    text: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    weight: str | None = None
+    tag: str | None = None
+    label_separator: str | None = None
+    ngrams: int | None = None
+    chars: str | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns of features that were named."""
+        return self.text + self.category + self.number + self.names
+
+    @property
+    def words(self) -> int:
+        """Most words of a run.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be.
+        """
+        words = 2 if self.ngrams is None else self.ngrams
+        if not 0 <= words <= MOST_NGRAMS:
+            raise UsageError(f"runs have from 0 to {MOST_NGRAMS} words: --ngrams")
+        return words
+
+    @property
+    def characters(self) -> tuple[int, int] | None:
+        """Least and most characters of a run, or None; UsageError if they cannot be."""
+        if self.chars is None or self.chars == "0":
+            return None
+        found = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", self.chars)
+        least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= least <= most <= MOST_CHARS:
+            raise UsageError(
+                f"'{clean(self.chars, 30)}' is no range such as 3-5, of 1 to {MOST_CHARS}: --chars"
+            )
+        return least, most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +95,10 @@ class SourceOptions:
     multilabel : str
         ``on``: a row has a list of labels, perhaps an empty one; ``off``: it has one label;
         ``auto``: rows have lists if one of them has several.
+    table : TableOptions
+        What its columns are, if it is a table.
+    recipe : Recipe or None
+        How a table is read, where that is known already.
     """
 
     form: str | None = None
@@ -37,6 +107,8 @@ class SourceOptions:
     y_path: str | None = None
     first_label: bool = False
     multilabel: Multilabel = "auto"
+    table: TableOptions = field(default_factory=TableOptions)
+    recipe: Recipe | None = None
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
         """Return the options of sources, each with its file of labels where there are any."""
@@ -49,3 +121,8 @@ GUESSED = SourceOptions()
 def paths_of(given: Paths) -> list[Path]:
     """Return one path or several as a list."""
     return [Path(p) for p in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
+def several(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (given,) if isinstance(given, str) else tuple(given)

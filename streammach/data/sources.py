@@ -13,6 +13,13 @@ from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import NpySource, NpzSource
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.tables.opening import (
+    PIPED_TABLES,
+    TABLE_FORMATS,
+    open_table,
+    table_form,
+    table_of_line,
+)
 from streammach.data.text import (
     BYTE_ORDER_MARK,
     GZIP_ERRORS,
@@ -56,12 +63,16 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         raise UsageError(f"'{clean(options.multilabel)}' is not one of auto, on, off: --multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
-    if form is not None and form not in {**TEXT_FORMATS, **MATRIX_SOURCES}:
-        known = ", ".join((*TEXT_FORMATS, *MATRIX_SOURCES))
+    if form is not None and form not in {**TEXT_FORMATS, **TABLE_FORMATS, **MATRIX_SOURCES}:
+        known = ", ".join((*TEXT_FORMATS, *TABLE_FORMATS, *MATRIX_SOURCES))
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     if is_piped(path):
         return _text_source(path, options)
-    found = _matrix_source(path, form)
+    found = None
+    if form not in TABLE_FORMATS:
+        found = _matrix_source(path, form)
+    if found is None and (table := table_form(path, form)) is not None:
+        return open_table(path, table, options)
     if options.x_path is not None and not (found and found.has_paths):
         raise UsageError("it has no paths inside: --x-path", path=path)
     return _text_source(path, options) if found is None else found(path, options)
@@ -95,8 +106,8 @@ def _by_magic(path: Path) -> type[MatrixSource] | None:
     return next((source for source in known if head.startswith(source.magic)), None)
 
 
-def _text_source(path: Path, options: SourceOptions) -> TextSource:
-    if options.form is not None and options.form not in TEXT_FORMATS:
+def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
+    if options.form is not None and options.form not in {**TEXT_FORMATS, **PIPED_TABLES}:
         raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
     for name in ("labels", "y_path"):
         if getattr(options, name) is not None:
@@ -109,6 +120,10 @@ def _text_source(path: Path, options: SourceOptions) -> TextSource:
     if not piped:
         raw.close()
     form = options.form or guess_format(line, following)
+    if form is None:
+        form = table_of_line(line)
+    if form in TABLE_FORMATS:
+        return open_table(path, form, options, raw if piped else None)
     if form is None:
         raise DataError(
             f"the format cannot be guessed from '{clean(line, 60)}'",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streammach.data.formats.parsed import NEWLINE, Promised
 from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, Place, Source
+from streammach.data.source import START, Place, RowReader, Source
 from streammach.data.text_rows import ReadAs, TextBuffer, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
@@ -193,7 +193,7 @@ class TextSource(Source[TextPiece]):
         if crc != begin.crc:
             raise ChangedError("what was read before is not there", path=self.path)
 
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RowReader:
         """Return something that reads pieces."""
         return TextReader(self._read_as, vocabulary, label_needed=label_needed, strict=strict)
 
@@ -251,7 +251,7 @@ class TextSource(Source[TextPiece]):
                 have += 1
             if not ended and have < room // 2:
                 continue  # a pipe gives a little at a time
-            cut = _behind_last_newline(buffer.text, have)
+            cut = self._cut(buffer.text, have, ended=ended)
             if cut:
                 following = self._buffer().with_room_for(have - cut + BLOCK_BYTES // 2 + 1, 0)
                 following.text[: have - cut] = buffer.text[cut:have]
@@ -260,6 +260,11 @@ class TextSource(Source[TextPiece]):
                 buffer, have, base = following, have - cut, base + cut
             elif have >= MAX_LINE:
                 raise DataError(f"a line is longer than {MAX_LINE >> 20} MiB", path=self.path)
+
+    def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
+        """Return where the last whole row in the first bytes ends, 0 without one."""
+        del ended
+        return _behind_last_newline(text, size)
 
     def _buffer(self) -> TextBuffer:
         return self._free.popleft() if self._free else TextBuffer(BLOCK_BYTES)

@@ -21,6 +21,7 @@ from streammach.rows.pairs import CountWeights, How, Shape
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.model import ModelSpec
+from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
@@ -94,6 +95,8 @@ class Document(
         D, the columns that dense rows get beyond their features; 0 without.
     n_rows : int
         Rows of the training store, where rows have lists of labels; 0 otherwise.
+    recipe : Recipe or None
+        How rows of tables become features; None where it was trained on no table.
     """
 
     format: int
@@ -114,6 +117,7 @@ class Document(
     n_columns: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
     n_more: Annotated[int, msgspec.Meta(ge=0, le=MOST_MORE)] = 0
     n_rows: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
+    recipe: Recipe | None = None
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""

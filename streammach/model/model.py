@@ -42,6 +42,7 @@ from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
+from streammach.spec.recipe import Recipe
 from streammach.spec.reported import Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
@@ -93,6 +94,8 @@ class Model(Reported):
         Training rows with each label, where rows have lists of labels; None otherwise.
     n_rows : int
         Rows of the training store then; 0 otherwise.
+    recipe : Recipe or None
+        How rows of tables become features; None where it was trained on no table.
     """
 
     spec: ModelSpec
@@ -114,6 +117,7 @@ class Model(Reported):
     projection: NDArray[np.float32] | None = None
     label_counts: NDArray[np.int64] | None = None
     n_rows: int = 0
+    recipe: Recipe | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -247,7 +251,7 @@ class Model(Reported):
             feature_kind=cast("Kind", self.features.kind),
             majority=self.majority, validation=self.validation, tensors=tensors,
             stored=self.stored, coded=coded, n_columns=self.columns.n_columns,
-            n_more=self.n_more, n_rows=self.n_rows,
+            n_more=self.n_more, n_rows=self.n_rows, recipe=self.recipe,
         )  # fmt: skip
 
     @classmethod
@@ -280,7 +284,7 @@ class Model(Reported):
             scale=arrays.get("scale"), stored=document.stored,
             columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
             projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
-            n_rows=document.n_rows,
+            n_rows=document.n_rows, recipe=document.recipe,
         )  # fmt: skip
         if document.coded:
             give_back()  # tens of megabytes of pieces

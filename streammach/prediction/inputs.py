@@ -14,11 +14,13 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
+from streammach.data.tables.opening import tables_of
 from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.model.model import Model
 from streammach.prediction.order import Order
 from streammach.prediction.room import Room
+from streammach.prediction.tables import no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
@@ -151,7 +153,9 @@ def _file_rows(
     bad_rows = BadRows()
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")
-    source = open_source(path, options)
+    source = open_source(path, replace(options, recipe=model.recipe))
+    if model.recipe is None and tables_of([source]):
+        raise no_recipe(path)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         for part in room.cut(block):
             yield canonicalize(part)

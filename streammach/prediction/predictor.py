@@ -15,6 +15,7 @@ from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.tables.memory import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
@@ -26,6 +27,7 @@ from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
+from streammach.prediction.tables import ModelTables
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
@@ -89,6 +91,7 @@ class Predictor:
             logistic=model.training.logistic,
         )
         self._matrices = MatrixRows(model.features, model.columns)
+        self._tables = ModelTables(model)
 
     def topk(
         self,
@@ -101,11 +104,13 @@ class Predictor:
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns), DataFrame, list of dicts or RowBlock
-            Rows before the model's transform. Columns are those of the matrix that was trained on,
-            in its order, those without a value too; of a model of svmlight or XMC text they are
-            numbered from 0 as there. Dicts hold values by names of features. A block has the
-            model's ids.
+        rows : scipy sparse matrix, array (n, columns), table or RowBlock
+            A DataFrame of pandas or polars, an Arrow table, a list of dictionaries, or of strings
+            where the model reads one column of text: rows of a table, read by the model's recipe,
+            or features by name where it has none. Otherwise rows before the model's transform.
+            Columns are those of the matrix that was trained on, in its order, those without a value
+            too; of a model of svmlight or XMC text they are numbered from 0 as there. A block has
+            the model's ids.
         k : int
             How many; all classes if there are fewer.
         columns : sequence, optional
@@ -123,7 +128,7 @@ class Predictor:
         Raises
         ------
         DataError
-            If columns cannot be told apart, or a value is not finite.
+            If columns cannot be told apart, or a value is not finite, or a cell cannot be read.
         """
         block = rows if isinstance(rows, RowBlock) else self.block(rows, columns)
         ids, scores = self.ranked(block, k)
@@ -172,6 +177,8 @@ class Predictor:
         """
         if scipy.sparse.issparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
+        if self.model.recipe is not None and is_table(rows):
+            return self._tables.block(rows)
         given = given_rows(rows)
         if given.names is None:
             return self._matrices.block(given.matrix)

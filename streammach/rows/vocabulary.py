@@ -101,6 +101,16 @@ class Vocabulary:
         find_all(self.labels, wanted.offsets, data, out)
         return out
 
+    def namespace_ids(self, names: list[bytes]) -> NDArray[np.int32]:
+        """Return the ids of namespaces, as :meth:`label_ids` does: int32 (len(names),)."""
+        wanted = Names.of(names)
+        data, out = padded(wanted.data), np.empty(len(names), np.int32)
+        if self.add_features:
+            self.spaces = grown(self.spaces, len(names), len(wanted.data))
+            add_all(self.spaces, wanted.offsets, data)
+        find_all(self.spaces, wanted.offsets, data, out)
+        return out
+
     def label_names(self) -> Names:
         """Return the labels in the order of their ids."""
         n, n_bytes = self.n_labels, int(self.labels.used[1])

@@ -259,5 +259,5 @@ def _built(
         bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
-        n_rows=dataset.n_rows if dataset.listed else 0,
+        n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,
     )  # fmt: skip

@@ -229,7 +229,7 @@ def test_a_second_writer_is_refused(tiny):
     ("change", "message"),
     [
         ({"on_bad_row": "ignore"}, "on_bad_row"), ({"seed": -1}, "seed"),
-        ({"format": "csv"}, "'csv' is not a format"),
+        ({"format": "xls"}, "'xls' is not a format"),
         ({"like": "nowhere"}, "there is no such store"),
     ],
 )  # fmt: skip

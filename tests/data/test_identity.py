@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse
 
 from streammach.data.conversion import job
-from streammach.data.convert import convert, difference_from
+from streammach.data.conversion.compare import difference_from
+from streammach.data.convert import convert
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError

@@ -11,7 +11,8 @@ import zarr
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.convert import convert, difference_from
+from streammach.data.conversion.compare import difference_from
+from streammach.data.convert import convert
 from streammach.data.explore import explore
 from streammach.data.reader import N_SLOTS, Reader
 from streammach.data.source_options import SourceOptions

@@ -250,6 +250,7 @@ class Build:
             max_row_labels=shuffle.written.longest_list, max_block_labels=shuffle.max_block_labels,
             block_rows=shuffle.block_rows, max_block_nnz=shuffle.max_block_nnz,
             columns=columns.n_columns, seed=self._settings.seed, options=self.asked,
+            recipe=self._settings.options[0].recipe,
             source=[
                 SourceFacts(**msgspec.structs.asdict(facts), rows=n)
                 for facts, n in zip(tally.finished, tally.source_lengths, strict=True)

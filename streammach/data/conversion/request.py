@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.store.root import Decided, Root
-from streammach.data.text import is_piped
 from streammach.errors import clean
+from streammach.files.reading import sha256
+from streammach.spec.recipe import Recipe
 from streammach.spec.types import Multilabel
 
 
@@ -38,9 +41,15 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
         "first_label": options[0].first_label,
         "multilabel": _multilabel(options[0].multilabel, like),
         "labels": content_crc(files) if files else None,
+        "recipe": None if options[0].recipe is None or like else digest_of(options[0].recipe),
     }
     given = {name: value for name, value in more.items() if value}
     return {"on_bad_row": on_bad_row, "like": like, **given}
+
+
+def digest_of(recipe: Recipe) -> str:
+    """Return what tells a recipe from others."""
+    return sha256([msgspec.json.encode(recipe)])[:16]
 
 
 def _multilabel(asked: Multilabel, like: str) -> str | None:
@@ -71,7 +80,7 @@ def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: 
         return f"it was made from {len(root.source):,} files, {len(opened):,} are named"
     for known, source in zip(root.source, opened, strict=True):
         name = clean(source.path, 300)
-        if is_piped(source.path):
+        if not source.files():
             return f"a pipe cannot be read again to compare it: {name}"
         if known.format != source.form:
             return f"it was made from {known.format}, {name} is {source.form}"

@@ -8,6 +8,7 @@ import msgspec
 
 from streammach.data.identity import Fingerprint
 from streammach.formats import STORE_FORMATS
+from streammach.spec.recipe import Recipe
 
 FORMAT = 3  # of a store whose rows have one label each
 LIST_FORMAT = STORE_FORMATS[-1]  # of one whose rows have lists
@@ -29,7 +30,8 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``labels`` are those of all rows where these have lists of them, ``max_row_labels`` and
     ``max_block_labels`` the most of a row and of a block; they are 0, and are not written, where
-    each row has one.
+    each row has one. ``recipe`` says how rows of tables became features; it is not written where
+    there is none.
     """
 
     rows: int
@@ -49,6 +51,7 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
     source: list[SourceFacts]
     skipped: dict[str, int]
     counts: dict[str, int]
+    recipe: Recipe | None = None
 
     @property
     def source_rows(self) -> int:
@@ -72,7 +75,9 @@ class Root(RootFacts, frozen=True, kw_only=True):
     def document(self) -> dict[str, Any]:
         """Return what is written."""
         found: dict[str, Any] = msgspec.to_builtins(self)
-        return {name: v for name, v in found.items() if self.listed or name not in OF_LISTS}
+        left_out: tuple[str, ...] = () if self.listed else OF_LISTS
+        left_out += () if self.recipe is not None else ("recipe",)
+        return {name: value for name, value in found.items() if name not in left_out}
 
     def wrong(self) -> str | None:
         """Return which figure cannot be, or None."""

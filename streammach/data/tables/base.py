@@ -1,0 +1,183 @@
+"""What all sources of tables have in common: a recipe, columns that are there, what was met."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from streammach.data.source_options import SourceOptions
+from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
+from streammach.data.tables.reader import Met, TableReader
+from streammach.errors import DataError, UsageError, clean
+from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.recipe import Recipe
+
+HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its recipe
+
+
+class Table:
+    """A table as a source of rows.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    options : SourceOptions
+        How it is read.
+    met : Met
+        What was met in it.
+    """
+
+    path: Path
+    options: SourceOptions
+    names_known = True  # whether its columns are known before its rows
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.met = Met()
+        self._recipe = options.recipe
+        self._lock = threading.Lock()
+        self._absent: frozenset[str] | None = None
+
+    @abstractmethod
+    def head(self) -> Head:
+        """Return the first cells of each column, or raise DataError or DiskError."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its rows become features.
+
+        Raises
+        ------
+        UsageError
+            If what the user said does not fit its columns.
+        DataError, DiskError
+            If it cannot be read.
+        """
+        if self._recipe is None:
+            self._recipe = recipe_of(self.head(), self.options.table, self.path)
+        return self._recipe
+
+    @recipe.setter
+    def recipe(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes that a piece takes with its rows."""
+        known = self._recipe
+        chars = self.options.table.chars if known is None else known.chars
+        return (24 << 20) if chars is None else (72 << 20)
+
+    def columns_there(self) -> Sequence[str]:
+        """Return the names of its columns."""
+        return list(self.head())
+
+    def table_reader(self, vocabulary: Vocabulary, *, label_needed: bool) -> TableReader:
+        """Return what reads its rows.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary
+            Gives the ids.
+        label_needed : bool
+            Whether a row without a label is bad.
+
+        Raises
+        ------
+        UsageError
+            If it has no labels and they are needed.
+        DataError
+            If it has none of the columns that are read.
+        """
+        with self._lock:
+            if self._absent is None:
+                self._absent = self._lacking(label_needed=label_needed)
+        return TableReader(
+            self.recipe, vocabulary, multilabel=self.options.multilabel,
+            label_needed=label_needed, met=self.met, absent=self._absent,
+        )  # fmt: skip
+
+    def _lacking(self, *, label_needed: bool) -> frozenset[str]:
+        """Return the columns of the recipe that are not there; warn of them."""
+        recipe = self.recipe
+        names = self.columns_there() if self.names_known else recipe.names
+        if label_needed and recipe.label is None:
+            raise no_label(names, self.path)
+        if not self.names_known:
+            return frozenset()
+        if label_needed and recipe.label not in names:
+            raise no_column(recipe.label or "", "label", names, self.path)
+        return lacking(recipe, names, self.path)
+
+    def check_columns(self) -> None:
+        """Warn of columns that no row had, and of those that are not known, at the end."""
+        if not self.names_known:
+            lacking(self.recipe, sorted(self.met.names), self.path)
+
+    def remarks(self) -> list[str]:
+        """Return what is said of the table after it was read: missing cells by column."""
+        return [
+            f"{self.met.missing[column.name]:,} of {self.met.rows:,} rows have no "
+            f"{clean(column.name, 40)}"
+            for column in self.recipe.columns
+            if self.met.missing[column.name]
+        ]
+
+
+def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> frozenset[str]:
+    """Return the columns of a recipe that a table lacks; warn of them, and of those it has beyond.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The recipe.
+    names : sequence of str
+        The columns of the table.
+    path : str or Path or None
+        The table, for messages.
+
+    Raises
+    ------
+    DataError
+        If none of the columns of features is there.
+    """
+    there = set(names)
+    place = "" if path is None else f": {clean(path, 300)}"
+    needed = [column.name for column in recipe.columns]
+    lost = [name for name in needed if name not in there]
+    if len(lost) == len(needed):
+        hint = f"They are {_some(needed)}; it has {_some(list(names))}."
+        raise DataError("it has none of the columns of the recipe", path=path, hint=hint)
+    if lost:
+        warnings.warn(
+            f"{_columns(lost)} of the recipe {'is' if len(lost) == 1 else 'are'} not there and "
+            f"count{'s' if len(lost) == 1 else ''} as missing in all rows{place}",
+            stacklevel=2,
+        )
+    more = [name for name in names if name not in {*recipe.names, *recipe.ignored}]
+    if more:
+        warnings.warn(
+            f"{_columns(more)} {'was' if len(more) == 1 else 'were'} not there in training and "
+            f"{'is' if len(more) == 1 else 'are'} not used{place}",
+            stacklevel=2,
+        )
+    beside = {name for name in recipe.beside if name not in there}
+    return frozenset(lost) | beside
+
+
+def _columns(names: list[str]) -> str:
+    return f"column {_some(names)}" if len(names) == 1 else f"columns {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+    return ", ".join(clean(name, 40) for name in names[:8]) + more
+
+
+def wrong_table(what: str, path: Path) -> UsageError:
+    """Return the error of a table that cannot be read at all."""
+    return UsageError(what, path=path)

@@ -1,0 +1,281 @@
+"""The cells of a column for some rows, wherever they come from, and what is wrong with some."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import numbers
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.number_kernels import MAX_FLOAT32, long_number
+from streammach.jit import Array, kernel
+from streammach.rows.names import MAX_NAME
+from streammach.simd import PADDING
+
+NO_BYTES = np.zeros(0, np.uint8)
+MAX_CELL = 8 << 20  # bytes of a cell of text
+NO_NUMBER = "'{}' is not a number"
+NOT_FINITE = "'{}' is not a finite float32"
+NO_TEXT = "'{}' is no text"
+NO_LIST = "'{}' is no list"
+NO_PAIRS = "'{}' is no list of names with values"
+NOT_UTF8 = "'{}' is not UTF-8"
+TOO_LONG = f"'{{}}' has more than {MAX_NAME:,} bytes"
+TOO_LARGE = f"'{{}}' has more than {MAX_CELL >> 20} MiB"
+TRUE, FALSE = b"true", b"false"
+Scalar = (
+    numbers.Number, decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID,
+)  # fmt: skip
+
+
+class Wrong(NamedTuple):
+    """A cell that cannot be read: its row, why, and what is shown of it."""
+
+    row: int
+    reason: str
+    text: str | bytes = ""
+
+
+@dataclass
+class Cells:
+    """The cells of a column: of each row some items, none where the cell is missing.
+
+    Attributes
+    ----------
+    offsets : int64 (n + 1,)
+        Where the items of each row start.
+    starts, stops : int64 (items,)
+        Where each item lies in `data`.
+    data : uint8 (bytes,)
+        The bytes of the items, and perhaps others.
+    weights : float64 (items,) or None
+        Values of the items; None where all are 1.
+    numbers : float64 (n, w) or None
+        The numbers of each row, where these are what is read; NaN for none.
+    wrong : list of Wrong
+        Cells that cannot be read.
+    """
+
+    offsets: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    data: NDArray[np.uint8] = field(default_factory=lambda: NO_BYTES)
+    weights: NDArray[np.float64] | None = None
+    numbers: NDArray[np.float64] | None = None
+    wrong: list[Wrong] = field(default_factory=list)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.offsets) - 1
+
+    @property
+    def missing(self) -> int:
+        """How many rows have nothing there."""
+        if self.numbers is not None:
+            return int(np.isnan(self.numbers).all(axis=1).sum())
+        return int((np.diff(self.offsets) == 0).sum())
+
+    def item(self, i: int) -> bytes:
+        """Return the bytes of an item."""
+        return self.data[self.starts[i] : self.stops[i]].tobytes()
+
+    @classmethod
+    def none(cls, n_rows: int) -> Cells:
+        """Return the cells of a column that is not there."""
+        nothing = np.zeros(0, np.int64)
+        return cls(np.zeros(n_rows + 1, np.int64), nothing, nothing)
+
+    @classmethod
+    def spans(
+        cls, data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> Cells:
+        """Return one item a row; an empty one is missing.
+
+        Parameters
+        ----------
+        data : uint8 (bytes,)
+            The bytes.
+        starts, stops : int64 (n,)
+            Where each row's cell lies.
+        """
+        there = stops > starts
+        offsets = np.concatenate([[0], np.cumsum(there)])
+        if not there.all():
+            starts, stops = starts[there], stops[there]
+        return cls(offsets, starts, stops, data)
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[bytes]], values: list[float] | None = None) -> Cells:
+        """Return the items of each row; empty ones are left out, unless they have `values`."""
+        kept = [[t for t in row if t] for row in rows] if values is None else rows
+        texts = [t for row in kept for t in row]
+        offsets, ends = np.zeros(len(kept) + 1, np.int64), np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(row) for row in kept], out=offsets[1:])
+        np.cumsum([len(t) for t in texts], out=ends[1:])
+        data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+        weights = None if values is None else np.array(values, np.float64)
+        return cls(offsets, ends[:-1], ends[1:], data, weights)
+
+    @classmethod
+    def of_numbers(cls, values: NDArray[np.float64], wrong: list[Wrong]) -> Cells:
+        """Return numbers, float64 (n, w), with those refused that float32 does not hold."""
+        large = np.flatnonzero((np.abs(values) >= MAX_FLOAT32).any(axis=1))  # not NaN
+        wrong += [Wrong(int(row), NOT_FINITE, _largest(values[row])) for row in large]
+        nothing = np.zeros(0, np.int64)
+        return cls(
+            np.zeros(len(values) + 1, np.int64), nothing, nothing, numbers=values, wrong=wrong
+        )
+
+
+class TableRows(Protocol):
+    """Some rows of a table, whose columns are read as they are asked for."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many they are."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns that are there."""
+        ...
+
+    @property
+    def refused(self) -> Sequence[Wrong]:
+        """Rows that could not be read as such."""
+        ...
+
+    def strings(self, name: str) -> Cells:
+        """Return the cells of a column as one string each."""
+        ...
+
+    def numbers(self, name: str) -> Cells:
+        """Return the cells of a column as one number each."""
+        ...
+
+    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
+        """Return the cells of a column as strings, several or one; whether they were lists."""
+        ...
+
+    def pairs(self, name: str) -> Cells:
+        """Return the cells of a column as names with values."""
+        ...
+
+    def vectors(self, name: str, width: int) -> Cells:
+        """Return the cells of a column as so many numbers each."""
+        ...
+
+
+def text_of(value: object) -> bytes | None:
+    """Return a value as the text of a cell, None where it is missing.
+
+    Whole numbers have no point: 3.0 is ``3``, as in a column without missing values.
+
+    Parameters
+    ----------
+    value : object
+        A string, a number, a truth value, a date or a time.
+
+    Raises
+    ------
+    TypeError
+        If it is no single value.
+    ValueError
+        If it cannot be UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode() or None
+    if value is None:
+        return None
+    if isinstance(value, bool | np.bool_):
+        return TRUE if value else FALSE
+    if isinstance(value, int | np.integer):
+        return b"%d" % value
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        whole = abs(number) < 1e15 and number == int(number)
+        return b"%d" % int(number) if whole else repr(number).encode()
+    if isinstance(value, bytes):
+        return value or None
+    if isinstance(value, Scalar):
+        return str(value).encode()
+    raise TypeError
+
+
+def number_of(value: object) -> float:
+    """Return a value as a number, NaN where it is missing, or raise ValueError or TypeError."""
+    if value is None:
+        return math.nan
+    if isinstance(value, str | bytes):
+        text = value.strip()
+        if not text:
+            return math.nan
+        try:
+            if ("_" if isinstance(text, str) else b"_") in text:  # type: ignore[operator]
+                raise ValueError
+            return float(text)
+        except ValueError:
+            word = text.lower() if isinstance(text, bytes) else text.lower().encode()
+            if word in (TRUE, FALSE):
+                return float(word == TRUE)
+            raise
+    if isinstance(value, numbers.Real | decimal.Decimal | np.bool_):
+        return float(value)
+    raise TypeError
+
+
+def parsed_numbers(cells: Cells) -> Cells:
+    """Return cells of text as numbers."""
+    values = np.empty(len(cells.starts), np.float64)
+    exact = np.empty(len(cells.starts), np.bool_)
+    data = cells.data
+    if len(data) < PADDING or (len(cells.stops) and cells.stops.max() > len(data) - PADDING):
+        data = np.concatenate([data, np.zeros(PADDING, np.uint8)])
+    read_numbers(data, cells.starts, cells.stops, values, exact)
+    rows = np.repeat(np.arange(cells.n_rows), np.diff(cells.offsets))
+    wrong = list(cells.wrong)
+    for i in np.flatnonzero(~exact).tolist():
+        raw = cells.item(i)
+        try:
+            values[i] = number_of(raw)
+        except ValueError:
+            wrong.append(Wrong(int(rows[i]), NO_NUMBER, raw[:80]))
+            values[i] = math.nan
+    out = np.full((cells.n_rows, 1), math.nan)
+    out[rows, 0] = values
+    return Cells.of_numbers(out, wrong)
+
+
+@kernel(fastmath=False)
+def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact: Array) -> None:
+    """Read cells as numbers.
+
+    Parameters
+    ----------
+    data : uint8
+        The bytes, with room behind the cells.
+    starts, stops : int64 (n,)
+        Where each lies.
+    values : float64 (n,)
+        Receives the numbers.
+    exact : bool (n,)
+        Receives whether a cell is one and nothing else, and is read to the last bit.
+    """
+    for i in range(starts.shape[0]):
+        value, end, reason, sure = long_number(data, starts[i])
+        values[i] = value
+        exact[i] = sure and reason == 0 and end == stops[i]
+
+
+def _largest(values: NDArray[np.float64]) -> str:
+    return str(values[int(np.abs(np.nan_to_num(values, nan=0.0)).argmax())])

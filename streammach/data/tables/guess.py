@@ -1,0 +1,212 @@
+"""Finds the recipe of a table: the roles that the user gave, guesses for the rest, bins."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streammach.data.source_options import TableOptions
+from streammach.data.tables.cells import number_of, text_of
+from streammach.data.tables.python_rows import Listed
+from streammach.errors import UsageError, clean
+from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
+
+LABELS = ("label", "labels", "class", "category", "categories", "target", "y")
+NUMBERED = ("id", "index", "idx", "row", "key", "uuid", "guid")
+N_BINS = 16
+TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
+USUAL_NUMBER = re.compile(rb"[+-]?(0|[1-9][0-9]*|[0-9]*\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")
+EVERY = "*"  # instead of a name: all columns that look like it
+
+Head = Mapping[str, Sequence[Any]]  # the first cells of each column
+
+
+def recipe_of(head: Head, options: TableOptions, path: str | Path | None = None) -> Recipe:
+    """Return the recipe of a table.
+
+    Parameters
+    ----------
+    head : mapping of str to sequence
+        The first cells of each column; ``None`` and empty strings are missing.
+    options : TableOptions
+        What the user said.
+    path : str or Path, optional
+        The table, for messages.
+
+    Raises
+    ------
+    UsageError
+        If a column is not there, has two roles, or nothing is left to learn from.
+    """
+    names = list(head)
+    given = _given(options, names, path)
+    label = _one(options.label, "label", names, path)
+    weight, tag = (_one(getattr(options, n), n, names, path) for n in ("weight", "tag"))
+    taken = {*given, *(name for name in (weight, tag) if name)}
+    if label is None:
+        label = _label(names, taken)
+    looks = {
+        n: _look(n, head[n]) for n in names if n not in taken and n not in (label, weight, tag)
+    }
+    if options.text == (EVERY,):
+        given |= {n: "text" for n, look in looks.items() if look == "text"}
+        if not given:
+            given |= {n: "text" for n, look in looks.items() if look == "category"}
+    elif not given:
+        given = {n: look for n, look in looks.items() if look is not None}
+    if (
+        label is None
+        and given
+        and len(left := [n for n in names if n not in (*given, *taken)]) == 1
+    ):
+        label = left[0]
+    kept = {n: role for n, role in given.items() if n not in (label, weight, tag)}
+    sparse = any(role in WORDY for role in kept.values())
+    columns = [_column(n, kept[n], head[n], binned=sparse) for n in names if n in kept]
+    if not columns:
+        raise UsageError("no column is left to learn from", path=path, hint=_listing(names))
+    used = {*kept, label, weight, tag}
+    try:
+        return Recipe(
+            columns=tuple(columns), label=label, separator=options.label_separator, weight=weight,
+            tag=tag, ngrams=options.words, chars=options.characters,
+            ignored=tuple(n for n in names if n not in used and _is_name(n)),
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(clean(error, 200), path=path, hint=_listing(names)) from None
+
+
+def no_label(names: Sequence[str], path: str | Path | None) -> UsageError:
+    """Return what is said where no column can be taken for the labels."""
+    hint = f"Name it with --label. {_listing(names)}"
+    return UsageError("which column holds the labels cannot be guessed", path=path, hint=hint)
+
+
+def no_column(name: str, option: str, names: Sequence[str], path: str | Path | None) -> UsageError:
+    """Return what is said of a column that is not there."""
+    return UsageError(
+        f"there is no column '{clean(name, 60)}': --{option}", path=path, hint=_listing(names)
+    )
+
+
+def _listing(names: Sequence[str]) -> str:
+    shown = ", ".join(clean(name, 40) for name in names[:12])
+    more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
+    return f"Its columns are {shown}{more}."
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name.encode("utf-8", "replace")) <= MAX_COLUMN_NAME
+
+
+def _given(options: TableOptions, names: list[str], path: str | Path | None) -> dict[str, Role]:
+    """Return the roles that the user gave to columns."""
+    found: dict[str, Role] = {}
+    roles: tuple[Role, ...] = ("text", "category", "number", "names")
+    for role in roles:
+        asked: tuple[str, ...] = getattr(options, role)
+        for word in asked:
+            if word == EVERY:
+                continue
+            for name in [word] if word in names else word.split(","):
+                if name not in names:
+                    raise no_column(name, role, names, path)
+                if found.setdefault(name, role) != role:
+                    what = (
+                        f"the column '{clean(name, 60)}' has two roles: --{role}, --{found[name]}"
+                    )
+                    raise UsageError(what, path=path)
+    return found
+
+
+def _one(name: str | None, option: str, names: list[str], path: str | Path | None) -> str | None:
+    if name is not None and name not in names:
+        raise no_column(name, option, names, path)
+    return name
+
+
+def _label(names: list[str], taken: set[str]) -> str | None:
+    """Return the column that is called like labels, None without one."""
+    small = {name.casefold(): name for name in reversed(names) if name not in taken}
+    return next((small[word] for word in LABELS if word in small), None)
+
+
+def _look(name: str, cells: Sequence[Any]) -> Role | None:
+    """Return what a column looks like, None for one that is better left out."""
+    there = [c for c in cells if not _is_missing(c)]
+    if not there or not _is_name(name) or name.casefold() in NUMBERED:
+        return None
+    lists = sum(isinstance(c, (*Listed, Mapping)) for c in there)
+    if lists == len(there):
+        return _look_of_lists(there)
+    if lists:
+        return None
+    try:
+        texts = [t for c in there if (t := text_of(c)) is not None]
+    except (TypeError, ValueError):
+        return None
+    if all(USUAL_NUMBER.fullmatch(t) for t in texts):
+        return "number"
+    words = sum(len(t.split()) for t in texts) / len(texts)
+    return "text" if words >= TEXT_WORDS else "category"
+
+
+def _look_of_lists(there: Sequence[Any]) -> Role | None:
+    items = [item for c in there for item in (c.items() if isinstance(c, Mapping) else c)]
+    if not items or isinstance(there[0], str):
+        return None
+    if all(isinstance(item, list | tuple | Mapping) and len(item) == 2 for item in items):
+        return "pairs"
+    if all(isinstance(item, float | np.floating) for item in items):
+        return "vector" if len({len(c) for c in there}) == 1 else None
+    if all(isinstance(item, str | int | bytes | np.integer) for item in items):
+        return "names"
+    return None
+
+
+def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Column:
+    """Return a column with what its role needs."""
+    there = [c for c in cells if not _is_missing(c)]
+    if role == "names" and there and all(isinstance(c, Mapping) for c in there):
+        return Column(name=name, role="pairs")
+    if role == "names" and there and not all(isinstance(c, Listed) for c in there):
+        return Column(name=name, role=role)
+    if role == "names" and (look := _look_of_lists(there) if there else None) == "pairs":
+        return Column(name=name, role=look)
+    if role == "number" and there and all(isinstance(c, Listed) for c in there):
+        role = "vector"
+    if role == "vector":
+        width = min(max(len(there[0]), 1), MOST_WIDTH)
+        return Column(name=name, role=role, width=width)
+    if role == "number" and binned:
+        return Column(name=name, role=role, edges=_edges(there))
+    return Column(name=name, role=role)
+
+
+def _edges(cells: Sequence[Any]) -> tuple[float, ...]:
+    """Return where bins begin in which about as many of the cells lie, the first one aside."""
+    numbers = []
+    for cell in cells:
+        try:
+            number = number_of(cell)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if math.isfinite(number):
+            numbers.append(number)
+    if not numbers:
+        return ()
+    numbers.sort()
+    found = {numbers[len(numbers) * i // N_BINS] for i in range(1, N_BINS)}
+    edges = sorted(found - {numbers[0]})
+    return tuple(edges) or (numbers[0],)
+
+
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str | bytes) and not cell) or (
+        isinstance(cell, float) and math.isnan(cell)
+    )  # fmt: skip

@@ -1,0 +1,105 @@
+"""JSON lines, plain or gzip: an object a line, whose keys are the columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.bad_rows import BadRow
+from streammach.data.formats.parsed import NEWLINE
+from streammach.data.source import Part
+from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS
+from streammach.data.tables.cells import Wrong
+from streammach.data.tables.delimited import RowPiece, TextTable
+from streammach.data.tables.guess import Head
+from streammach.data.tables.python_rows import PythonRows
+from streammach.data.tables.reader import Met, TableReader
+from streammach.data.tables.sample import first_text
+from streammach.errors import DataError
+from streammach.rows.vocabulary import Vocabulary
+
+NO_JSON = "'{}' is not JSON"
+NO_OBJECT = "'{}' is no JSON object"
+NOTHING: dict[str, Any] = {}
+
+
+class JsonSource(TextTable):
+    """A file with a JSON object a line; a key that an object lacks is missing there."""
+
+    names_known = False
+
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> ObjectReader:
+        """Return something that reads pieces."""
+        del strict
+        return ObjectReader(self.table_reader(vocabulary, label_needed=label_needed), self.met)
+
+    def head(self) -> Head:
+        """Return the first cells of each key, or raise DataError or DiskError."""
+        if self._head is None:
+            text, whole = first_text(self.path, self._raw, HEAD_BYTES)
+            lines = text.split("\n")
+            lines = [line for line in (lines if whole else lines[:-1]) if line.strip()]
+            raws = [line.encode("utf-8", "surrogateescape") for line in lines[:HEAD_ROWS]]
+            if not raws:
+                raise DataError("it holds no rows", path=self.path)
+            rows, _ = objects_of(raws)
+            found = PythonRows(rows)
+            self._head = {name: found.column(name) for name in found.names}
+        return self._head
+
+
+class ObjectReader:
+    """Reads pieces of JSON lines; one thread at a time may use it."""
+
+    def __init__(self, rows: TableReader, met: Met) -> None:
+        self._rows, self._met = rows, met
+
+    def read(self, piece: RowPiece) -> Part:
+        """Return the rows of a piece."""
+        raw = piece.buffer.text[piece.start : piece.stop].tobytes()
+        every = raw.split(b"\n")[:-1]
+        lines = np.array([i for i, line in enumerate(every) if line not in (b"", b"\r")], np.int64)
+        rows, refused = objects_of([every[i] for i in lines])
+        found = PythonRows(rows, refused)
+        part = self._rows.read(found, piece.first_row, lines + 1 + piece.n_lines_before)
+        self._met.names.update(found.names)
+        part.n_lines = len(every) + piece.n_lines_before
+        return part
+
+    def found_bad(self, piece: RowPiece, place: int, reason: str) -> BadRow:
+        """Return a row of a piece, by its number in the source, as a bad one."""
+        line = _line_of(piece.buffer.text[piece.start : piece.stop], place - piece.first_row)
+        return BadRow(reason=reason, line=line + piece.n_lines_before, byte=1)
+
+
+def _line_of(text: NDArray[np.uint8], row: int) -> int:
+    """Return the line of a row in a text, blank ones aside, from 1."""
+    lines = np.flatnonzero(np.diff(np.flatnonzero(text == NEWLINE), prepend=-1) > 1)
+    return int(lines[row]) + 1
+
+
+def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[Wrong]]:
+    """Return the objects of lines of JSON, empty ones for those that are none, and which these are.
+
+    Parameters
+    ----------
+    lines : list of bytes
+        The lines.
+    """
+    rows: list[dict[str, Any]] = []
+    refused: list[Wrong] = []
+    decode = msgspec.json.Decoder().decode
+    for i, line in enumerate(lines):
+        try:
+            row = decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            refused.append(Wrong(i, NO_JSON, line[:80]))
+            row = NOTHING
+        if not isinstance(row, dict):
+            refused.append(Wrong(i, NO_OBJECT, line[:80]))
+            row = NOTHING
+        rows.append(row)
+    return rows, refused

@@ -1,0 +1,312 @@
+"""Tables in memory: data frames, Arrow tables, lists of dictionaries and of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streammach.data.bad_rows import BadRows
+from streammach.data.identity import Fingerprint
+from streammach.data.source import START, Held, Place, Source
+from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.tables.arrow_files import BatchPiece, BatchReader, slices, values_of
+from streammach.data.tables.arrow_rows import ArrowRows, arrow
+from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, lacking
+from streammach.data.tables.cells import TableRows, text_of
+from streammach.data.tables.guess import Head, recipe_of
+from streammach.data.tables.python_rows import PythonRows
+from streammach.data.tables.reader import TableReader
+from streammach.errors import DataError, UsageError, clean
+from streammach.rows.block import RowBlock
+from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.recipe import Column, Recipe
+from streammach.spec.types import Multilabel
+
+PLACE = Path("rows in memory")
+SOME_ROWS = 2048  # Python objects that are read at a time
+TEXT = "text"  # the column of rows that are strings, where no recipe names it
+
+
+def is_table(rows: object, *, strings: bool = True) -> bool:
+    """Return whether an object is a table in memory.
+
+    Parameters
+    ----------
+    rows : object
+        Anything.
+    strings : bool
+        Whether a list of strings is one.
+    """
+    if isinstance(rows, list | tuple):
+        kinds: tuple[type, ...] = (Mapping, str) if strings else (Mapping,)
+        return bool(rows) and isinstance(rows[0], kinds)
+    return _is_frame(rows) or hasattr(rows, "__arrow_c_stream__") or _is_batch(rows)
+
+
+def rows_of_table(
+    table: Any,
+    recipe: Recipe,
+    vocabulary: Vocabulary,
+    *,
+    label_needed: bool = False,
+    multilabel: Multilabel = "off",
+) -> RowBlock:
+    """Return the rows of a table as they are read, with a vocabulary's ids.
+
+    Parameters
+    ----------
+    table : DataFrame, Arrow table, list of dict or list of str
+        n rows. Strings are cells of the one column of text that the recipe reads.
+    recipe : Recipe
+        How they become features.
+    vocabulary : Vocabulary
+        Gives the ids; takes in new names where it may.
+    label_needed : bool
+        Whether a row without a label is bad.
+    multilabel : str
+        Whether rows have lists of labels.
+
+    Returns
+    -------
+    RowBlock
+        n rows; values float32, in the order of the columns, a feature perhaps several times.
+
+    Raises
+    ------
+    UsageError
+        If it is no table, or one of strings and the recipe reads other columns.
+    DataError
+        If a row is bad, or the table has none of the columns of the recipe.
+    """
+    absent = _absent(table, recipe, label_needed=label_needed)
+    reader = TableReader(
+        recipe, vocabulary, multilabel=multilabel, label_needed=label_needed, absent=absent
+    )
+    blocks, first, bad_rows = [], 0, BadRows()
+    for rows in batches(table, recipe.names, recipe):
+        part = reader.read(rows, first)
+        bad_rows.take(part.bad, PLACE, 0)
+        blocks.append(part.block.numbered(first))
+        first += rows.n_rows
+    return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
+
+
+def recipe_of_table(table: Any, options: TableOptions | None = None) -> Recipe:
+    """Return the recipe of a table in memory: what was said of it, and guesses for the rest.
+
+    Parameters
+    ----------
+    table : DataFrame, Arrow table, list of dict or list of str
+        The table; strings are a column of text of their own.
+    options : TableOptions, optional
+        What is said of its columns.
+
+    Raises
+    ------
+    UsageError
+        If it is no table, or what was said does not fit it.
+    """
+    options = options or TableOptions()
+    if isinstance(table, list | tuple) and table and isinstance(table[0], str):
+        return Recipe(
+            columns=(Column(name=TEXT, role="text"),), ngrams=options.words,
+            chars=options.characters,
+        )  # fmt: skip
+    return recipe_of(head_of(table), options)
+
+
+def columns_of(table: Any) -> list[str]:
+    """Return the names of a table's columns; of dictionaries those of the first ones."""
+    if isinstance(table, list | tuple):
+        return PythonRows([row for row in table[:HEAD_ROWS] if isinstance(row, Mapping)]).names
+    if _is_frame(table):
+        return _distinct([str(name) for name in table.columns])
+    return _distinct(list(_arrow_table(table).schema.names))
+
+
+def head_of(table: Any) -> Head:
+    """Return the first cells of each column of a table; DataError if it has no rows."""
+    found: dict[str, list[Any]] = {}
+    n_rows = n_bytes = 0
+    for rows in batches(table, columns_of(table), None):
+        if isinstance(rows, ArrowRows):
+            batch = rows.batch.slice(0, HEAD_ROWS - n_rows)
+            for name in rows.names:
+                found.setdefault(name, []).extend(values_of(batch.column(name)))
+            n_bytes += batch.nbytes
+        elif isinstance(rows, PythonRows):
+            for name in rows.names:
+                found.setdefault(name, [None] * n_rows)
+            for name, cells in found.items():
+                cells.extend(rows.column(name)[: HEAD_ROWS - n_rows])
+        n_rows += rows.n_rows
+        if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
+            break
+    if not n_rows:
+        raise DataError("it holds no rows", path=PLACE)
+    return found
+
+
+def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator[TableRows]:
+    """Yield some rows of a table at a time.
+
+    Parameters
+    ----------
+    table : DataFrame, Arrow table, list of dict or list of str
+        The table.
+    names : sequence of str
+        The columns that are read.
+    recipe : Recipe or None
+        Names the column of strings.
+
+    Raises
+    ------
+    UsageError
+        If it is no table, or its rows are not of one kind.
+    """
+    if isinstance(table, list | tuple):
+        for first in range(0, len(table), SOME_ROWS):
+            yield PythonRows(_dictionaries(table[first : first + SOME_ROWS], recipe))
+        return
+    whole = _arrow_table(table, set(names))
+    for batch in whole.select([n for n in whole.schema.names if n in set(names)]).to_batches():
+        for some in slices(batch):
+            yield ArrowRows(some)
+
+
+class MemorySource(Source[BatchPiece], Table):
+    """A table in memory as a source; it is read as often as it is asked for.
+
+    Parameters
+    ----------
+    table : DataFrame, Arrow table or list of dict
+        The table.
+    options : SourceOptions
+        How it is read.
+    """
+
+    def __init__(self, table: Any, options: SourceOptions) -> None:
+        Table.__init__(self, options)
+        self.path, self.form = PLACE, "memory"
+        self._table = table
+        self.names_known = not isinstance(table, list | tuple)
+
+    def files(self) -> list[Path]:
+        """Return none."""
+        return []
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what says that it lies in no file."""
+        return Fingerprint(name=PLACE.name, format=self.form, bytes=0, crc32c="00000000")
+
+    def held(self) -> Held:
+        """Return what reading it takes, rows that were read aside."""
+        return Held(self.piece_bytes, 0)
+
+    def columns_there(self) -> list[str]:
+        """Return the names of its columns."""
+        return columns_of(self._table)
+
+    def head(self) -> Head:
+        """Return the first cells of each column, or raise DataError."""
+        return head_of(self._table)
+
+    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
+        """Yield the rows in their order."""
+        first = 0
+        for rows in batches(self._table, self.recipe.names, self.recipe):
+            if isinstance(rows, PythonRows):
+                self.met.names.update(rows.names)
+            if first >= begin.at:
+                yield BatchPiece(rows, first, 0)
+            first += rows.n_rows
+
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> BatchReader:
+        """Return something that reads pieces."""
+        del strict
+        return BatchReader(self.table_reader(vocabulary, label_needed=label_needed))
+
+    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
+        """Say which columns no row had."""
+        del n_rows, n_bad, n_lines
+        self.check_columns()
+
+
+def _absent(table: Any, recipe: Recipe, *, label_needed: bool) -> frozenset[str]:
+    """Return the columns of a recipe that a table lacks; warn of them."""
+    if isinstance(table, list | tuple):
+        if table and isinstance(table[0], str):
+            return frozenset(recipe.names) - frozenset(recipe.texts[:1])
+        names = PythonRows([row for row in table if isinstance(row, Mapping)]).names
+    else:
+        names = columns_of(table)
+    if label_needed and recipe.label not in names:
+        raise UsageError(f"there is no column '{clean(recipe.label, 60)}' of labels: label")
+    return lacking(recipe, names, None)
+
+
+def _dictionaries(rows: Sequence[Any], recipe: Recipe | None) -> Sequence[Mapping[str, Any]]:
+    """Return rows as dictionaries."""
+    if rows and isinstance(rows[0], str):
+        columns = (TEXT,) if recipe is None else recipe.texts
+        if len(columns) != 1 or not all(isinstance(row, str) for row in rows):
+            raise UsageError(
+                f"strings are rows where one column of text is read, here it is {len(columns)}: "
+                f"{', '.join(clean(name, 40) for name in columns[:8])}",
+                hint="Give a list of dictionaries, or a data frame.",
+            )
+        return [{columns[0]: row} for row in rows]
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise UsageError("not all rows are dictionaries")
+    return rows
+
+
+def _is_frame(rows: object) -> bool:
+    """Return whether an object is a DataFrame of pandas."""
+    kind = type(rows)
+    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+
+
+def _is_batch(rows: object) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pyarrow" and hasattr(rows, "schema")
+
+
+def _arrow_table(table: Any, names: set[str] | None = None) -> Any:
+    """Return some columns of a table, all of them without `names`, as an Arrow table."""
+    pa = arrow()
+    if not _is_frame(table):
+        if isinstance(table, pa.RecordBatch):
+            return pa.Table.from_batches([table])
+        if isinstance(table, pa.Table):
+            return table
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise UsageError(f"an object of the type {type(table).__name__} is no table")
+        return pa.table(table)
+    columns = {}
+    for place, label in enumerate(table.columns):
+        name = str(label)
+        if names is None or name in names:
+            columns[name] = _arrow_column(table.iloc[:, place], name)
+    return pa.table(columns)
+
+
+def _arrow_column(column: Any, name: str) -> Any:
+    """Return a column of a DataFrame as an Arrow array; values of several types as text."""
+    pa = arrow()
+    try:
+        return pa.Array.from_pandas(column)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        pass
+    try:
+        return pa.array([text_of(value) for value in column], pa.large_binary())
+    except (TypeError, ValueError):
+        what = f"the column '{clean(name, 60)}' holds values of several types"
+        raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None
+
+
+def _distinct(names: list[str]) -> list[str]:
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=PLACE)
+    return names

@@ -1,0 +1,223 @@
+"""Turns rows of a table into rows of features: the same for every way in."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.bad_rows import BadRow
+from streammach.data.formats.parsed import (
+    DONE,
+    GROW,
+    LABELS,
+    LISTED,
+    N_STATE,
+    ROWS,
+    UNKNOWN,
+    VALUES,
+    Parsed,
+)
+from streammach.data.source import Part
+from streammach.data.tables.cells import TableRows
+from streammach.data.tables.frame import BadCell, Framed, Framer
+from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
+from streammach.errors import clean
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.names import MAX_NAMESPACES
+from streammach.rows.vocabulary import Vocabulary
+from streammach.simd import PADDING
+from streammach.spec.recipe import Recipe
+from streammach.spec.types import Multilabel
+
+BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
+
+
+@dataclass
+class Met:
+    """What was met in a table: rows, and how many have nothing in each column.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were read.
+    missing : Counter
+        Rows with nothing in a column, by its name.
+    names : set of str
+        Columns that some row has, where rows name them.
+    """
+
+    rows: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, framed: Framed, rows: int) -> None:
+        """Count rows."""
+        with self._lock:
+            self.rows += rows
+            self.missing.update(framed.missing)
+
+
+class TableReader:
+    """Reads rows of a table by a recipe; one thread at a time may use it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The recipe.
+    vocabulary : Vocabulary
+        Gives the ids; takes in new names where it may.
+    multilabel : str
+        Whether rows have lists of labels.
+    label_needed : bool
+        Whether a row without a label is bad.
+    met : Met, optional
+        Counts what is met.
+    absent : frozenset of str
+        Columns of the recipe that the table lacks.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        vocabulary: Vocabulary,
+        *,
+        multilabel: Multilabel,
+        label_needed: bool,
+        met: Met | None = None,
+        absent: frozenset[str] = frozenset(),
+    ) -> None:
+        beside = () if label_needed else (recipe.label, recipe.weight)  # nothing hangs on them
+        self._absent = absent | {name for name in beside if name is not None}
+        self._vocabulary, self._multilabel = vocabulary, multilabel
+        self._framer = Framer(recipe, multilabel, label_needed=label_needed)
+        self._met = Met() if met is None else met
+        self._fixed = self._framer.fixed_names
+        self._columns: NDArray[np.int64] | None = None
+        self._scratch = self._scratch_for(1 << 16, 1 << 12)
+        self._keys = np.empty((1 << 12, 3), np.uint64), np.empty(1 << 12, np.int64)
+        self._nothing = np.full(0, -1, np.int32)
+
+    def read(
+        self,
+        rows: TableRows,
+        first_row: int,
+        lines: NDArray[np.int64] | None = None,
+    ) -> Part:
+        """Return rows, numbered from 0 on.
+
+        Parameters
+        ----------
+        rows : TableRows
+            The rows.
+        first_row : int
+            The number of the first one in its source: the place of a row is its number.
+        lines : int64 (n,), optional
+            The line of each in its piece of text, from 1.
+        """
+        framed = self._framer.framed(rows, self._absent)
+        frame = framed.frame._replace(columns=self._with_spaces())
+        out = self._read(frame)
+        self._met.add(framed, rows.n_rows)
+        good = np.flatnonzero(~frame.bad)
+        bad = [_bad_row(cell, first_row, lines) for cell in framed.bad]
+        tags = framed.tags
+        tags = None if tags is None or not tags.n_bytes else tags.take(good)
+        block = replace(self._block(out, good, first_row), tags=tags)
+        return Part(block, bad, 0, int(out.state[UNKNOWN]))
+
+    def _with_spaces(self) -> NDArray[np.int64]:
+        """Return the columns with the vocabulary's ids of their namespaces."""
+        if self._columns is None:
+            ids = self._vocabulary.namespace_ids(self._framer.spaces)
+            spaces = np.concatenate([[0], np.where(ids < 0, MAX_NAMESPACES, ids + 1)])
+            self._columns = self._framer.columns.copy()
+            self._columns[:, 1:3] = spaces[self._columns[:, 1:3]]
+        return self._columns
+
+    def _read(self, frame: Frame) -> Parsed:
+        """Return the rows of a frame."""
+        words, n = self._vocabulary, len(frame.bad)
+        values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
+        labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
+        out = self._room(n, values, labels)
+        row = 0
+        while True:
+            code, row = read_rows(
+                frame, row, self._scratch, out, words.labels, words.features, words.add_labels,
+                words.add_features,
+            )  # fmt: skip
+            if code == DONE:
+                return out
+            if code == GROW:
+                words.grow()
+            else:
+                out = self._more_room(frame, row, out)
+
+    def _room(self, n: int, values: int, labels: int) -> Parsed:
+        """Return arrays for so many rows, values and labels."""
+        keys, spans = self._keys
+        return Parsed(
+            classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
+            places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
+            label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(labels, np.int32),
+            indptr=np.zeros(n + 1, np.int64), features=np.empty(values, np.int32),
+            values=np.empty(values, np.float32), keys=keys, spans=spans,
+            hard=np.empty((1, 3), np.int64), scales=np.empty(1, np.float64),
+            short=np.zeros(1, np.int32), direct=self._nothing, state=np.zeros(N_STATE, np.int64),
+        )  # fmt: skip
+
+    def _more_room(self, frame: Frame, row: int, out: Parsed) -> Parsed:
+        """Return the arrays with room for a row at least."""
+        features, n_bytes, words = (int(x) for x in needs_of_row(frame, row))
+        n_bytes += int(self._scratch.fixed[-1, 1]) if len(self._scratch.fixed) else 0
+        if n_bytes > len(self._scratch.text) or words > len(self._scratch.words):
+            self._scratch = self._scratch_for(
+                max(2 * n_bytes, len(self._scratch.text)), max(2 * words, len(self._scratch.words))
+            )
+        if features > len(self._keys[1]):
+            self._keys = np.empty((2 * features, 3), np.uint64), np.empty(2 * features, np.int64)
+        out = out._replace(keys=self._keys[0], spans=self._keys[1])
+        have = int(out.state[VALUES])
+        if have + features > len(out.values):
+            values = max(2 * len(out.values), have + features)
+            larger = np.empty(values, np.int32), np.empty(values, np.float32)
+            larger[0][:have], larger[1][:have] = out.features[:have], out.values[:have]
+            out = out._replace(features=larger[0], values=larger[1])
+        return out
+
+    def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:
+        """Return room for a row, with the names in it that are known beforehand."""
+        fixed = b"".join(self._fixed)
+        ends = np.cumsum([0, *(len(name) for name in self._fixed)])
+        text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)
+        text[: len(fixed)] = np.frombuffer(fixed, np.uint8)
+        return Scratch(
+            text, np.empty((n_words, 2), np.int64), np.stack([ends[:-1], ends[1:]], axis=1)
+        )
+
+    def _block(self, out: Parsed, good: NDArray[np.int64], first_row: int) -> RowBlock:
+        """Return the rows that were read."""
+        n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+        labels = None
+        listed = self._multilabel == "auto" and out.state[LISTED]
+        if self._multilabel == "on" or listed:
+            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+            labels = LabelLists(starts, ids).sorted()
+        return RowBlock(
+            indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
+            classes=out.classes[:n], importance=out.importance[:n], places=good + first_row,
+            numbers=good.copy(),
+        ).with_labels(labels)  # fmt: skip
+
+
+def _bad_row(cell: BadCell, first_row: int, lines: NDArray[np.int64] | None) -> BadRow:
+    text = clean(cell.text, 60)
+    if lines is None:
+        return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
+    return BadRow(reason=cell.reason, text=text, line=int(lines[cell.row]), byte=1)

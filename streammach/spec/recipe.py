@@ -1,0 +1,156 @@
+"""How rows of a table become features: a part of stores and models."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import msgspec
+
+MOST_COLUMNS = 1 << 16
+MOST_EDGES = 1 << 12
+MOST_WIDTH = 1 << 20
+MOST_NGRAMS, MOST_CHARS = 5, 16
+MAX_COLUMN_NAME = 1000  # bytes
+CHARS = ":chars"  # behind a column's name: the namespace of its character n-grams
+
+Role = Literal["text", "category", "number", "names", "pairs", "vector"]
+ROLES: tuple[Role, ...] = ("text", "category", "number", "names", "pairs", "vector")
+WORDY: tuple[Role, ...] = ("text", "category", "names", "pairs")  # whose features are sparse
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column of a table whose cells become features.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the table.
+    role : str
+        ``text``: words, runs of words and of characters; ``category``: the cell is a name;
+        ``number``: its value, or the bin that it lies in; ``names``, ``pairs``, ``vector``: lists
+        of names, of names with values, and of values.
+    edges : tuple of float
+        Where bins of numbers begin, the first one aside; without any they stay values.
+    width : int
+        Values of a vector; 0 otherwise.
+    """
+
+    name: str
+    role: Role
+    edges: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_EDGES)] = ()
+    width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be the role of a column."""
+        check_column_name(self.name)
+        rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
+        if not (rising and all(map(math.isfinite, self.edges))):
+            raise ValueError("the edges of bins do not rise")
+        if self.edges and self.role != "number":
+            raise ValueError("bins are of numbers")
+        if (self.width > 0) != (self.role == "vector"):
+            raise ValueError("a width is that of a vector")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its features; empty for the one feature of a number that is a value."""
+        if self.role == "number" and not self.edges:
+            return ""
+        return self.name.replace("^", "_")
+
+    @property
+    def n_fixed(self) -> int:
+        """Features whose names are known beforehand: those of numbers."""
+        if self.role == "number":
+            return len(self.edges) + 1
+        return self.width
+
+
+class Recipe(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How rows of a table become labels and features.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+        The columns of features, in the order in which they are read.
+    label : str or None
+        The column of labels; None where rows have none.
+    separator : str or None
+        What stands between labels of a cell; None: a cell is one label, or a list of them.
+    weight, tag : str or None
+        The columns of importances and of tags.
+    ngrams : int
+        Most words of a run that is a feature; 0: words are no features.
+    chars : (int, int) or None
+        Least and most characters of runs within words that are features; None: none are.
+    ignored : tuple of str
+        Other columns of the table that was trained on.
+    """
+
+    columns: Annotated[tuple[Column, ...], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]
+    label: str | None = None
+    separator: Annotated[str, msgspec.Meta(min_length=1, max_length=16)] | None = None
+    weight: str | None = None
+    tag: str | None = None
+    ngrams: Annotated[int, msgspec.Meta(ge=0, le=MOST_NGRAMS)] = 2
+    chars: tuple[int, int] | None = None
+    ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a recipe whose parts contradict each other."""
+        for name in (*self.beside, *self.ignored):
+            check_column_name(name)
+        names = [*(column.name for column in self.columns), *self.beside, *self.ignored]
+        if len(set(names)) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise ValueError(f"the column '{twice[:60]}' is named twice")
+        spaces = [space for column in self.columns if (space := column.namespace)]
+        if self.chars is not None:
+            spaces += [c.namespace + CHARS for c in self.columns if c.role == "text"]
+        if len(set(spaces)) < len(spaces):
+            twice = next(space for i, space in enumerate(spaces) if space in spaces[:i])
+            raise ValueError(f"two columns would share the namespace '{twice[:60]}'")
+        if self.chars is not None and not 1 <= self.chars[0] <= self.chars[1] <= MOST_CHARS:
+            raise ValueError(f"runs of characters are from 1 to {MOST_CHARS} characters long")
+        if self.ngrams == 0 and self.chars is None and self.texts:
+            raise ValueError("neither words nor characters of a text are features")
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns of labels, importances and tags, those that there are."""
+        return tuple(name for name in (self.label, self.weight, self.tag) if name is not None)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of text."""
+        return tuple(column.name for column in self.columns if column.role == "text")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return (*(column.name for column in self.columns), *self.beside)
+
+    def said(self) -> str:
+        """Return the roles of the columns in a line for people."""
+        found: list[tuple[str, tuple[str, ...]]] = [("label", (self.label,) if self.label else ())]
+        found += [(role, tuple(c.name for c in self.columns if c.role == role)) for role in ROLES]
+        found += [("not used", self.ignored)]
+        return "; ".join(f"{role} {_listed(names)}" for role, names in found if names)
+
+
+def check_column_name(name: str) -> None:
+    """Raise ValueError for what cannot be the name of a column that is used."""
+    if not name or len(name.encode()) > MAX_COLUMN_NAME:
+        raise ValueError(
+            "a column has no name"
+            if not name
+            else f"the name '{name[:20]}...' of a column has more than {MAX_COLUMN_NAME:,} bytes"
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    some = ", ".join(name[:40] for name in names[:6])
+    return some + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from streammach.data.conversion.ranking import Known
-from streammach.planning.candidates import MAX_HELD_OUT_ROWS
-from streammach.planning.constraints import Constraints
 from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.classes import Targets, kind_of, places
+from streammach.sklearn.classes import Targets, kind_of, label_names, places
 from streammach.sklearn.files import model_files, model_of
-from streammach.sklearn.rows import Rows
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import EarlyStopping
-from streammach.training.rows import planned
-from streammach.training.run import Run
-from streammach.training.trainer import Trainer
-
-WITHOUT_PARTS = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
-MOST_SEED = 2**31 - 1
+from streammach.sklearn.fitting import threads_of, trained
+from streammach.sklearn.passes import SEVERAL, Passes, new_labels
+from streammach.sklearn.rows import Rows, by_class
 
 
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
@@ -107,6 +93,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     True
     """
 
+    _passes_: Passes | None
+
     def __init__(
         self,
         memory: str | int = "1GB",
@@ -174,14 +162,79 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         if before is not None and not np.array_equal(before[0], rows.targets.classes):
             raise ValueError("warm_start=True: the classes are not those of the fit before")
         self._taken_in(rows.targets)
+        self._passes_ = None
         rows = rows.canonical()
-        run = self._trained(rows, None if before is None else before[1])
+        start = None if before is None else before[1]
+        run = trained(self.get_params(deep=False), rows, self._names(), start)
         with run:
             self._answers_ = self._answering(run.model)
         self.plan_ = run.plan
         self.loss_curve_ = [epoch.loss for epoch in run.result.history]
         self.n_iter_ = len(self.loss_curve_)
         return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> MACHClassifier:
+        """Learn from more rows, in one pass and in their order.
+
+        A class that was never seen gets its hashes: no weight is added, and none of those known
+        changes. Calls with rows in pieces of whole batches (256 rows, or ``batch_size``) give the
+        same weights, bit for bit, as one call with all of them; the last batch of a call is a
+        smaller one otherwise. After :meth:`fit` its weights are gone on from, and new classes need
+        ``n_buckets`` and ``n_repetitions``. It computes on the CPU.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        y : array (n,)
+            A label for each row.
+        classes : array, optional
+            Labels that are known before they come, at the first call.
+        sample_weight : array (n,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        MACHClassifier
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If rows or labels cannot be.
+        BudgetError
+            If the model does not fit the budget.
+        UsageError
+            If a class is new and the model has a bucket for each.
+        """
+        first = not hasattr(self, "_answers_")
+        rows = self._checked(X, y, sample_weight, reset=first)
+        known = None if first else self._labels_by_id()
+        labels, codes = new_labels(known, rows.targets, classes)
+        if first:
+            passes = Passes.begin(self.get_params(deep=False), rows, labels, self._names())
+        else:
+            passes = self._passes_ or Passes(self._answers_.model, threads_of(self.n_jobs))
+        n_known = passes.stream.model.spec.n_classes
+        passes.stream.take_labels(label_names(labels)[n_known:])
+        loss = passes.learn(rows, codes)
+        self._passes_, self.classes_ = passes, np.unique(labels)
+        self._sets_ = self._sparse_sets_ = False
+        self._answers_ = self._answering(
+            passes.stream.model, np.searchsorted(self.classes_, labels)
+        )
+        self.loss_curve_ = [*([] if first else self.loss_curve_), loss]
+        self.n_iter_ = 1 if first else self.n_iter_ + 1
+        return self
+
+    def _labels_by_id(self) -> NDArray[Any]:
+        """Return the labels in the order of the model's ids."""
+        if self._sets_:
+            raise ValueError(SEVERAL)
+        found: NDArray[Any] = self.classes_[self._answers_.places]
+        return found
 
     def predict(self, X: Any) -> Any:
         """Return the best label of each row.
@@ -266,9 +319,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         check_is_fitted(self)
         return self._answers_.model
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
         """Return rows, labels and weights, or raise ValueError."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True)
+        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, reset=reset)
         targets = Targets.of(y)
         weights = None
         if sample_weight is not None:
@@ -278,19 +331,10 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             if not weights.any():
                 raise ValueError("all weights of rows are 0: sample_weight")
         if self.class_weight is not None:
-            weights = self._by_class(targets, weights)
+            if not reset and self.class_weight == "balanced":
+                raise ValueError("more classes may come: class_weight='balanced', partial_fit")
+            weights = by_class(targets, weights, self.class_weight)
         return Rows(X, targets, weights)
-
-    def _by_class(
-        self, targets: Targets, weights: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        """Return the weights of rows times those of their classes."""
-        if targets.codes is None:
-            raise ValueError("rows have sets of labels: class_weight")
-        labels = targets.classes[targets.codes]
-        by_class = compute_class_weight(self.class_weight, classes=targets.classes, y=labels)
-        own: NDArray[np.float64] = by_class[targets.codes].astype(np.float64)
-        return own if weights is None else own * weights
 
     def _taken_in(self, targets: Targets) -> None:
         self.classes_ = targets.classes
@@ -302,56 +346,12 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return None
         return self.classes_, self._answers_.model
 
-    def _trained(self, rows: Rows, start: Model | None) -> Run:
-        """Plan and train."""
-        seed = self._seed()
-        data = rows.labelled(names=self._names(), seed=seed, threads=self._threads)
-        if start is not None:
-            data = replace(
-                data, known=Known(start.labels, start.features, start.store, start.columns)
-            )
-        with ExitStack() as closing:
-            plan, dataset = planned(data, self._constraints(rows, seed, start), closing)
-            plan = plan if start is None else replace(plan, model=start.spec)
-            options = self._options(rows, plan, seed)
-            trainer = Trainer(plan, options, callbacks=self._watching(), start=start)
-            return trainer.fit(dataset)
-
-    def _constraints(self, rows: Rows, seed: int, start: Model | None) -> Constraints:
-        held_out = 0
-        n = rows.targets.n_rows
-        if self.early_stopping:
-            if not 0 < self.validation_fraction < 1:
-                raise ValueError("it is no share between 0 and 1: validation_fraction")
-            held_out = min(MAX_HELD_OUT_ROWS, max(1, int(self.validation_fraction * n)))
-        shape = (self.n_buckets, self.n_repetitions)
-        if start is not None:
-            shape = (None, None) if start.spec.exact else (
-                start.spec.n_buckets, start.spec.n_repetitions
-            )  # fmt: skip
-        return Constraints.of({
-            "memory": self.memory, "n_buckets": shape[0], "n_repetitions": shape[1],
-            "batch_size": self.batch_size, "device": self.device, "threads": self._threads,
-            "seed": seed, "held_out_rows": held_out, **WITHOUT_PARTS,
-        })  # fmt: skip
-
-    def _options(self, rows: Rows, plan: Plan, seed: int) -> TrainingOptions:
-        scale, optimizer = rows.scale(), plan.config.optimizer_kind.name
-        return TrainingOptions(
-            epochs=self.epochs, transform="raw", model_size="full", seed=seed,
-            learning_rate=self.learning_rate or scale.rate(optimizer),
-            epsilon=scale.epsilon(optimizer),
-        )  # fmt: skip
-
-    def _watching(self) -> list[object]:
-        stopping = [EarlyStopping(self.n_iter_no_change)] if self.early_stopping else []
-        return [*stopping, *(self.callbacks or [])]
-
-    def _answering(self, model: Model) -> Answers:
+    def _answering(self, model: Model, where: NDArray[np.int64] | None = None) -> Answers:
         model = replace(model, label_kind=kind_of(self.classes_))
-        where = places(model.labels, self.classes_, sets=self._sets_)
+        if where is None:
+            where = places(model.labels, self.classes_, sets=self._sets_)
         return Answers(
-            model, where, combine=self.combine, device=self.device, threads=self._threads
+            model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
         )  # fmt: skip
 
     def _block(self, X: Any) -> Any:
@@ -364,16 +364,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else Names.of(names.tolist())
 
-    def _seed(self) -> int:
-        state = self.random_state
-        if state is None or isinstance(state, int | np.integer):
-            return int(state or 0)
-        return int(check_random_state(state).randint(MOST_SEED))
-
-    @property
-    def _threads(self) -> int:
-        return 1 if self.n_jobs is None else int(effective_n_jobs(self.n_jobs))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -383,13 +373,25 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         answers = state.pop("_answers_", None)
+        passes = state.pop("_passes_", None)
         if answers is not None:
             state["_files"] = model_files(answers.model)
+            state["_places"] = answers.places
+        if passes is not None:
+            state["_state"] = passes.saved()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        files = state.pop("_files", None)
+        files, learning = state.pop("_files", None), state.pop("_state", None)
+        where = state.pop("_places", None)
         super().__setstate__(state)
-        if files is not None:
-            self._answers_ = self._answering(model_of(files))
+        if files is None:
+            return
+        model = model_of(files)
+        self._passes_ = None
+        if learning is not None:
+            self._passes_ = Passes(model, threads_of(self.n_jobs))
+            self._passes_.restore(*learning)
+            model = self._passes_.stream.model
+        self._answers_ = self._answering(model, where)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
 
 from streammach.data.given import Given
 from streammach.data.memory import Labelled
@@ -129,3 +130,30 @@ class Scale:
     def epsilon(self, optimizer: str) -> float:
         """Return what an optimiser adds below its fraction bar."""
         return OPTIMIZERS[optimizer].epsilon(self.value)
+
+
+def by_class(
+    targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
+) -> NDArray[np.float64]:
+    """Return the weights of rows times those of their classes.
+
+    Parameters
+    ----------
+    targets : Targets
+        The labels of the rows.
+    weights : float64 (n,) or None
+        The weights of the rows; None where all are 1.
+    class_weight : dict or "balanced"
+        The weights of classes, as scikit-learn has them.
+
+    Raises
+    ------
+    ValueError
+        If rows have sets of labels.
+    """
+    if targets.codes is None:
+        raise ValueError("rows have sets of labels: class_weight")
+    labels = targets.classes[targets.codes]
+    of_classes = compute_class_weight(class_weight, classes=targets.classes, y=labels)
+    own: NDArray[np.float64] = of_classes[targets.codes].astype(np.float64)
+    return own if weights is None else own * weights

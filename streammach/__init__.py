@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streammach.prediction.predictor import Predictor
     from streammach.prediction.trained import Model
     from streammach.reports.write import report
+    from streammach.sklearn.classifier import MACHClassifier
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
@@ -36,6 +37,7 @@ __all__ = [
     "Clock",
     "Constraints",
     "Dataset",
+    "MACHClassifier",
     "Model",
     "Plan",
     "Predictor",
@@ -59,6 +61,7 @@ _HOMES = {
     "Clock": "streammach.clock",
     "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
+    "MACHClassifier": "streammach.sklearn.classifier",
     "Model": "streammach.prediction.trained",
     "Plan": "streammach.spec.plan",
     "Predictor": "streammach.prediction.predictor",

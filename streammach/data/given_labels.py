@@ -68,7 +68,7 @@ def given_labels(y: Any) -> GivenLabels:
         return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
     kind = KINDS.get(values.dtype.kind, "str")
     if values.dtype.kind == "O":
-        values, kind = _of_objects(values.ravel())
+        values, kind = of_objects(values)
     elif values.dtype.kind == "S":
         kind = "bytes"
     labels = Labels.of(values, PLACE, WHAT)
@@ -78,9 +78,17 @@ def given_labels(y: Any) -> GivenLabels:
     return GivenLabels(labels, kind)
 
 
-def _of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
-    """Return an array of objects as one of their own type, and what that is."""
+def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
+    """Return an array of objects as one of their own type, and what that is.
+
+    Parameters
+    ----------
+    values : array of objects
+        The objects; strings, or what is not all of one type, stay as they are.
+    """
     found = values.tolist()
+    if values.ndim > 1:
+        return values, "str"
     for types, dtype, kind in OBJECTS:
         if found and all(isinstance(value, types) for value in found):
             return np.array(found, dtype), kind

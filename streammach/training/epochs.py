@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from typing import Any
 
 import msgspec
+from numpy.typing import NDArray
 
 from streammach.errors import DiskError, Interrupted, MismatchError, clean
 from streammach.figures import EpochFigures
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.model import Model
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.spec.training import TrainSpec
@@ -39,6 +42,8 @@ class Epochs:
     lasting : bool
         Whether the run's folder stays: otherwise nobody goes on from a checkpoint, and one is
         written only where training may go back to it.
+    start : Model, optional
+        Where the weights start.
 
     Attributes
     ----------
@@ -54,6 +59,7 @@ class Epochs:
         *,
         checkpoint_seconds: float,
         lasting: bool = True,
+        start: Model | None = None,
     ) -> None:
         self._session, self._spec, self._checkpoints = session, spec, checkpoints
         self._backend, self._plan, self._events = session.backend, session.plan, session.events
@@ -62,6 +68,8 @@ class Epochs:
         self._failed_saves, self._saved_at = 0, time.monotonic()
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
+        if start is not None:
+            begin_from(self._backend.arrays(), start)
         self.progress = checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec)
@@ -229,6 +237,30 @@ class Epochs:
             history=at.history,
             best_epoch=at.best_epoch,
         )
+
+
+def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
+    """Let weights start from those of a model.
+
+    Parameters
+    ----------
+    arrays : dict of str to array
+        A backend's arrays.
+    start : Model
+        The model.
+
+    Raises
+    ------
+    MismatchError
+        If it has another shape.
+    """
+    for name, values in (("weights", start.weights), ("bias", start.bias)):
+        if arrays[name].shape != values.shape:
+            raise MismatchError(
+                f"the {name} have the shape {arrays[name].shape}, those to start from "
+                f"{values.shape}"
+            )
+        arrays[name][:] = values
 
 
 def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from streammach.clock import Clock
 from streammach.data.holdout import check_held_out
@@ -22,6 +23,7 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
 from streammach.spec.documents import encoded, from_json, to_json
@@ -74,6 +76,8 @@ class Trainer:
         Time between checkpoints.
     clock : Clock, optional
         The time that the work may take; it ends with the best model by then.
+    start : Model, optional
+        Where the weights start: a model of the same shape, classes and features.
     """
 
     def __init__(
@@ -84,7 +88,9 @@ class Trainer:
         callbacks: Sequence[object] | None = None,
         checkpoint_minutes: float = CHECKPOINT_MINUTES,
         clock: Clock | None = None,
+        start: Model | None = None,
     ) -> None:
+        self._start = start
         self.plan, self.options = plan, options or TrainingOptions()
         self._clock = clock or Clock()
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
@@ -191,7 +197,7 @@ class Trainer:
         settings = self._settings(session, folder, request, pace)
         session.clock = pace.epochs
         epochs = Epochs(
-            session, settings.training, checkpoints, lasting=lasting,
+            session, settings.training, checkpoints, lasting=lasting, start=self._start,
             checkpoint_seconds=self._checkpoint_seconds,
         )  # fmt: skip
         state = epochs.run()
@@ -310,7 +316,10 @@ class Trainer:
         decided = (plan.facts.digest, plan.model, plan.config.decisive)
         if options["label_loss"] == "auto":  # as before there was a choice
             del options["label_loss"]
-        request = sha256([encoded((*decided, options))])
+        begun_from = (
+            () if self._start is None else (sha256([np.asarray(self._start.weights).data]),)
+        )
+        request = sha256([encoded((*decided, options, *begun_from))])
         del options["model_size"]  # which was not asked for once
         unsized = sha256([encoded((*decided, options))])
         known = known_request(folder)

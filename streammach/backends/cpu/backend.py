@@ -17,6 +17,7 @@ from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.waves import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
+from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 
 STEPS: dict[bool, type[Steps]] = {False: SparseSteps, True: DenseSteps}  # by dense
@@ -94,6 +95,13 @@ class CpuBackend(Forward):
         _fitted(self.buffers, shapes)
         self._number[0] = 0
         self._trains = kind(self, training)
+
+    def take_classes(self, spec: ModelSpec) -> None:
+        """Take on a model of the same hashes and more classes: no weight changes."""
+        assert (spec.hash_a, spec.hash_b) == (self.spec.hash_a, self.spec.hash_b), "its hashes"
+        self.spec = spec
+        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self._flat_codes = self.codes.reshape(-1)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""

@@ -1,0 +1,140 @@
+"""What a fitted estimator answers with: its model, scores and probabilities, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import BudgetError, UsageError
+from streammach.machine import advised, parse_size, size_text
+from streammach.prediction.predictor import Predictor
+from streammach.prediction.trained import Model
+from streammach.rows.block import RowBlock
+
+PART_BYTES = 32 << 20  # of scores of all classes that are held at once
+SCORE_BYTES = 32  # of one of them: as it comes, with its class, and as a probability
+LIKELY = 0.5  # the probability from which on a label is one of a row's
+
+
+class Answers:
+    """A model that answers from any thread, one call after another.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    places : int64 (K,)
+        Place of each of its classes among those of the estimator.
+    combine : str
+        How classes are ranked; ``auto`` as the model says.
+    device : str
+        Where.
+    threads : int
+        Threads that compute.
+    """
+
+    def __init__(
+        self, model: Model, places: NDArray[np.int64], *, combine: str, device: str, threads: int
+    ) -> None:
+        self.model, self.places = model, places
+        self._estimator = None if combine == "auto" else combine
+        self._device, self._threads = device, threads
+        self._lock = threading.Lock()
+        self._predictor: Predictor | None = None
+
+    def rows(self, x: Any) -> RowBlock:
+        """Return a matrix as rows with the model's ids, or raise DataError."""
+        with self._lock:
+            return self._opened.block(x)
+
+    def topk(self, rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return places of the k best classes of each row, and their scores, the best first."""
+        with self._lock:
+            ids, scores = self._opened.ranked(rows, k)
+        return self.places[ids], scores
+
+    def probabilities(
+        self, rows: RowBlock, n_classes: int
+    ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield rows of the probabilities of all classes, some at a time.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            The rows.
+        n_classes : int
+            Classes of the estimator; those that the model does not have have the probability 0.
+
+        Yields
+        ------
+        rows, probabilities : slice, float64 (m, n_classes)
+            By the classes' places; those of a row add up to 1, but where labels come in sets.
+        """
+        step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
+        for start in range(0, rows.n_rows, step):
+            some = slice(start, min(start + step, rows.n_rows))
+            where, scores = self.topk(rows.part(some.start, some.stop), self.model.spec.n_classes)
+            out = np.zeros((len(where), n_classes))
+            np.put_along_axis(out, where, self._as_probabilities(scores), axis=1)
+            yield some, out
+
+    def _as_probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        found = scores.astype(np.float64)
+        model = self.model
+        if model.listed:
+            return np.asarray(np.exp(np.minimum(found, 0)))
+        if self._estimator in (None, "logsum", "blend"):
+            found = np.exp(model.calibration.beta * (found - found[:, :1]))
+        else:
+            found = np.maximum(found, 0)
+            found[found.sum(axis=1) == 0] = 1
+        found /= found.sum(axis=1, keepdims=True)
+        return found
+
+    @property
+    def _opened(self) -> Predictor:
+        if self._predictor is None:
+            self._predictor = Predictor(
+                self.model, estimator=self._estimator, device=self._device, threads=self._threads
+            )
+        return self._predictor
+
+
+def check_room(n_rows: int, n_classes: int, memory: str | int) -> None:
+    """Refuse an array of rows x classes that does not fit a budget.
+
+    Parameters
+    ----------
+    n_rows, n_classes : int
+        Its shape.
+    memory : str or int
+        The budget.
+
+    Raises
+    ------
+    BudgetError
+        If it does not.
+    """
+    needed = 4 * n_rows * n_classes
+    if needed > parse_size(memory):
+        raise BudgetError(
+            f"the probabilities of {n_rows:,} rows x {n_classes:,} classes take "
+            f"{size_text(needed)}, {size_text(parse_size(memory))} are allowed: memory",
+            hint="Name some classes: predict_proba(X, classes=[...]), or use predict_topk(X, k); "
+            f"memory='{advised(needed)}' allows it.",
+        )
+
+
+def check_classes(wanted: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the places of some classes among all, or raise UsageError for one that is unknown."""
+    asked = np.asarray(wanted, classes.dtype if classes.dtype.kind != "O" else object).ravel()
+    found = np.searchsorted(classes, asked)
+    inside = np.minimum(found, len(classes) - 1)
+    wrong = [name for name, i in zip(asked, inside, strict=True) if classes[i] != name]
+    if wrong:
+        raise UsageError(f"{wrong[0]!r} is no class that was trained on: classes")
+    return inside

@@ -1,0 +1,123 @@
+"""Classes of an estimator: labels of any type, and their numbers in a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from streammach.data.given_labels import GivenLabels, of_objects
+from streammach.data.label_arrays import Labels
+from streammach.data.label_sets import LabelSets
+from streammach.data.store.held import PLACE
+from streammach.rows.names import MAX_NAME, Names
+
+KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The labels of rows.
+
+    Attributes
+    ----------
+    classes : array (K,)
+        All labels, sorted; of sets the numbers of the columns.
+    codes : int64 (n,) or None
+        Place of each row's label among them; None for sets.
+    sets : csr_array (n, K) or None
+        Which labels each row has; None where each has one.
+    sparse : bool
+        Whether sets came as a sparse matrix.
+    """
+
+    classes: NDArray[Any]
+    codes: NDArray[np.int64] | None
+    sets: Any = None
+    sparse: bool = False
+
+    @classmethod
+    def of(cls, y: Any) -> Targets:
+        """Return the labels that scikit-learn's checks let through, or raise ValueError."""
+        if isinstance(y, np.ndarray) and y.dtype.hasobject:
+            y, _ = of_objects(np.asarray(y))
+        check_classification_targets(y)
+        if type_of_target(y) == "multilabel-indicator":
+            sets = scipy.sparse.csr_array(y, dtype=np.float32)
+            sets.sum_duplicates()
+            return cls(np.arange(sets.shape[1]), None, sets, bool(scipy.sparse.issparse(y)))
+        y = column_or_1d(y, warn=True)
+        classes, codes = np.unique(y, return_inverse=True)
+        return cls(classes, codes.astype(np.int64))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.sets.shape[0]) if self.codes is None else len(self.codes)
+
+    def take(self, rows: NDArray[np.int64]) -> Targets:
+        """Return those of some rows."""
+        if self.codes is None:
+            return Targets(self.classes, None, self.sets[rows], self.sparse)
+        return Targets(self.classes, self.codes[rows])
+
+    def key(self, row: int) -> bytes:
+        """Return what tells the labels of a row from others."""
+        if self.codes is not None:
+            return bytes(self.codes[row].tobytes())
+        some = slice(self.sets.indptr[row], self.sets.indptr[row + 1])
+        return bytes(self.sets.indices[some].tobytes())
+
+    @property
+    def given(self) -> GivenLabels:
+        """The labels as a source has them."""
+        if self.codes is None:
+            m = self.sets
+            return GivenLabels(
+                LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y"), "int"
+            )  # fmt: skip
+        return GivenLabels(Labels(self.codes, label_names(self.classes)), kind_of(self.classes))
+
+
+def kind_of(classes: NDArray[Any]) -> str:
+    """Return of which type labels are, for those who open the model alone."""
+    return KINDS.get(classes.dtype.kind, "str")
+
+
+def label_names(classes: NDArray[Any]) -> list[bytes]:
+    """Return a name for each label: what it looks like, or its number where that will not do."""
+    names = [_name(label) for label in classes.tolist()]
+    if len(set(names)) < len(names) or not all(0 < len(name) <= MAX_NAME for name in names):
+        return [b"%d" % i for i in range(len(names))]
+    return names
+
+
+def _name(label: Any) -> bytes:
+    if isinstance(label, bytes):
+        return label
+    if isinstance(label, bool | float) and label == int(label):
+        label = int(label)
+    return str(label).encode("utf-8", "surrogatepass")
+
+
+def places(names: Names, classes: NDArray[Any], *, sets: bool) -> NDArray[np.int64]:
+    """Return the place of a model's labels among the classes of an estimator: int64 (K,).
+
+    Parameters
+    ----------
+    names : Names
+        The model's labels, by id.
+    classes : array
+        Those of the estimator, sorted.
+    sets : bool
+        Whether labels are columns.
+    """
+    if sets:
+        return np.array([int(names.raw(i)) for i in range(len(names))], np.int64)
+    known = {name: place for place, name in enumerate(label_names(classes))}
+    return np.array([known[names.raw(i)] for i in range(len(names))], np.int64)

@@ -1,0 +1,397 @@
+"""The scikit-learn estimator: a face of the one trainer and the one predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from streammach.prediction.trained import Model
+from streammach.rows.names import Names
+from streammach.sklearn.answers import Answers, check_classes, check_room
+from streammach.sklearn.classes import Targets, kind_of, label_names, places
+from streammach.sklearn.files import model_files, model_of
+from streammach.sklearn.fitting import threads_of, trained
+from streammach.sklearn.passes import SEVERAL, Passes, new_labels
+from streammach.sklearn.rows import Rows, by_class
+
+
+class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
+    """Classifier for very many classes: small softmax models over hashed classes, in a budget.
+
+    Rows stay in memory where they and the model fit the budget, and are put into a temporary store
+    otherwise. Model and batches are chosen for the budget where they are not given. The result is
+    the same for any number of threads, on sparse rows, and for any order of up to 4,096 rows.
+
+    Parameters
+    ----------
+    memory : str or int, default="1GB"
+        What a fit may take, such as ``"1GB"``, beside the rows that are given. Of several fits at a
+        time each takes as much. It is a constant, so that results do not depend on the machine.
+    n_buckets, n_repetitions : int, default=None
+        B and R, both or none; chosen for the budget otherwise: a bucket for every class if that
+        fits.
+    epochs : int, default=10
+        Passes over the rows.
+    batch_size : int, default=None
+        Rows of a batch, all if there are fewer; chosen by the number of rows otherwise.
+    learning_rate : float, default=None
+        The rate at the start, which falls to 0; by the size of the values otherwise.
+    combine : {"auto", "logsum", "mean", "median", "min"}, default="auto"
+        How the repetitions become a score.
+    device : str, default="cpu"
+        Where: ``cpu``, ``cuda``, or ``auto``.
+    n_jobs : int, default=None
+        Threads that compute; 1 for None, all for -1.
+    class_weight : dict or "balanced", default=None
+        Weight of each class, which multiplies that of its rows.
+    early_stopping : bool, default=False
+        Whether some rows are held out, and training ends when it is no better on them; the weights
+        of the best epoch are kept, and these rows are learnt from at the end.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out then, 10,000 at most.
+    n_iter_no_change : int, default=3
+        Epochs without a better one, after which training ends then.
+    warm_start : bool, default=False
+        Whether :meth:`fit` starts from the present weights, of the same classes; features that are
+        new are left out.
+    random_state : int or RandomState, default=None
+        Decides hashes and the order of rows; None is 0.
+    callbacks : list, default=None
+        Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+        The labels, sorted; of sets the numbers of the columns.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : array (n_features_in_,)
+        Their names, where all are strings.
+    n_iter_ : int
+        Epochs that were trained.
+    plan_ : Plan
+        The model, and where every byte goes.
+    loss_curve_ : list of float
+        Mean loss of each epoch, in nats per row and model.
+    model_ : Model
+        The model.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from streammach.sklearn.classifier import MACHClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MACHClassifier(epochs=50).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    """
+
+    _passes_: Passes | None
+
+    def __init__(
+        self,
+        memory: str | int = "1GB",
+        n_buckets: int | None = None,
+        n_repetitions: int | None = None,
+        epochs: int = 10,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        combine: str = "auto",
+        device: str = "cpu",
+        n_jobs: int | None = None,
+        class_weight: Any = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 3,
+        warm_start: bool = False,
+        random_state: Any = None,
+        callbacks: Sequence[object] | None = None,
+    ) -> None:
+        self.memory = memory
+        self.n_buckets = n_buckets
+        self.n_repetitions = n_repetitions
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.combine = combine
+        self.device = device
+        self.n_jobs = n_jobs
+        self.class_weight = class_weight
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
+        """Train on rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        y : array (n,), or array or sparse matrix (n, labels)
+            A label for each row, of any type; or sets of labels, a column for each label.
+        sample_weight : array (n,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        MACHClassifier
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If rows or labels cannot be.
+        BudgetError
+            If nothing fits the budget.
+        UsageError, DeviceError, DivergedError, DiskError
+            As for :func:`streammach.training.rows.train`.
+        """
+        before = self._before()
+        rows = self._checked(X, y, sample_weight)
+        if before is not None and not np.array_equal(before[0], rows.targets.classes):
+            raise ValueError("warm_start=True: the classes are not those of the fit before")
+        self._taken_in(rows.targets)
+        self._passes_ = None
+        rows = rows.canonical()
+        start = None if before is None else before[1]
+        run = trained(self.get_params(deep=False), rows, self._names(), start)
+        with run:
+            self._answers_ = self._answering(run.model)
+        self.plan_ = run.plan
+        self.loss_curve_ = [epoch.loss for epoch in run.result.history]
+        self.n_iter_ = len(self.loss_curve_)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> MACHClassifier:
+        """Learn from more rows, in one pass and in their order.
+
+        A class that was never seen gets its hashes: no weight is added, and none of those known
+        changes. Calls with rows in pieces of whole batches (256 rows, or ``batch_size``) give the
+        same weights, bit for bit, as one call with all of them; the last batch of a call is a
+        smaller one otherwise. After :meth:`fit` its weights are gone on from, and new classes need
+        ``n_buckets`` and ``n_repetitions``. It computes on the CPU.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        y : array (n,)
+            A label for each row.
+        classes : array, optional
+            Labels that are known before they come, at the first call.
+        sample_weight : array (n,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        MACHClassifier
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If rows or labels cannot be.
+        BudgetError
+            If the model does not fit the budget.
+        UsageError
+            If a class is new and the model has a bucket for each.
+        """
+        first = not hasattr(self, "_answers_")
+        rows = self._checked(X, y, sample_weight, reset=first)
+        known = None if first else self._labels_by_id()
+        labels, codes = new_labels(known, rows.targets, classes)
+        if first:
+            passes = Passes.begin(self.get_params(deep=False), rows, labels, self._names())
+        else:
+            passes = self._passes_ or Passes(self._answers_.model, threads_of(self.n_jobs))
+        n_known = passes.stream.model.spec.n_classes
+        passes.stream.take_labels(label_names(labels)[n_known:])
+        loss = passes.learn(rows, codes)
+        self._passes_, self.classes_ = passes, np.unique(labels)
+        self._sets_ = self._sparse_sets_ = False
+        self._answers_ = self._answering(
+            passes.stream.model, np.searchsorted(self.classes_, labels)
+        )
+        self.loss_curve_ = [*([] if first else self.loss_curve_), loss]
+        self.n_iter_ = 1 if first else self.n_iter_ + 1
+        return self
+
+    def _labels_by_id(self) -> NDArray[Any]:
+        """Return the labels in the order of the model's ids."""
+        if self._sets_:
+            raise ValueError(SEVERAL)
+        found: NDArray[Any] = self.classes_[self._answers_.places]
+        return found
+
+    def predict(self, X: Any) -> Any:
+        """Return the best label of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+
+        Returns
+        -------
+        array (n,), or array or csr_array (n, labels) of 0 and 1
+            The labels; of sets those with a probability of a half or more.
+        """
+        block = self._block(X)
+        if not self._sets_:
+            where, _ = self._answers_.topk(block, 1)
+            return self.classes_[where[:, 0]]
+        parts = [scipy.sparse.csr_array(p >= 0.5, dtype=np.int64)
+                 for _, p in self._answers_.probabilities(block, len(self.classes_))]  # fmt: skip
+        found = scipy.sparse.vstack(parts, format="csr")
+        return found if self._sparse_sets_ else found.toarray()
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return the k best labels of each row and their scores, without an array of all classes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        k : int, default=5
+            How many; all if there are fewer.
+
+        Returns
+        -------
+        labels : array (n, k)
+            The best first.
+        scores : float32 (n, k)
+            A logarithm of a probability for ``logsum``, an unbiased probability otherwise.
+        """
+        block = self._block(X)
+        where, scores = self._answers_.topk(block, k)
+        return self.classes_[where], scores
+
+    def predict_proba(self, X: Any, classes: Any = None) -> NDArray[np.float64]:
+        """Return the probability of each class, or of those that are named.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        classes : array (m,), optional
+            Labels; all of ``classes_`` otherwise, if n x K numbers of 4 bytes fit the budget.
+
+        Returns
+        -------
+        float64 (n, m)
+            A column for each. All classes of a row add up to 1; of sets each label has a
+            probability of its own.
+
+        Raises
+        ------
+        BudgetError
+            If an array of all classes does not fit the budget.
+        UsageError
+            If there is no such class.
+        """
+        check_is_fitted(self)
+        chosen = None if classes is None else check_classes(classes, self.classes_)
+        block = self._block(X)
+        n_classes = len(self.classes_)
+        if chosen is None:
+            check_room(block.n_rows, n_classes, self.memory)
+        out = np.empty((block.n_rows, n_classes if chosen is None else len(chosen)))
+        for some, found in self._answers_.probabilities(block, n_classes):
+            out[some] = found if chosen is None else found[:, chosen]
+        return out
+
+    @property
+    def model_(self) -> Model:
+        """The model."""
+        check_is_fitted(self)
+        return self._answers_.model
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
+        """Return rows, labels and weights, or raise ValueError."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, reset=reset)
+        targets = Targets.of(y)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+            if not weights.any():
+                raise ValueError("all weights of rows are 0: sample_weight")
+        if self.class_weight is not None:
+            if not reset and self.class_weight == "balanced":
+                raise ValueError("more classes may come: class_weight='balanced', partial_fit")
+            weights = by_class(targets, weights, self.class_weight)
+        return Rows(X, targets, weights)
+
+    def _taken_in(self, targets: Targets) -> None:
+        self.classes_ = targets.classes
+        self._sets_, self._sparse_sets_ = targets.codes is None, targets.sparse
+
+    def _before(self) -> tuple[NDArray[Any], Model] | None:
+        """Return classes and model of the fit before, if training goes on from it."""
+        if not self.warm_start or not hasattr(self, "_answers_"):
+            return None
+        return self.classes_, self._answers_.model
+
+    def _answering(self, model: Model, where: NDArray[np.int64] | None = None) -> Answers:
+        model = replace(model, label_kind=kind_of(self.classes_))
+        if where is None:
+            where = places(model.labels, self.classes_, sets=self._sets_)
+        return Answers(
+            model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
+        )  # fmt: skip
+
+    def _block(self, X: Any) -> Any:
+        """Return rows with the model's ids."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        return self._answers_.rows(X)
+
+    def _names(self) -> Names | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else Names.of(names.tolist())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        answers = state.pop("_answers_", None)
+        passes = state.pop("_passes_", None)
+        if answers is not None:
+            state["_files"] = model_files(answers.model)
+            state["_places"] = answers.places
+        if passes is not None:
+            state["_state"] = passes.saved()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        files, learning = state.pop("_files", None), state.pop("_state", None)
+        where = state.pop("_places", None)
+        super().__setstate__(state)
+        if files is None:
+            return
+        model = model_of(files)
+        self._passes_ = None
+        if learning is not None:
+            self._passes_ = Passes(model, threads_of(self.n_jobs))
+            self._passes_.restore(*learning)
+            model = self._passes_.stream.model
+        self._answers_ = self._answering(model, where)

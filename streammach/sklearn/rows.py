@@ -1,0 +1,159 @@
+"""Rows of an estimator: weights that are 0, and rows that are there more than once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
+
+from streammach.data.given import Given
+from streammach.data.memory import Labelled
+from streammach.rows.names import Names
+from streammach.sklearn.classes import Targets
+from streammach.spec.optimizers import OPTIMIZERS
+
+SCALED_ROWS = 10_000  # by which the size of values is told
+MERGED_ROWS = 4096  # that are compared with one another
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled rows of an estimator.
+
+    Attributes
+    ----------
+    x : array or csr_array (n, d)
+        The rows.
+    targets : Targets
+        Their labels.
+    weights : float64 (n,) or None
+        Their weights; None where all are 1.
+    """
+
+    x: Any
+    targets: Targets
+    weights: NDArray[np.float64] | None = None
+
+    def canonical(self) -> Rows:
+        """Return the rows without those of weight 0; few rows are merged where they are the same.
+
+        Then a row that is there twice is one of twice its weight, and the order in which few rows
+        were given does not matter: the weights of a model are the same to the last bit.
+        """
+        rows = self
+        if self.weights is not None and (self.weights == 0).any():
+            rows = self.take(np.flatnonzero(self.weights), self.weights)
+        return rows if rows.targets.n_rows > MERGED_ROWS else rows._merged()
+
+    def take(self, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Rows:
+        """Return some of the rows; `weights` are those of all."""
+        some = None if weights is None else weights[rows]
+        return Rows(self.x[rows], self.targets.take(rows), some)
+
+    def _merged(self) -> Rows:
+        if scipy.sparse.issparse(self.x) and not self.x.has_canonical_format:
+            x = self.x.copy()
+            x.sum_duplicates()
+            return replace(self, x=x)._merged()
+        first: dict[bytes, int] = {}
+        totals: dict[bytes, float] = {}
+        weights = np.ones(self.targets.n_rows) if self.weights is None else self.weights
+        for row, weight in enumerate(weights.tolist()):
+            key = self._key(row)
+            first.setdefault(key, row)
+            totals[key] = totals.get(key, 0.0) + weight
+        order = sorted(first)
+        found = self.take(np.array([first[key] for key in order], np.int64), None)
+        own = np.array([totals[key] for key in order])
+        return replace(found, weights=None if (own == 1).all() else own)
+
+    def _key(self, row: int) -> bytes:
+        """Return the values and the labels of a row as bytes."""
+        x, label = self.x, self.targets.key(row)
+        if scipy.sparse.issparse(x):
+            some = slice(x.indptr[row], x.indptr[row + 1])
+            columns, values = x.indices[some].astype(np.int64), x.data[some]
+        else:
+            columns = np.flatnonzero(x[row])
+            values = x[row, columns]
+        return b" ".join([label, columns.tobytes(), values.astype(np.float64).tobytes()])
+
+    def labelled(self, *, names: Names | None, seed: int, threads: int) -> Labelled:
+        """Return the rows as what a data set is made of.
+
+        Parameters
+        ----------
+        names : Names or None
+            The names of the columns, if they are not their numbers.
+        seed : int
+            Decides the order.
+        threads : int
+            Threads that work.
+        """
+        weights = None if self.weights is None else self.weights.astype(np.float32)
+        return Labelled(
+            Given(self.x, names), self.targets.given, weights, seed=seed, threads=threads
+        )  # fmt: skip
+
+    def scale(self) -> Scale:
+        """Return how large the rows' values are, by the rows' weights."""
+        x, weights = self.x[:SCALED_ROWS], self.weights
+        weights = None if weights is None else weights[:SCALED_ROWS]
+        if scipy.sparse.issparse(x):
+            lengths = np.diff(x.indptr).astype(np.float64)
+            squares = np.add.reduceat(np.append(x.data.astype(np.float64) ** 2, 0), x.indptr[:-1])
+            squares[lengths == 0] = 0
+        else:
+            lengths = np.count_nonzero(x, axis=1).astype(np.float64)
+            squares = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        own = np.ones(len(lengths)) if weights is None else weights
+        nnz, total = float(np.sum(own * lengths)), float(own.sum()) or 1.0
+        typical = float(np.sqrt(np.sum(own * squares) / nnz)) if nnz else 1.0
+        return Scale(max(typical, 1e-6), max(nnz / total, 1.0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large values are: the root of their mean square, and how many a row has."""
+
+    value: float
+    n_values: float
+
+    def rate(self, optimizer: str) -> float:
+        """Return the learning rate that an optimiser usually starts from."""
+        return OPTIMIZERS[optimizer].usual_rate(self.value, self.n_values)
+
+    def epsilon(self, optimizer: str) -> float:
+        """Return what an optimiser adds below its fraction bar."""
+        return OPTIMIZERS[optimizer].epsilon(self.value)
+
+
+def by_class(
+    targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
+) -> NDArray[np.float64]:
+    """Return the weights of rows times those of their classes.
+
+    Parameters
+    ----------
+    targets : Targets
+        The labels of the rows.
+    weights : float64 (n,) or None
+        The weights of the rows; None where all are 1.
+    class_weight : dict or "balanced"
+        The weights of classes, as scikit-learn has them.
+
+    Raises
+    ------
+    ValueError
+        If rows have sets of labels.
+    """
+    if targets.codes is None:
+        raise ValueError("rows have sets of labels: class_weight")
+    labels = targets.classes[targets.codes]
+    of_classes = compute_class_weight(class_weight, classes=targets.classes, y=labels)
+    own: NDArray[np.float64] = of_classes[targets.codes].astype(np.float64)
+    return own if weights is None else own * weights

@@ -1,0 +1,193 @@
+"""Training on rows as they come: one pass, in their order, with classes that were never seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach import hashing
+from streammach.backends.cpu.backend import CpuBackend
+from streammach.errors import BudgetError, DivergedError, UsageError
+from streammach.jit import CODE_BYTES
+from streammach.machine import parse_size, size_text
+from streammach.model.document import Calibration
+from streammach.prediction.trained import Model
+from streammach.rows.batch import BatchSlot
+from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
+from streammach.rows.trained import TrainedColumns
+from streammach.spec.config import Batching, Placement, RunConfig
+from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.training import TrainSpec
+
+SHAPES = ((256, 8), (128, 8), (64, 6), (32, 6), (16, 6))  # B and R, the largest that fits is taken
+HASHED_CLASSES = 1 << 20  # for which hashes are drawn: how many classes will come is not known
+ORIGIN = "rows as they came"  # in place of a store's digest
+WEIGHTS = ("weights", "bias")
+
+
+class Stream:
+    """A model that goes on learning: its weights, and the optimiser's state beside them.
+
+    Its rate does not fall. Rows are learnt from in batches, in their order; the last batch of a
+    call may be a smaller one. So calls with rows in pieces of whole batches give the same bits as
+    one call with all of them.
+
+    Parameters
+    ----------
+    model : Model
+        Where it begins.
+    threads : int
+        Threads that compute.
+    """
+
+    def __init__(self, model: Model, threads: int) -> None:
+        training = model.training
+        self._first = model
+        self._labels = [model.labels.raw(i) for i in range(len(model.labels))]
+        self._backend = CpuBackend(model.spec, dense=model.dense, threads=threads)
+        self._backend.prepare(training, 0)
+        for name in WEIGHTS:
+            self.arrays[name][:] = np.asarray(getattr(model, name))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Weights and the optimiser's state, by name."""
+        return self._backend.arrays()
+
+    @property
+    def model(self) -> Model:
+        """The model as it is now; its weights are those that go on learning."""
+        labels = Names.of(self._labels)
+        return replace(
+            self._first, spec=self._backend.spec, labels=labels, weights=self.arrays["weights"],
+            bias=self.arrays["bias"], majority=0,
+        )  # fmt: skip
+
+    def take_labels(self, names: list[bytes]) -> None:
+        """Give labels that are new the next ids and with them their hashes; no weight is added.
+
+        Parameters
+        ----------
+        names : list of bytes
+            The labels.
+
+        Raises
+        ------
+        UsageError
+            If each class has a bucket of its own, so that there is none for new ones.
+        """
+        if not names:
+            return
+        spec = self._backend.spec
+        if spec.exact:
+            raise UsageError(
+                f"{len(names):,} labels are new, and each class has a bucket of its own",
+                hint="Begin with partial_fit, or give n_buckets and n_repetitions.",
+            )
+        self._labels += names
+        self._backend.take_classes(replace(spec, n_classes=len(self._labels)))
+
+    def learn(self, rows: RowBlock) -> float:
+        """Learn from rows, in their order; return their mean loss, in nats per row and model.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            Rows with the model's ids and known classes.
+
+        Raises
+        ------
+        DivergedError
+            If the loss leaves the finite numbers.
+        """
+        training, backend, total = self._first.training, self._backend, 0.0
+        size = training.batch_size
+        ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
+        slot = BatchSlot(
+            size, int(np.diff(ends).max(initial=1)), backend.spec.n_features,
+            by_feature=backend.wants_by_feature,
+        )  # fmt: skip
+        for start in range(0, rows.n_rows, size):
+            slot.clear()
+            slot.add(rows, np.arange(start, min(start + size, rows.n_rows)), training.transform)
+            total += backend.step(slot.batch(), training.learning_rate).total
+            if not math.isfinite(total):
+                what = f"the loss is not finite at rate {training.learning_rate:.3g}"
+                raise DivergedError(what, hint="Use a smaller --learning-rate.")
+        return total / max(rows.n_rows * backend.spec.n_repetitions, 1)
+
+
+def begun(
+    labels: list[bytes],
+    features: Names,
+    columns: TrainedColumns,
+    training: TrainSpec,
+    *,
+    shape: tuple[int | None, int | None],
+    dense: bool,
+    memory: str | int,
+) -> Model:
+    """Return a model that has learnt nothing, for rows as they will come.
+
+    Parameters
+    ----------
+    labels : list of bytes
+        The classes that are known.
+    features : Names
+        All features that rows can have.
+    columns : TrainedColumns
+        The columns that they are.
+    training : TrainSpec
+        How it learns; the seed decides the hashes.
+    shape : (int or None, int or None)
+        B and R, if they are fixed.
+    dense : bool
+        Whether rows go through matrix products.
+    memory : str or int
+        The budget, with what code takes.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit.
+    """
+    wanted = SHAPES if shape[0] is None or shape[1] is None else ((shape[0], shape[1]),)
+    budget, needed = parse_size(memory), 0
+    for n_buckets, n_repetitions in wanted:
+        sized = ModelShape(
+            n_classes=len(labels), n_features=len(features), n_buckets=n_buckets,
+            n_repetitions=n_repetitions,
+        )  # fmt: skip
+        needed = CODE_BYTES + _bytes(sized, training, dense=dense)
+        if needed <= budget:
+            return _empty(sized, labels, features, columns, training, dense=dense)
+    raise BudgetError(f"{size_text(needed)} are needed, {size_text(budget)} are allowed: memory")
+
+
+def _bytes(shape: ModelShape, training: TrainSpec, *, dense: bool) -> int:
+    batching = Batching(batch_size=training.batch_size, batch_nnz=0)
+    config = RunConfig(
+        shape=shape, dense=dense, optimizer=training.optimizer, batching=batching,
+        placement=Placement(device="cpu", threads=1),
+    )  # fmt: skip
+    return sum(CpuBackend.footprint(config).values())
+
+
+def _empty(
+    shape: ModelShape, labels: list[bytes], features: Names, columns: TrainedColumns,
+    training: TrainSpec, *, dense: bool,
+) -> Model:  # fmt: skip
+    most = max(HASHED_CLASSES, shape.n_buckets + 1)
+    a, b = hashing.draw(training.seed, most, shape.n_buckets, shape.n_repetitions)
+    return Model(
+        spec=ModelSpec(**vars(shape), hash_a=a, hash_b=b), training=training, dense=dense,
+        estimator="logsum", calibration=Calibration(), store=ORIGIN, majority=0, validation={},
+        labels=Names.of(labels), features=features, columns=columns,
+        weights=np.zeros((shape.n_features, shape.n_columns), np.float32),
+        bias=np.zeros(shape.n_columns, np.float32),
+    )  # fmt: skip

@@ -1,0 +1,240 @@
+"""The estimator: labels of every type, sets, weights, pickles, and scikit-learn's tools."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import streammach as sm
+from streammach.errors import BudgetError, ModelError, UsageError
+from streammach.training import rows as module
+
+MACHClassifier = sm.MACHClassifier
+HASHED = {"n_buckets": 4, "n_repetitions": 12, "epochs": 20}
+
+
+@pytest.fixture
+def data(rng):
+    y = rng.integers(0, 10, 400)
+    x = rng.random((400, 25)) * (rng.random((400, 25)) < 0.2)
+    x[np.arange(400), y] += 3
+    return x, y
+
+
+def same(one, other):
+    weights = [np.asarray(clf.model_.weights) for clf in (one, other)]
+    return np.array_equal(*weights)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda y: y, lambda y: y.astype(np.uint8), lambda y: y - 5, lambda y: y / 1.0,
+        lambda y: y.astype(str), lambda y: np.array([f"class {c}" for c in y], object),
+        lambda y: y % 2 == 0, lambda y: np.array([bool(c % 2) for c in y], object),
+        lambda y: [f"{c}" for c in y],
+    ],
+)  # fmt: skip
+def test_labels_of_any_type(data, labels):
+    x, y = data[0], labels(data[1])
+    clf = MACHClassifier(epochs=5).fit(x, y)
+    found = clf.predict(x)
+    assert (found == np.asarray(y)).mean() > 0.9
+    assert type(found.tolist()[0]) is type(np.asarray(y).tolist()[0])
+    assert np.array_equal(clf.classes_, np.unique(y))
+    best, scores = clf.predict_topk(x, 2)
+    assert np.array_equal(best[:, 0], found)
+    assert (scores[:, 0] >= scores[:, 1]).all()
+
+
+@pytest.mark.parametrize("options", [{}, HASHED])
+def test_probabilities(data, options):
+    x, y = data
+    clf = MACHClassifier(**options).fit(x, y)
+    p = clf.predict_proba(x)
+    assert p.shape == (400, 10)
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(x))
+    assert np.array_equal(clf.predict_proba(x, classes=[7, 2]), p[:, [7, 2]])
+    with pytest.raises(UsageError):
+        clf.predict_proba(x, classes=[11])
+    clf.memory = 1000
+    with pytest.raises(BudgetError, match="predict_topk"):
+        clf.predict_proba(x)
+    assert clf.predict_proba(x, classes=[3]).shape == (400, 1)
+    assert clf.score(x, y) > 0.9
+
+
+@pytest.mark.parametrize("combine", ["mean", "median", "min", "logsum"])
+def test_ways_to_combine_repetitions(data, combine):
+    x, y = data
+    clf = MACHClassifier(combine=combine, **HASHED).fit(x, y)
+    assert clf.score(x, y) > 0.8
+    assert np.allclose(clf.predict_proba(x).sum(axis=1), 1)
+
+
+def test_sets_of_labels(data, rng):
+    x, y = data
+    sets = np.zeros((400, 11), np.int64)
+    sets[np.arange(400), y] = 1
+    more = np.flatnonzero(x[:, 9] > 1)
+    sets[more, 9] = 1
+    clf = MACHClassifier(epochs=20).fit(x, sets)
+    assert clf.score(x, sets) > 0.8
+    assert clf.predict(x).shape == sets.shape
+    sparse = MACHClassifier(epochs=20).fit(x, scipy.sparse.csr_matrix(sets))
+    found = sparse.predict(x)
+    assert scipy.sparse.issparse(found)
+    assert np.array_equal(found.toarray(), clf.predict(x))
+    assert clf.predict_proba(x)[:, 10].max() == 0  # no row has this label
+    with pytest.raises(ValueError, match="class_weight"):
+        MACHClassifier(class_weight="balanced").fit(x, sets)
+
+
+def test_few_rows_in_any_order_and_repeated(data, rng):
+    x, y = data
+    order = rng.permutation(400)
+    whole = MACHClassifier().fit(x, y)
+    assert same(whole, MACHClassifier().fit(x[order], y[order]))
+    assert same(whole, MACHClassifier().fit(scipy.sparse.csr_array(x), y))
+    twice = MACHClassifier().fit(np.concatenate([x, x[:100]]), np.concatenate([y, y[:100]]))
+    weights = np.ones(400)
+    weights[:100] = 2
+    assert same(twice, MACHClassifier().fit(x, y, weights))
+    weights[200:] = 0
+    fewer = MACHClassifier().fit(x, y, weights)
+    assert not same(twice, fewer)
+
+
+def test_the_seed_decides(data):
+    x, y = data
+    one, two = (MACHClassifier(**HASHED, random_state=seed).fit(x, y) for seed in (0, 1))
+    assert not same(one, two)
+    assert same(one, MACHClassifier(**HASHED).fit(x, y))
+    state = MACHClassifier(**HASHED, random_state=np.random.RandomState(3)).fit(x, y)
+    assert state.score(x, y) > 0.9
+    assert same(one, MACHClassifier(**HASHED, n_jobs=2).fit(scipy.sparse.csr_array(x), y))
+
+
+def test_weights_of_classes(data):
+    x, y = data
+    by_class = MACHClassifier(class_weight={3: 0.0}).fit(x, y)
+    assert (by_class.predict(x) != 3).all()
+    assert 3 in by_class.classes_
+    assert MACHClassifier(class_weight="balanced").fit(x, y).score(x, y) > 0.9
+
+
+def test_early_stopping(data, rng):
+    x, y = data
+    y = rng.permutation(y)  # nothing can be learnt
+    clf = MACHClassifier(early_stopping=True, epochs=60, n_iter_no_change=2).fit(x, y)
+    assert clf.n_iter_ < 60
+    assert len(clf.loss_curve_) == clf.n_iter_
+    assert clf.plan_.config.batching.held_out_rows == 40
+    with pytest.raises(ValueError, match="validation_fraction"):
+        MACHClassifier(early_stopping=True, validation_fraction=2).fit(x, y)
+
+
+def test_warm_start(data):
+    x, y = data
+    clf = MACHClassifier(epochs=1, warm_start=True).fit(x, y)
+    before = clf.loss_curve_[0]
+    clf.fit(x, y)
+    assert clf.loss_curve_[0] < before
+    hashed = MACHClassifier(**HASHED, warm_start=True).fit(x, y)
+    assert (
+        hashed.fit(x, y).loss_curve_[0]
+        < hashed.set_params(warm_start=False).fit(x, y).loss_curve_[0]
+    )
+    other = hashed.set_params(warm_start=True, random_state=5).fit(x, y)
+    assert other.score(x, y) > 0.9  # its hashes are those of the fit before
+    with pytest.raises(ValueError, match="warm_start"):
+        clf.fit(x[y > 2], y[y > 2])
+
+
+def test_callbacks(data):
+    class Watch:
+        epochs = 0
+
+        def on_epoch_end(self, state):
+            self.epochs += 1
+            if self.epochs == 2:
+                state.stop("enough")
+
+    watch = Watch()
+    assert MACHClassifier(callbacks=[watch]).fit(*data).n_iter_ == watch.epochs == 2
+
+
+@pytest.mark.parametrize("options", [{}, HASHED])
+def test_pickles_are_the_models_own_files(data, options):
+    x, y = data
+    clf = MACHClassifier(**options).fit(x, y)
+    state = clf.__getstate__()
+    assert sorted(state["_files"]) == ["model.json", "model.safetensors"]
+    for other in (pickle.loads(pickle.dumps(clf)), copy.deepcopy(clf)):
+        assert np.array_equal(other.predict_proba(x), clf.predict_proba(x))
+        assert np.array_equal(other.classes_, clf.classes_)
+    with pytest.raises(NotFittedError):
+        clone(clf).predict(x)
+    state["_files"]["model.safetensors"] = state["_files"]["model.safetensors"][:-1] + b"?"
+    with pytest.raises(ModelError):
+        MACHClassifier().__setstate__(state)
+    assert not hasattr(pickle.loads(pickle.dumps(MACHClassifier())), "classes_")
+
+
+def test_threads_may_ask_at_the_same_time(data):
+    x, y = data
+    clf = MACHClassifier(n_jobs=2, **HASHED).fit(x, y)
+    whole = clf.predict_proba(x)
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(lambda i: clf.predict_proba(x[i : i + 20]), range(0, 400, 20)))
+    assert np.allclose(np.concatenate(parts), whole, rtol=1e-6)
+
+
+def test_tools_of_scikit_learn(data):
+    x, y = data
+    pipe = make_pipeline(StandardScaler(), MACHClassifier())
+    assert cross_val_score(pipe, x, y, cv=3).min() > 0.8
+    grid = GridSearchCV(pipe, {"machclassifier__epochs": [1, 8]}, cv=2).fit(x, y)
+    assert grid.best_score_ > 0.8
+    assert grid.predict(x[:3]).shape == (3,)
+    rows = [{f"w{j}": float(v) for j, v in enumerate(row) if v} for row in x]
+    assert make_pipeline(DictVectorizer(), MACHClassifier()).fit(rows, y).score(rows, y) > 0.9
+
+
+def test_tables(data):
+    pandas = pytest.importorskip("pandas")
+    x, y = data
+    frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(25)])
+    clf = MACHClassifier().fit(frame, pandas.Series(y))
+    assert clf.feature_names_in_.tolist() == list(frame.columns)
+    assert same(clf, MACHClassifier().fit(frame, y))
+    assert np.array_equal(clf.model_.predict(frame), clf.predict(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(frame[frame.columns[::-1]])
+    pipe = make_pipeline(StandardScaler(), MACHClassifier()).set_output(transform="pandas")
+    assert pipe.fit(frame, y).score(frame, y) > 0.8
+    assert pipe[-1].feature_names_in_.tolist() == list(frame.columns)
+
+
+def test_rows_touch_a_disk_only_where_they_do_not_fit(data, monkeypatch):
+    whole = MACHClassifier().fit(*data)
+    assert whole.plan_.facts.held_bytes > 0
+    monkeypatch.setattr(module, "CODE_BYTES", 10**12)
+    stored = MACHClassifier().fit(*data)
+    assert stored.plan_.facts.held_bytes == 0
+    assert same(stored, whole)
+
+
+def test_budgets_are_kept(data):
+    with pytest.raises(BudgetError):
+        MACHClassifier(memory="50MB").fit(*data)

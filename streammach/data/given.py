@@ -28,10 +28,14 @@ class Given:
         The values, of any type of real numbers.
     names : Names or None
         The columns' names.
+    spaced : bool
+        Whether these are names of features as stores list them, ``namespace^name``: those of a
+        table. Otherwise they are features without a namespace.
     """
 
     matrix: Any
     names: Names | None = None
+    spaced: bool = False
 
     @property
     def n_rows(self) -> int:

@@ -200,17 +200,22 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Opened:
-    """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
+    """A matrix, its labels if it has any, and the names of its columns if not their numbers.
+
+    Names that are `spaced` are those of features as a store lists them, ``namespace^name``: places
+    of such columns mean nothing.
+    """
 
     matrix: Matrix
     labels: Labels | LabelSets | None
     names: Names | None = None
+    spaced: bool = False
 
     @property
     def columns(self) -> MatrixColumns:
         """The columns; none where the matrix does not say how many there are."""
         n = self.matrix.n_columns
-        return MatrixColumns(0 if n == ANY_WIDTH else n, self.names)
+        return MatrixColumns(0 if n == ANY_WIDTH or self.spaced else n, self.names)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from streammach.data.source import START, Held, Part, Place, Source
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
 from streammach.rows.block import RowBlock
-from streammach.rows.columns import Columns, first_bad
+from streammach.rows.columns import Columns, SpacedColumns, first_bad
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
@@ -175,6 +175,9 @@ class MatrixReader:
                 hint = "Columns without names are told by their places."
                 raise DataError(wrong, path=self._path, hint=hint)
             self._ids = trained.ids()
+        if opened.spaced:
+            assert opened.names is not None, "names of features"
+            return SpacedColumns(opened.names)
         columns = Columns(self._width, opened.names)
         if opened.names is not None and trained.n_columns:
             every = np.arange(opened.matrix.n_columns)

@@ -33,6 +33,7 @@ from streammach.data.store.held import PLACE, HeldDataset
 from streammach.jit import CODE_BYTES
 from streammach.machine import cores, memory_limit
 from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.recipe import Recipe
 
 SMALL = 1 << 20  # values that one thread takes in
 COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order
@@ -90,7 +91,7 @@ class GivenSource(MatrixSource):
     @contextmanager
     def opened(self) -> Iterator[Opened]:
         """Give the matrix."""
-        yield Opened(self.matrix, self._labels.labels, self._rows.names)
+        yield Opened(self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced)
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
         """Return something that reads pieces."""
@@ -131,6 +132,8 @@ class Labelled:
         Labels and features that have ids already; by falling frequency otherwise.
     threads : int
         Threads that work; 0 for all cores.
+    recipe : Recipe, optional
+        How rows of a table became these.
     """
 
     rows: Given
@@ -139,6 +142,7 @@ class Labelled:
     seed: int = 0
     known: Known | None = None
     threads: int = 0
+    recipe: Recipe | None = None
 
     @property
     def source(self) -> GivenSource:
@@ -148,8 +152,9 @@ class Labelled:
     def _settings(self, **more: Any) -> Settings:
         few = self.rows.nnz <= SMALL
         given: dict[str, Any] = {
-            "options": [SourceOptions()], "like": None, "on_bad_row": "error", "max_bad": None,
-            "seed": self.seed, "memory": None, "n_threads": 1 if few else self.threads or cores(),
+            "options": [SourceOptions(recipe=self.recipe)], "like": None,
+            "on_bad_row": "error", "max_bad": None, "seed": self.seed, "memory": None,
+            "n_threads": 1 if few else self.threads or cores(),
             "progress": None, "known": self.known,
         }  # fmt: skip
         return Settings(**{**given, **more})

@@ -142,6 +142,29 @@ class Columns:
         return out
 
 
+class SpacedColumns(Columns):
+    """Looks up columns that are features as a store lists them, ``namespace^name``.
+
+    Parameters
+    ----------
+    names : Names
+        The names.
+    """
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(len(names))
+        self._listed = names
+        self._found: NDArray[np.int32] | None = None
+
+    def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the feature id of each column; the vocabulary takes in all where it may."""
+        if self._found is None:
+            if vocabulary.add_features:
+                vocabulary.take_in("features", self._listed)
+            self._found = vocabulary.feature_names().ids_of(self._listed)
+        return self._found[columns]
+
+
 @kernel()
 def _column_ids(
     columns: Array,

@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from streammach.clock import Clock
-from streammach.data.given import given_rows, given_weights
-from streammach.data.given_labels import given_labels
 from streammach.data.memory import Labelled
+from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
+from streammach.data.tables.given import given
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.jit import CODE_BYTES
@@ -27,6 +27,8 @@ from streammach.training.run import Run
 from streammach.training.trainer import Trainer
 
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}
+OF_TABLE = {field.name for field in fields(TableOptions)} - {"label"}
+OF_COLUMNS = {"text", "category", "number", "names"}
 
 
 def train(
@@ -50,11 +52,12 @@ def train(
 
     Parameters
     ----------
-    X : scipy sparse matrix, array (n, columns), DataFrame, or list of dicts
-        The rows: numbers, by column or by name; see :func:`streammach.data.given.given_rows`.
-    y : array (n,), or array or scipy sparse matrix (n, labels)
+    X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
+        The rows: numbers, by column or by name (:func:`streammach.data.given.given_rows`); or rows
+        of a table or text, which become features as in a conversion. The model then takes the like.
+    y : array (n,), array or scipy sparse matrix (n, labels), or str
         A label for each row: integers, booleans, whole floats or strings; or sets of labels, a
-        column for each label.
+        column for each label. A string is the column of a table that holds the labels.
     memory : str or int
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
     sample_weight : array (n,), optional
@@ -71,8 +74,10 @@ def train(
         Decides hashes, and the order of the rows.
     **options
         Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
-        ``learning_rate``, ...) and options of :func:`streammach.planning.choose.plan`
-        (``n_buckets``, ``device``, ``time``, ``counts``, ...).
+        ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
+        (``n_buckets``, ``device``, ``time``, ``counts``, ...), and what is said of the columns of
+        a table: ``text``, ``category``, ``number``, ``names``, ``weight``, ``ngrams``, ``chars``
+        (:class:`streammach.data.source_options.TableOptions`).
 
     Returns
     -------
@@ -90,20 +95,25 @@ def train(
     DeviceError, DivergedError, Interrupted, DiskError
         As for a training.
     """
-    rows, labels = given_rows(X, columns), given_labels(y)
-    data = Labelled(rows, labels, given_weights(sample_weight, rows.n_rows), seed=seed)
+    columns_said: dict[str, Any] = {
+        name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
+        for name in OF_TABLE & options.keys()
+    }
+    table = TableOptions(**columns_said)
+    found = given(X, y, sample_weight, columns=columns, options=table)
+    data = Labelled(found.rows, found.labels, found.weights, seed=seed, recipe=found.recipe)
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options})
     clock = Clock(constraints.seconds)
     with ExitStack() as closing:
         if validation is not None:
-            training["validation"], n = _validation(validation, memory, closing)
+            training["validation"], n = _validation(validation, memory, closing, table)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
         made, dataset = planned(data, constraints, closing)
         trainer = Trainer(
             made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
         )
-        return replace(trainer.fit(dataset, out), label_kind=labels.kind)
+        return replace(trainer.fit(dataset, out), label_kind=found.labels.kind)
 
 
 def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
@@ -140,13 +150,15 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
 
 
 def _validation(
-    given: tuple[Any, Any] | str | os.PathLike[str], memory: str | int, closing: ExitStack
-) -> tuple[str, int]:
+    rows: tuple[Any, Any] | str | os.PathLike[str], memory: str | int, closing: ExitStack,
+    options: TableOptions,
+) -> tuple[str, int]:  # fmt: skip
     """Return a store with the rows on which choices are made, and how many may be used."""
-    if isinstance(given, str | os.PathLike):
-        with Dataset.open(given) as dataset:
-            return os.fspath(given), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
-    rows = Labelled(given_rows(given[0]), given_labels(given[1]))
+    if isinstance(rows, str | os.PathLike):
+        with Dataset.open(rows) as dataset:
+            return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    found = given(rows[0], rows[1], options=options)
+    data = Labelled(found.rows, found.labels, recipe=found.recipe)
     folder = closing.enter_context(temporary_folder())
-    dataset = closing.enter_context(rows.stored(folder, parse_size(memory)))
+    dataset = closing.enter_context(data.stored(folder, parse_size(memory)))
     return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

@@ -66,6 +66,8 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
         if facts.listed:
             mean = facts.n_labels / facts.n_rows
             lines.insert(2, ("labels", f"{mean:.3g} a row, at most {facts.max_row_labels:,}"))
+        if root.recipe is not None:
+            lines.append(("columns", root.recipe.said()))
         if root.skipped:
             lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
         document = {
@@ -75,6 +77,8 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
             "source": msgspec.to_builtins(root.source),
         }  # fmt: skip
+        if root.recipe is not None:
+            document["recipe"] = msgspec.to_builtins(root.recipe)
         if facts.listed:
             document |= {"n_labels": facts.n_labels, "max_row_labels": facts.max_row_labels}
         return document, lines
@@ -188,4 +192,6 @@ def _model_lines(model: Model, path: Path) -> Lines:
                 f"{figures_text(both, listed=model.listed)} with"
             )
         lines.append(("counts", "; ".join(said)))
+    if model.recipe is not None:
+        lines.append(("columns", model.recipe.said()))
     return lines

@@ -15,6 +15,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
+    from streammach.data.source_options import TableOptions
     from streammach.planning.constraints import Constraints
 
 Command = Callable[..., None]
@@ -117,6 +118,7 @@ class FitArguments(RunArguments):
     """Options of a run from files: how these are read, too."""
 
     form: str | None
+    table: TableOptions
     labels: tuple[Path, ...]
     x_path: str | None
     y_path: str | None

@@ -15,6 +15,7 @@ from streammach.cli.options import (
     json_option,
     source_options,
     sources_argument,
+    table_options,
 )
 from streammach.cli.output import say, say_json, short_path
 from streammach.machine import size_text, time_text
@@ -22,6 +23,7 @@ from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.explore import Exploration, SourceFacts
+    from streammach.data.source_options import TableOptions
 
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
 VALUES = {
@@ -33,6 +35,7 @@ VALUES = {
 @click.command(epilog=epilog("streammach explore train.vw.gz"))
 @sources_argument
 @format_option
+@table_options
 @source_options
 @json_option
 @debug_option
@@ -40,6 +43,7 @@ def explore(
     *,
     sources: tuple[Path, ...],
     form: str | None,
+    table: TableOptions,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -56,7 +60,7 @@ def explore(
 
     found = run(
         sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel,
+        first_label=first_label, multilabel=multilabel, table=table,
     )  # fmt: skip
     if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})

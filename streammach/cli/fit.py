@@ -20,6 +20,7 @@ from streammach.cli.options import (
     run_options,
     source_options,
     sources_argument,
+    table_options,
 )
 from streammach.cli.output import say, say_json, short_path
 from streammach.cli.training import run_document, say_run, trained
@@ -36,6 +37,7 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 @click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
               help="Folder of the run; its store goes there, too.")  # fmt: skip
 @format_option
+@table_options
 @source_options
 @bad_row_options
 @run_options
@@ -104,6 +106,7 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
             on_bad_row=arguments.on_bad_row, max_bad=arguments.max_bad,
             memory=arguments.memory, threads=arguments.threads,
             seed=arguments.seed, progress=shown,
+            **({} if wanted.like is not None else vars(arguments.table)),
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{made_text(done)}{skipped}")
@@ -113,7 +116,7 @@ def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
     """Refuse a store that was made from other content, or in another way."""
     from streammach.data.conversion.compare import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
-    from streammach.data.source_options import SourceOptions
+    from streammach.data.source_options import SourceOptions, TableOptions
 
     alike = SourceOptions(
         form=arguments.form,
@@ -121,6 +124,7 @@ def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
         y_path=arguments.y_path,
         first_label=arguments.first_label,
         multilabel=arguments.multilabel,
+        table=TableOptions() if wanted.like is not None else arguments.table,
     )
     wrong = difference_from(
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),

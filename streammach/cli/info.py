@@ -49,6 +49,8 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
             "source": msgspec.to_builtins(root.source),
         }  # fmt: skip
+        if root.recipe is not None:
+            document["recipe"] = msgspec.to_builtins(root.recipe)
         if facts.listed:
             document |= {"n_labels": facts.n_labels, "max_row_labels": facts.max_row_labels}
         return document, store_lines(dataset)

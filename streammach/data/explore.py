@@ -20,8 +20,10 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
-from streammach.data.source_options import Paths, SourceOptions, paths_of
+from streammach.data.source_options import Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import open_source
+from streammach.data.tables.base import Table
+from streammach.data.tables.opening import agreed
 from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -136,6 +138,7 @@ class _Sample:
     bad: int = 0
     nnz: int = 0
     text_bytes: int = 0
+    read_bytes: int = 0
     times: list[tuple[float, int]] = field(default_factory=list)
     ended: bool = False
 
@@ -163,6 +166,7 @@ def explore(
     y_path: str | None = None,
     first_label: bool = False,
     multilabel: Multilabel = "auto",
+    table: TableOptions | None = None,
 ) -> Exploration:
     """Look at the start of sources without converting them.
 
@@ -180,6 +184,8 @@ def explore(
         Whether a row of text with several labels counts under the first one.
     multilabel : str
         Whether rows have lists of labels, as for :func:`convert`.
+    table : TableOptions, optional
+        What the columns of tables are; guessed otherwise.
 
     Raises
     ------
@@ -198,10 +204,13 @@ def explore(
     if given and len(given) != len(files):
         raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
     alike = SourceOptions(
-        form=format, x_path=x_path, y_path=y_path, first_label=first_label, multilabel=multilabel
-    )
+        form=format, x_path=x_path, y_path=y_path, first_label=first_label,
+        multilabel=multilabel, table=table or TableOptions(),
+    )  # fmt: skip
     options = alike.each(len(files), given)
-    return explore_sources([open_source(f, o) for f, o in zip(files, options, strict=True)])
+    opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
+    agreed(opened, options, None)
+    return explore_sources(opened)
 
 
 def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
@@ -237,17 +246,18 @@ class _EnoughError(Exception):
     """So many bytes were read that no further row is waited for."""
 
 
-def _stop_late(n_bytes: int) -> None:
-    if n_bytes > MOST_READ:
-        raise _EnoughError
-
-
 def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> _Sample:
     sample, bad = _Sample(), bad_rows.reasons.total()
     began = time.perf_counter()
+
+    def stop_late(n_bytes: int) -> None:
+        sample.read_bytes = n_bytes
+        if n_bytes > MOST_READ:
+            raise _EnoughError
+
     with (
         suppress(_EnoughError),
-        _closing(source.blocks(vocabulary, bad_rows, progress=_stop_late)) as blocks,
+        _closing(source.blocks(vocabulary, bad_rows, progress=stop_late)) as blocks,
     ):
         for block in blocks:
             assert block.places is not None
@@ -280,6 +290,9 @@ def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
     rows, exact, text = read, sample.ended, 0
     if isinstance(source, MatrixSource):
         rows, exact = source.n_rows, True
+    elif isinstance(source, Table):  # places are rows
+        if not sample.ended:
+            rows = max(read, round(read * source.n_bytes / max(1, sample.read_bytes)))
     else:
         text = text_size(source.path)
         if not sample.ended:

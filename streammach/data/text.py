@@ -124,6 +124,8 @@ class TextSource(Source[TextPiece]):
         The pipe, if it was opened already.
     """
 
+    row_is = "a line"
+
     def __init__(
         self,
         path: Path,
@@ -259,7 +261,9 @@ class TextSource(Source[TextPiece]):
                 yield buffer, cut, base
                 buffer, have, base = following, have - cut, base + cut
             elif have >= MAX_LINE:
-                raise DataError(f"a line is longer than {MAX_LINE >> 20} MiB", path=self.path)
+                raise DataError(
+                    f"{self.row_is} is longer than {MAX_LINE >> 20} MiB", path=self.path
+                )
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
         """Return where the last whole row in the first bytes ends, 0 without one."""

@@ -92,6 +92,8 @@ def store_lines(dataset: Dataset) -> Lines:
     if facts.listed:
         mean = facts.n_labels / facts.n_rows
         lines.insert(2, ("labels", f"{mean:.3g} a row, at most {facts.max_row_labels:,}"))
+    if root.recipe is not None:
+        lines.append(("columns", root.recipe.said()))
     if root.skipped:
         lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
     return lines
@@ -169,6 +171,8 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
                 f"{figures_text(both, listed=model.listed)} with"
             )
         lines.append(("counts", "; ".join(said)))
+    if model.recipe is not None:
+        lines.append(("columns", model.recipe.said()))
     return lines
 
 

@@ -12,6 +12,7 @@ MOST_EDGES = 1 << 12
 MOST_WIDTH = 1 << 20
 MOST_NGRAMS, MOST_CHARS = 5, 16
 MAX_COLUMN_NAME = 1000  # bytes
+MAX_RECIPE = 1 << 20  # bytes of its document, which is in that of a store and of a model
 CHARS = ":chars"  # behind a column's name: the namespace of its character n-grams
 
 Role = Literal["text", "category", "number", "names", "pairs", "vector"]
@@ -117,6 +118,8 @@ class Recipe(
             raise ValueError(f"runs of characters are from 1 to {MOST_CHARS} characters long")
         if self.ngrams == 0 and self.chars is None and self.texts:
             raise ValueError("neither words nor characters of a text are features")
+        if len(msgspec.json.encode(self)) > MAX_RECIPE:
+            raise ValueError("the names of the columns are more than a recipe holds (1 MiB)")
 
     @property
     def beside(self) -> tuple[str, ...]:

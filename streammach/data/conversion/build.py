@@ -27,7 +27,7 @@ from streammach.data.store.dataset import MAX_BLOCK_ROWS
 from streammach.data.store.held import HeldDataset, HeldWriter
 from streammach.data.store.root import Root, RootFacts, SourceFacts
 from streammach.data.store.writer import StoreWriter
-from streammach.errors import DataError, clean
+from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
@@ -140,6 +140,11 @@ class Build:
                 intake.read(self._told("read"))
                 self._check_rows(intake)
                 return self._write(intake, pool)
+        except BudgetError as error:
+            recipe = self._settings.options[0].recipe
+            if recipe is not None and recipe.texts and (recipe.ngrams > 1 or recipe.chars):
+                error.hint = f"{error.hint or ''} Or have fewer features: --ngrams 1.".strip()
+            raise
         finally:
             self._bad_rows.close()
 

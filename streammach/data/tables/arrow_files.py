@@ -210,31 +210,31 @@ class ArrowSource(BatchSource):
     """An Arrow IPC file or stream; also one that Feather wrote."""
 
     def _schema_names(self) -> list[str]:
-        with self._open() as reader:
+        with self._open() as (reader, _):
             return list(reader.schema.names)
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
+    def _open(self) -> Iterator[tuple[Any, Any]]:
         import pyarrow as pa
 
         with pa.OSFile(str(self.path)) as file:
             if file.read(6) == b"ARROW1":
                 file.seek(0)
-                yield pa.ipc.open_file(file)
+                yield pa.ipc.open_file(file), file
             else:
                 file.seek(0)
-                yield pa.ipc.open_stream(file)
+                yield pa.ipc.open_stream(file), file
 
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
         size = self.path.stat().st_size
-        with self._open() as reader:
+        with self._open() as (reader, file):
             if hasattr(reader, "num_record_batches"):
                 n = reader.num_record_batches
                 for i in range(n):
                     yield reader.get_batch(i).select(columns), size * (i + 1) // n
             else:
                 for batch in reader:
-                    yield batch.select(columns), size // 2
+                    yield batch.select(columns), int(file.tell())
 
 
 def slices(batch: Any) -> Iterator[Any]:

@@ -137,7 +137,7 @@ def texts_of(column: Any) -> Cells:
         items = firsts[codes[there]]
         offsets = np.concatenate([[0], np.cumsum(there)])
         return Cells(offsets, words.starts[items], words.stops[items], words.data)
-    if types.is_floating(kind) or _is_nested(types, kind):
+    if types.is_floating(kind) or types.is_boolean(kind) or _is_nested(types, kind):
         return strings_of(column.to_pylist())
     if not _is_text(types, kind):
         column = column.cast(pa.string())

@@ -158,7 +158,8 @@ def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> fr
             f"count{'s' if len(lost) == 1 else ''} as missing in all rows{place}",
             stacklevel=2,
         )
-    more = [name for name in names if name not in {*recipe.names, *recipe.ignored}]
+    known = {"", *recipe.names, *recipe.ignored}
+    more = [name for name in names if name not in known]
     if more:
         warnings.warn(
             f"{_columns(more)} {'was' if len(more) == 1 else 'were'} not there in training and "

@@ -29,7 +29,7 @@ NO_PAIRS = "'{}' is no list of names with values"
 NOT_UTF8 = "'{}' is not UTF-8"
 TOO_LONG = f"'{{}}' has more than {MAX_NAME:,} bytes"
 TOO_LARGE = f"'{{}}' has more than {MAX_CELL >> 20} MiB"
-TRUE, FALSE = b"true", b"false"
+TRUE, FALSE = b"True", b"False"  # as Python and pandas write them
 Scalar = (
     numbers.Number, decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID,
 )  # fmt: skip
@@ -225,7 +225,7 @@ def number_of(value: object) -> float:
                 raise ValueError
             return float(text)
         except ValueError:
-            word = text.lower() if isinstance(text, bytes) else text.lower().encode()
+            word = (text if isinstance(text, bytes) else text.encode()).capitalize()
             if word in (TRUE, FALSE):
                 return float(word == TRUE)
             raise
@@ -275,6 +275,51 @@ def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact:
         value, end, reason, sure = long_number(data, starts[i])
         values[i] = value
         exact[i] = sure and reason == 0 and end == stops[i]
+
+
+@kernel(fastmath=False)
+def unify_names(data: Array, starts: Array, stops: Array) -> None:
+    """Bring names that are truth values or whole numbers into the form that all tables give.
+
+    Parameters
+    ----------
+    data : uint8
+        The bytes; ``true`` becomes ``True`` there.
+    starts, stops : int64 (n,)
+        Where each name lies; that of ``3.0`` ends before the point then.
+    """
+    for i in range(starts.shape[0]):
+        start, stop = starts[i], stops[i]
+        size = stop - start
+        if (
+            size == 4
+            and data[start] == 116
+            and data[start + 1] == 114
+            and data[start + 2] == 117
+            and data[start + 3] == 101
+        ):
+            data[start] = 84
+        elif (
+            size == 5
+            and data[start] == 102
+            and data[start + 1] == 97
+            and data[start + 2] == 108
+            and data[start + 3] == 115
+            and data[start + 4] == 101
+        ):
+            data[start] = 70
+        elif size > 2 and data[stop - 1] == 48:
+            q = stop - 1
+            while q > start and data[q] == 48:
+                q -= 1
+            first = start + (data[start] == 45)
+            if data[q] != 46 or q == first or (data[first] == 48 and q > first + 1):
+                continue
+            whole = True
+            for p in range(first, q):
+                whole = whole and 48 <= data[p] <= 57
+            if whole:
+                stops[i] = q
 
 
 def _largest(values: NDArray[np.float64]) -> str:

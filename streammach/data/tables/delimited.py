@@ -114,12 +114,14 @@ class DelimitedSource(TextTable):
     """A CSV or TSV file; its first record names the columns."""
 
     quotes, header_rows = True, 1
+    row_is = "a row, which may begin with a quote that is not closed,"
 
     def __init__(
         self, path: Path, form: str, options: SourceOptions, raw: RawFile | None = None
     ) -> None:
         super().__init__(path, form, options, raw)
-        self.delimiter = ord(DELIMITERS[form])
+        self._comma = self._between(DELIMITERS[form])
+        self.delimiter = ord(self._comma)
         self._names = self._read_names()
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RecordReader:
@@ -129,6 +131,12 @@ class DelimitedSource(TextTable):
             self.table_reader(vocabulary, label_needed=label_needed), self._names, self.delimiter
         )
 
+    def _between(self, usual: str) -> str:
+        """Return what stands between cells: a semicolon where the header has no comma."""
+        text, _ = first_text(self.path, self._raw, FIRST_BYTES)
+        header = text.lstrip("\r\n").partition("\n")[0]
+        return ";" if usual == "," and ";" in header and "," not in header else usual
+
     def columns_there(self) -> list[str]:
         """Return the names of its columns."""
         return self._names
@@ -137,7 +145,7 @@ class DelimitedSource(TextTable):
         """Return the first cells of each column, or raise DataError or DiskError."""
         if self._head is None:
             text, whole = first_text(self.path, self._raw, HEAD_BYTES)
-            rows = _records(text, DELIMITERS[self.form], whole=whole)[1 : HEAD_ROWS + 1]
+            rows = _records(text, self._comma, whole=whole)[1 : HEAD_ROWS + 1]
             good = [row for row in rows if len(row) == len(self._names)]
             self._head = {name: [row[i] for row in good] for i, name in enumerate(self._names)}
         return self._head
@@ -153,7 +161,7 @@ class DelimitedSource(TextTable):
         found: list[list[str]] = []
         for n_bytes in (FIRST_BYTES, HEAD_BYTES):  # a pipe may give the rest later
             text, whole = first_text(self.path, self._raw, n_bytes)
-            found = _records(text, DELIMITERS[self.form], whole=whole, most=1)
+            found = _records(text, self._comma, whole=whole, most=1)
             if whole or len(found) > 1:
                 break
         if not found:

@@ -17,6 +17,7 @@ from streammach.data.tables.cells import (
     Cells,
     TableRows,
     Wrong,
+    unify_names,
 )
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
 from streammach.data.tables.normal import all_kinds, ascii_kinds, normalised
@@ -143,10 +144,10 @@ class Framer:
         missing = {c.name: cells.missing for c, cells in zip(recipe.columns, found, strict=True)}
         return Framed(frame, [wrong[row] for row in sorted(wrong)], tags, missing)
 
-    def _named(self) -> list[tuple[str, bool]]:
-        """Return the names of the columns and of that of labels, and whether they are texts."""
-        columns = [(column.name, column.role == "text") for column in self.recipe.columns]
-        return [*columns, (self.recipe.label or "", False)]
+    def _named(self) -> list[tuple[str, str]]:
+        """Return the names and roles of the columns, and of that of labels."""
+        columns: list[tuple[str, str]] = [(c.name, c.role) for c in self.recipe.columns]
+        return [*columns, (self.recipe.label or "", "label")]
 
     def _numbers(self, found: Sequence[Cells], n_rows: int) -> NDArray[np.float64]:
         """Return the numbers of all columns, those with bins as the bins that they lie in."""
@@ -281,7 +282,7 @@ def _weights(every: Sequence[Cells]) -> NDArray[np.float64]:
 
 
 def _joined(
-    every: Sequence[Cells], named: Sequence[tuple[str, bool]], wrong: dict[int, BadCell]
+    every: Sequence[Cells], named: Sequence[tuple[str, str]], wrong: dict[int, BadCell]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Return the bytes of all items, where each starts and stops there, and kinds of characters.
 
@@ -299,12 +300,18 @@ def _joined(
     stops = np.concatenate([cells.stops + bases[id(cells.data)] for cells in every])
     parts.append(np.zeros(PADDING, np.uint8))
     data = np.concatenate(parts)
+    first = 0
+    for cells, (_, role) in zip(every, named, strict=True):
+        stop = first + len(cells.starts)
+        if role in ("category", "names", "pairs"):
+            unify_names(data, starts[first:stop], stops[first:stop])
+        first = stop
     wide = np.empty(len(starts), np.bool_)
     if not find_wide(data, starts, stops, wide):
         return data, starts, stops, ascii_kinds()
     tail: list[bytes] = []
     first, end, texts = 0, len(data), False
-    for cells, (name, is_text) in zip(every, named, strict=True):
+    for cells, (name, role) in zip(every, named, strict=True):
         chosen = np.flatnonzero(wide[first : first + len(cells.starts)])
         rows = _rows(cells) if len(chosen) else chosen
         for i in chosen.tolist():
@@ -315,7 +322,7 @@ def _joined(
                 _note(wrong, name, [Wrong(int(rows[i]), NOT_UTF8, raw[:80])])
                 starts[first + i] = stops[first + i] = 0
                 continue
-            if is_text:
+            if role == "text":
                 texts = True
                 tail.append(normalised(text).encode())
                 starts[first + i], end = end, end + len(tail[-1])

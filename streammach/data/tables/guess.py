@@ -26,7 +26,9 @@ EVERY = "*"  # instead of a name: all columns that look like it
 Head = Mapping[str, Sequence[Any]]  # the first cells of each column
 
 
-def recipe_of(head: Head, options: TableOptions, path: str | Path | None = None) -> Recipe:
+def recipe_of(
+    head: Head, options: TableOptions, path: str | Path | None = None, *, labelled: bool = True
+) -> Recipe:
     """Return the recipe of a table.
 
     Parameters
@@ -37,6 +39,8 @@ def recipe_of(head: Head, options: TableOptions, path: str | Path | None = None)
         What the user said.
     path : str or Path, optional
         The table, for messages.
+    labelled : bool
+        Whether a column may be taken for that of labels.
 
     Raises
     ------
@@ -48,7 +52,7 @@ def recipe_of(head: Head, options: TableOptions, path: str | Path | None = None)
     label = _one(options.label, "label", names, path)
     weight, tag = (_one(getattr(options, n), n, names, path) for n in ("weight", "tag"))
     taken = {*given, *(name for name in (weight, tag) if name)}
-    if label is None:
+    if label is None and labelled:
         label = _label(names, taken)
     looks = {
         n: _look(n, head[n]) for n in names if n not in taken and n not in (label, weight, tag)
@@ -59,12 +63,9 @@ def recipe_of(head: Head, options: TableOptions, path: str | Path | None = None)
             given |= {n: "text" for n, look in looks.items() if look == "category"}
     elif not given:
         given = {n: look for n, look in looks.items() if look is not None}
-    if (
-        label is None
-        and given
-        and len(left := [n for n in names if n not in (*given, *taken)]) == 1
-    ):
-        label = left[0]
+    if label is None and labelled and options.features:
+        left = [n for n in names if n not in (*given, *taken) and n.casefold() not in NUMBERED]
+        label = left[0] if len(left) == 1 else None
     kept = {n: role for n, role in given.items() if n not in (label, weight, tag)}
     sparse = any(role in WORDY for role in kept.values())
     columns = [_column(n, kept[n], head[n], binned=sparse) for n in names if n in kept]
@@ -178,11 +179,8 @@ def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Col
         return Column(name=name, role=role)
     if role == "names" and (look := _look_of_lists(there) if there else None) == "pairs":
         return Column(name=name, role=look)
-    if role == "number" and there and all(isinstance(c, Listed) for c in there):
-        role = "vector"
-    if role == "vector":
-        width = min(max(len(there[0]), 1), MOST_WIDTH)
-        return Column(name=name, role=role, width=width)
+    if role == "vector" or (role == "number" and there and isinstance(there[0], Listed)):
+        return Column(name=name, role="vector", width=min(max(len(there[0]), 1), MOST_WIDTH))
     if role == "number" and binned:
         return Column(name=name, role=role, edges=_edges(there))
     return Column(name=name, role=role)

@@ -18,7 +18,7 @@ from streammach.data.tables.guess import Head
 from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import Met, TableReader
 from streammach.data.tables.sample import first_text
-from streammach.errors import DataError
+from streammach.errors import DataError, clean
 from streammach.rows.vocabulary import Vocabulary
 
 NO_JSON = "'{}' is not JSON"
@@ -45,8 +45,11 @@ class JsonSource(TextTable):
             raws = [line.encode("utf-8", "surrogateescape") for line in lines[:HEAD_ROWS]]
             if not raws:
                 raise DataError("it holds no rows", path=self.path)
-            rows, _ = objects_of(raws)
+            rows, refused = objects_of(raws)
             found = PythonRows(rows)
+            if refused and not found.names:
+                what = refused[0].reason.format(clean(refused[0].text, 60))
+                raise DataError(what, path=self.path, line=1)
             self._head = {name: found.column(name) for name in found.names}
         return self._head
 

@@ -92,7 +92,9 @@ def rows_of_table(
     return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
 
 
-def recipe_of_table(table: Any, options: TableOptions | None = None) -> Recipe:
+def recipe_of_table(
+    table: Any, options: TableOptions | None = None, *, labelled: bool = True
+) -> Recipe:
     """Return the recipe of a table in memory: what was said of it, and guesses for the rest.
 
     Parameters
@@ -101,6 +103,8 @@ def recipe_of_table(table: Any, options: TableOptions | None = None) -> Recipe:
         The table; strings are a column of text of their own.
     options : TableOptions, optional
         What is said of its columns.
+    labelled : bool
+        Whether one of them may hold the labels; otherwise all are features.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def recipe_of_table(table: Any, options: TableOptions | None = None) -> Recipe:
             columns=(Column(name=TEXT, role="text"),), ngrams=options.words,
             chars=options.characters,
         )  # fmt: skip
-    return recipe_of(head_of(table), options)
+    return recipe_of(head_of(table), options, labelled=labelled)
 
 
 def columns_of(table: Any) -> list[str]:

@@ -74,7 +74,7 @@ def table_of_line(line: bytes) -> str | None:
     """Return the format of text by its first line, None where it looks like none."""
     if line.lstrip()[:1] == b"{":
         return "jsonl"
-    found = {"tsv": line.count(b"\t"), "csv": line.count(b",")}
+    found = {"tsv": line.count(b"\t"), "csv": line.count(b",") or line.count(b";")}
     form = max(found, key=lambda name: found[name])
     return form if found[form] else None
 

@@ -226,3 +226,25 @@ def test_columns_of_tables_belong_to_tables(tmp_path):
     with pytest.raises(UsageError, match="do not make one store"):
         convert([path, write(ROWS, tmp_path, "csv")], tmp_path / "s.zarr")
     assert SourceOptions().table == TableOptions()
+
+
+def test_semicolons_between_cells(usual, tmp_path):
+    path = write(ROWS, tmp_path, "csv")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    with open(tmp_path / "s.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    assert converted(tmp_path / "s.csv", tmp_path / "s.zarr", **ROLES)[1] == usual
+
+
+def test_a_table_of_many_columns(tmp_path):
+    names = [f"a column with a longer name {i}" for i in range(3000)]
+    table = pa.table({"y": [0, 1], **{name: [i, i + 1] for i, name in enumerate(names)}})
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    convert(tmp_path / "t.parquet", tmp_path / "s.zarr", label="y")
+    with Dataset.open(tmp_path / "s.zarr") as store:
+        assert store.n_features == 3000
+        assert [c.name for c in store.root.recipe.columns] == names
+    wide = [{"y": 0, **{"x" * 990 + str(i): 1 for i in range(1200)}}]
+    with pytest.raises(UsageError, match="more than a recipe holds"):
+        convert(wide, tmp_path / "t.zarr", label="y")

@@ -15,6 +15,7 @@ from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.tables.given import as_rows
 from streammach.data.tables.memory import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
@@ -177,6 +178,7 @@ class Predictor:
         """
         if scipy.sparse.issparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
+        rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
             return self._tables.block(rows)
         given = given_rows(rows)

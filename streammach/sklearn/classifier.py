@@ -10,8 +10,15 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
+from streammach.data.source_options import TableOptions
+from streammach.data.tables.given import as_rows, given, is_recipe_table
 from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
@@ -136,8 +143,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame (n, n_features)
-            The rows.
+        X : array, sparse matrix, DataFrame (n, n_features), or list of str
+            The rows: numbers; or text, and tables of which not all columns are numbers. These
+            become features as in a conversion, and some are held out to choose what is not given.
         y : array (n,), or array or sparse matrix (n, labels)
             A label for each row, of any type; or sets of labels, a column for each label.
         sample_weight : array (n,), optional
@@ -210,6 +218,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             If a class is new and the model has a bucket for each.
         """
         first = not hasattr(self, "_answers_")
+        if is_recipe_table(as_rows(X), None, TableOptions()):
+            raise ValueError("rows of numbers are expected, not text: partial_fit")
         rows = self._checked(X, y, sample_weight, reset=first)
         known = None if first else self._labels_by_id()
         labels, codes = new_labels(known, rows.targets, classes)
@@ -321,6 +331,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
         """Return rows, labels and weights, or raise ValueError."""
+        X = as_rows(X)
+        if is_recipe_table(X, None, TableOptions()):
+            return self._table(X, y, sample_weight)
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, reset=reset)
         targets = Targets.of(y)
         weights = None
@@ -335,6 +348,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
                 raise ValueError("more classes may come: class_weight='balanced', partial_fit")
             weights = by_class(targets, weights, self.class_weight)
         return Rows(X, targets, weights)
+
+    def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+        """Return rows of a table or text, which become features as in a conversion."""
+        targets, found = Targets.of(np.asarray(y)), given(X, y, sample_weight)
+        check_consistent_length(found.rows.matrix, y)
+        assert found.recipe is not None, "a table has a recipe"
+        columns = [column.name for column in found.recipe.columns]
+        self.n_features_in_, self.feature_names_in_ = len(columns), np.array(columns, object)
+        weights = None if found.weights is None else found.weights.astype(np.float64)
+        if self.class_weight is not None:
+            weights = by_class(targets, weights, self.class_weight)
+        return Rows(found.rows.matrix, targets, weights, found)
 
     def _taken_in(self, targets: Targets) -> None:
         self.classes_ = targets.classes
@@ -357,6 +382,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _block(self, X: Any) -> Any:
         """Return rows with the model's ids."""
         check_is_fitted(self)
+        if self._answers_.model.recipe is not None:
+            return self._answers_.rows(X)
         X = validate_data(self, X, accept_sparse="csr", reset=False)
         return self._answers_.rows(X)
 

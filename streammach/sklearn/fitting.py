@@ -84,6 +84,10 @@ def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) 
             raise ValueError("it is no share between 0 and 1: validation_fraction")
         wanted = int(given["validation_fraction"] * rows.targets.n_rows)
         held_out = min(MAX_HELD_OUT_ROWS, max(1, wanted))
+    held: int | None = held_out
+    parts: dict[str, str] = WITHOUT_PARTS
+    if rows.table is not None and not held_out:
+        held, parts = None, {}
     shape = given["n_buckets"], given["n_repetitions"]
     if start is not None:
         spec = start.spec
@@ -91,13 +95,20 @@ def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) 
     return Constraints.of({
         "memory": given["memory"], "n_buckets": shape[0], "n_repetitions": shape[1],
         "batch_size": given["batch_size"], "device": given["device"],
-        "threads": threads_of(given["n_jobs"]), "seed": seed, "held_out_rows": held_out,
-        **WITHOUT_PARTS,
+        "threads": threads_of(given["n_jobs"]), "seed": seed, "held_out_rows": held,
+        **parts,
     })  # fmt: skip
 
 
 def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOptions:
-    """Return what is fixed of a training: all of it, since no rows are held out to choose by."""
+    """Return what is fixed of a training: all of it, since no rows are held out to choose by.
+
+    Of tables and text some are, and all is chosen that is not given.
+    """
+    if rows.table is not None:
+        return TrainingOptions(
+            epochs=given["epochs"], learning_rate=given["learning_rate"], seed=seed
+        )
     scale, optimizer = rows.scale(), plan.config.optimizer_kind.name
     rate = given["learning_rate"] or scale.rate(optimizer)
     return TrainingOptions(

@@ -12,6 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from streammach.data.given import Given
 from streammach.data.memory import Labelled
+from streammach.data.tables.given import LabelledTable
 from streammach.rows.names import Names
 from streammach.sklearn.classes import Targets
 from streammach.spec.optimizers import OPTIMIZERS
@@ -32,11 +33,14 @@ class Rows:
         Their labels.
     weights : float64 (n,) or None
         Their weights; None where all are 1.
+    table : LabelledTable or None
+        What they were, where they are those of a table or text.
     """
 
     x: Any
     targets: Targets
     weights: NDArray[np.float64] | None = None
+    table: LabelledTable | None = None
 
     def canonical(self) -> Rows:
         """Return the rows without those of weight 0; few rows are merged where they are the same.
@@ -52,7 +56,7 @@ class Rows:
     def take(self, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Rows:
         """Return some of the rows; `weights` are those of all."""
         some = None if weights is None else weights[rows]
-        return Rows(self.x[rows], self.targets.take(rows), some)
+        return Rows(self.x[rows], self.targets.take(rows), some, self.table)
 
     def _merged(self) -> Rows:
         if scipy.sparse.issparse(self.x) and not self.x.has_canonical_format:
@@ -95,8 +99,11 @@ class Rows:
             Threads that work.
         """
         weights = None if self.weights is None else self.weights.astype(np.float32)
+        given, recipe = Given(self.x, names), None
+        if self.table is not None:
+            given, recipe = replace(self.table.rows, matrix=self.x), self.table.recipe
         return Labelled(
-            Given(self.x, names), self.targets.given, weights, seed=seed, threads=threads
+            given, self.targets.given, weights, seed=seed, threads=threads, recipe=recipe
         )  # fmt: skip
 
     def scale(self) -> Scale:

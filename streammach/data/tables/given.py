@@ -85,7 +85,7 @@ def given(
     UsageError, DataError
         If rows or labels are none, or do not fit each other.
     """
-    options = options or TableOptions()
+    options, rows = options or TableOptions(), as_rows(rows)
     if columns is not None or not is_recipe_table(rows, labels, options):
         if options != TableOptions() or isinstance(labels, str):
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
@@ -93,6 +93,15 @@ def given(
         found = given_rows(rows, columns)
         return LabelledTable(found, given_labels(labels), given_weights(weights, found.n_rows))
     return _table(rows, labels, weights, options)
+
+
+def as_rows(rows: Any) -> Any:
+    """Return rows as they are, or as a list where they are a column of strings or of dicts."""
+    if getattr(rows, "ndim", 0) == 1 and hasattr(rows, "tolist"):
+        found = rows.tolist()
+        if found and isinstance(found[0], str | dict):
+            return found
+    return rows
 
 
 def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:

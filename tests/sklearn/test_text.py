@@ -1,0 +1,64 @@
+"""The estimator on text and tables: the recipe of a conversion within scikit-learn's faces."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("sklearn")
+
+from sklearn.model_selection import cross_val_score  # noqa: E402
+
+import streammach as sm  # noqa: E402
+
+FIXED = {"epochs": 3, "learning_rate": 0.5, "n_buckets": 8, "n_repetitions": 3}
+
+
+@pytest.fixture
+def texts(rng):
+    """Titles that tell one of twenty kinds, and these."""
+    kinds = rng.integers(0, 20, 800)
+    words = [f"Thing-{k} näme{k} word{rng.integers(30)}" for k in kinds]
+    return words, kinds
+
+
+def test_strings_in_any_wrapping(texts):
+    words, kinds = texts
+    model = sm.MACHClassifier(**FIXED).fit(words[:600], kinds[:600])
+    assert model.score(words[600:], kinds[600:]) > 0.9
+    series, array = pd.Series(words), np.array(words, object)
+    expected = model.predict(words[600:])
+    for rows in (series[600:], array[600:]):
+        np.testing.assert_array_equal(model.predict(rows), expected)
+    again = sm.MACHClassifier(**FIXED).fit(series[:600], kinds[:600])
+    np.testing.assert_array_equal(again.predict_proba(words[600:]),
+                                  model.predict_proba(words[600:]))  # fmt: skip
+
+
+def test_a_frame_with_text_and_a_pickle_of_it(texts):
+    words, kinds = texts
+    frame = pd.DataFrame({"title": words, "size": np.arange(800.0), "brand": kinds % 3})
+    names = np.array([f"kind {k}" for k in kinds], object)
+    model = sm.MACHClassifier(class_weight="balanced", **FIXED).fit(frame[:600], names[:600])
+    assert model.score(frame[600:], names[600:]) > 0.9
+    assert model.n_features_in_ == 3
+    assert list(model.feature_names_in_) == ["title", "size", "brand"]
+    kept = pickle.loads(pickle.dumps(model))
+    shuffled = frame[["brand", "title", "size"]]
+    np.testing.assert_array_equal(kept.predict(shuffled), model.predict(frame))
+
+
+def test_cross_validation_takes_text(texts):
+    words, kinds = texts
+    found = cross_val_score(sm.MACHClassifier(**FIXED), np.array(words, object), kinds, cv=2)
+    assert found.min() > 0.8
+
+
+def test_text_comes_whole(texts):
+    words, kinds = texts
+    with pytest.raises(ValueError, match="rows of numbers are expected, not text: partial_fit"):
+        sm.MACHClassifier(**FIXED).partial_fit(words, kinds)
+    with pytest.raises(ValueError, match="inconsistent"):
+        sm.MACHClassifier(**FIXED).fit(words, kinds[:5])

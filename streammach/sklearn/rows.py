@@ -17,6 +17,7 @@ from streammach.sklearn.classes import Targets
 from streammach.spec.optimizers import OPTIMIZERS
 
 SCALED_ROWS = 10_000  # by which the size of values is told
+LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
 MERGED_ROWS = 4096  # that are compared with one another
 
 
@@ -96,7 +97,8 @@ class Rows:
         """
         weights = None if self.weights is None else self.weights.astype(np.float32)
         return Labelled(
-            Given(self.x, names), self.targets.given, weights, seed=seed, threads=threads
+            Given(self.x, names), self.targets.given, weights, seed=seed, threads=threads,
+            library_bytes=LIBRARY_BYTES,
         )  # fmt: skip
 
     def scale(self) -> Scale:

@@ -59,9 +59,12 @@ class Dataset:
         Its root document.
     intake_bytes : int
         The memory that it took to bring rows into memory; 0 of a store.
+    library_bytes : int
+        The memory of libraries that the rows came by.
     """
 
     intake_bytes: int = 0
+    library_bytes: int = 0
 
     def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
         self.path = path
@@ -140,6 +143,7 @@ class Dataset:
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
             held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
+            library_bytes=self.library_bytes,
         )  # fmt: skip
 
     @property

@@ -23,7 +23,8 @@ from benchmarks.machine_facts import facts, parser
 from benchmarks.planner.memory import summed_up
 
 BUDGETS = ("500MB", "700MB", "1GB", "1.5GB", "2GB")
-MOST_VALUES = 12_000_000
+MOST_VALUES = 8_000_000
+TIMES = ("5s", "10s")
 REFUSED = 6  # exit code of a budget that is too small
 
 
@@ -51,8 +52,10 @@ def draw(rng):
     estimator = rng.random() < 0.6 or (shape["labels"] == 0 and rng.random() < 0.2)
     if estimator and rng.random() < 0.4:
         options["early_stopping"] = True
-    if not estimator and rng.random() < 0.5:
-        options |= {"learning_rate": 0.1, "transform": "raw"}
+    if not estimator:
+        options["time"] = rng.choice(TIMES)
+        if rng.random() < 0.5:
+            options |= {"learning_rate": 0.1, "transform": "raw"}
     return shape | {"estimator": estimator}, options
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.data.debian_packages FOLDER
 
 writes FOLDER/train.csv and FOLDER/test.csv, a row a package: name, description, section, tags, and
-its maintainer as the label, for maintainers of at least 6 packages. A package goes to the test rows
+its maintainer as the label, for maintainers of at least 3 packages. A package goes to the test rows
 by a digest of its name, one of ten. The rows are those that `apt-cache dumpavail` prints, so they
 depend on the release; nothing is fetched.
 """
@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LEAST = 6  # packages of a maintainer
+LEAST = 3  # packages of a maintainer
 TENTH = 26  # of 256 digests go to the test rows
 COLUMNS = ("name", "description", "section", "tags", "maintainer")
 

@@ -31,7 +31,7 @@ from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
 from streammach.jit import CODE_BYTES
-from streammach.machine import cores, memory_limit
+from streammach.machine import cores, give_back, memory_limit
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -134,6 +134,10 @@ class Labelled:
         Threads that work; 0 for all cores.
     recipe : Recipe, optional
         How rows of a table became these.
+    library_bytes : int
+        The memory of libraries that the rows came by.
+    small : int
+        Values up to which one thread takes them in.
     """
 
     rows: Given
@@ -143,6 +147,8 @@ class Labelled:
     known: Known | None = None
     threads: int = 0
     recipe: Recipe | None = None
+    library_bytes: int = 0
+    small: int = SMALL
 
     @property
     def source(self) -> GivenSource:
@@ -150,7 +156,7 @@ class Labelled:
         return GivenSource(self.rows, self.labels, self.weights)
 
     def _settings(self, **more: Any) -> Settings:
-        few = self.rows.nnz <= SMALL
+        few = self.rows.nnz <= self.small
         given: dict[str, Any] = {
             "options": [SourceOptions(recipe=self.recipe)], "like": None,
             "on_bad_row": "error", "max_bad": None, "seed": self.seed, "memory": None,
@@ -166,6 +172,11 @@ class Labelled:
         n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.n_rows, self.rows.nnz)
         lists = BUFFER_LIST_BYTES * self.rows.n_rows + BUFFER_LABEL_BYTES * n_labels
         return n_bytes + (lists if n_labels else 0)
+
+    @property
+    def code_bytes(self) -> int:
+        """The memory of code before any row."""
+        return CODE_BYTES + self.library_bytes
 
     @property
     def intake_bytes(self) -> int:
@@ -191,7 +202,8 @@ class Labelled:
         settings = self._settings(held_bytes=self._buffer_bytes)
         made = Build([self.source], Job(PLACE), settings).run(resume=False).held
         assert made is not None, "rows that were held"
-        made.intake_bytes = self.intake_bytes
+        made.intake_bytes, made.library_bytes = self.intake_bytes, self.library_bytes
+        give_back()  # rows that were on their way
         return made
 
     def stored(self, folder: Path, memory: int) -> Dataset:
@@ -212,8 +224,11 @@ class Labelled:
             If it cannot be written, or takes more.
         """
         now = psutil.Process().memory_info().rss
-        most = min(now + max(memory - CODE_BYTES, 0), memory_limit().n_bytes)
+        most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
         job = Job(folder / "rows")
         job.prepare(b"{}")
         Build([self.source], job, self._settings(memory=most)).run(resume=False)
-        return Dataset.open(job.store)
+        give_back()
+        dataset = Dataset.open(job.store)
+        dataset.library_bytes = self.library_bytes
+        return dataset

@@ -18,7 +18,7 @@ from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 from streammach.sklearn.classes import Targets, label_names
 from streammach.sklearn.fitting import Parameters, seed_of, threads_of
-from streammach.sklearn.rows import Rows
+from streammach.sklearn.rows import LIBRARY_BYTES, Rows
 from streammach.spec.optimizers import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.stream import WEIGHTS, Stream, begun
@@ -83,6 +83,7 @@ class Passes:
         model = begun(
             label_names(labels), features, columns, training, dense=dense,
             shape=(given["n_buckets"], given["n_repetitions"]), memory=given["memory"],
+            library_bytes=LIBRARY_BYTES,
         )  # fmt: skip
         return cls(model, threads_of(given["n_jobs"]))
 

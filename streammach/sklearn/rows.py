@@ -18,6 +18,7 @@ from streammach.sklearn.classes import Targets
 from streammach.spec.optimizers import OPTIMIZERS
 
 SCALED_ROWS = 10_000  # by which the size of values is told
+LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
 MERGED_ROWS = 4096  # that are compared with one another
 
 
@@ -103,7 +104,8 @@ class Rows:
         if self.table is not None:
             given, recipe = replace(self.table.rows, matrix=self.x), self.table.recipe
         return Labelled(
-            given, self.targets.given, weights, seed=seed, threads=threads, recipe=recipe
+            given, self.targets.given, weights, seed=seed, threads=threads, recipe=recipe,
+            library_bytes=LIBRARY_BYTES,
         )  # fmt: skip
 
     def scale(self) -> Scale:

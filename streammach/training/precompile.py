@@ -16,6 +16,7 @@ import msgspec
 
 from streammach.backends.registry import BACKENDS
 from streammach.counts.tile import MAX_CLASSES
+from streammach.data.memory import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
 from streammach.files.folders import temporary_folder
@@ -27,6 +28,8 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Optimizer
 
+WORKER = "streammach.training.precompile_worker"
+NOT_COMPILED = "kernels could not be compiled beforehand"
 FEW_ROWS = 600  # that the other process trains on, at most
 PRECOMPILING = "STREAMMACH_PRECOMPILING"  # set for the other process, which must not start a third
 
@@ -81,6 +84,14 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )  # fmt: skip
 
 
+class Intake(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What decides which kernels taking rows in needs."""
+
+    sparse: bool
+    listed: bool
+    weighted: bool
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the other process is told: stores, kernels, and a folder in a scratch folder."""
 
@@ -104,12 +115,9 @@ def precompile(
     data : Dataset or path-like
         What is trained on; of rows in memory some are written into a store for that long.
     """
-    kept = BACKENDS[plan.config.placement.device].keeps_kernels
-    if not kept or CACHE_DIR is None or not sys.executable or PRECOMPILING in os.environ:
-        return
     kernels = KernelSet.of(plan, options)
-    mark = Path(CACHE_DIR) / f"trained-{sha256([msgspec.json.encode(kernels)])[:16]}"
-    if mark.exists():
+    mark = _mark("trained", kernels)
+    if mark is None or not BACKENDS[plan.config.placement.device].keeps_kernels:
         return
     announce_compilation()
     other = None if options.validation is None else os.path.abspath(options.validation)
@@ -120,9 +128,41 @@ def precompile(
             order = Order(
                 store=os.path.abspath(store), validation=other, kernels=kernels, folder=str(folder)
             )
-            worker = "streammach.training.precompile_worker:train_a_little"
-            run(worker, order, patience=0.0, stdout=nowhere)
+            run(f"{WORKER}:train_a_little", order, patience=0.0, stdout=nowhere)
     except StreammachError as error:
-        warnings.warn(f"kernels could not be compiled beforehand: {error}", stacklevel=2)
+        warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
     mark.touch()
+
+
+def precompile_intake(data: Labelled) -> None:
+    """Have the kernels compiled that bring rows into memory, unless they are already.
+
+    Parameters
+    ----------
+    data : Labelled
+        The rows; others of their kind are brought there in another process.
+    """
+    order = Intake(
+        sparse=data.rows.sparse, listed=bool(data.labels.n_labels),
+        weighted=data.weights is not None,
+    )  # fmt: skip
+    mark = _mark("taken-in", order)
+    if mark is None:
+        return
+    announce_compilation()
+    try:
+        with open(os.devnull, "w") as nowhere:
+            run(f"{WORKER}:take_a_little_in", order, patience=0.0, stdout=nowhere)
+    except StreammachError as error:
+        warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
+        return
+    mark.touch()
+
+
+def _mark(kind: str, what: msgspec.Struct) -> Path | None:
+    """Return the file that says that kernels are compiled; None if they are, or cannot be kept."""
+    if CACHE_DIR is None or not sys.executable or PRECOMPILING in os.environ:
+        return None
+    mark = Path(CACHE_DIR) / f"{kind}-{sha256([msgspec.json.encode(what)])[:16]}"
+    return None if mark.exists() else mark

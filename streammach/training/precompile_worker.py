@@ -7,14 +7,22 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import scipy.sparse
+
 from streammach.backends.registry import fallback
+from streammach.data.given import given_rows
+from streammach.data.given_labels import given_labels
+from streammach.data.label_sets import LabelSets
+from streammach.data.memory import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, StreammachError
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
 from streammach.processes import cleaned
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
-from streammach.training.precompile import PRECOMPILING, Order
+from streammach.training.precompile import PRECOMPILING, Intake, Order
 from streammach.training.trainer import Trainer
 
 ROWS, HELD_OUT = 600, 200
@@ -35,6 +43,19 @@ def train_a_little(order: Order) -> None:
             raise
         except StreammachError:
             return
+
+
+def take_a_little_in(order: Intake) -> None:
+    """Bring a few rows of a kind into memory, twice: with one thread, and with several."""
+    os.environ[PRECOMPILING] = "1"
+    values = np.eye(8, dtype=np.float32)
+    rows = given_rows(scipy.sparse.csr_array(values) if order.sparse else values)
+    labels = given_labels(np.eye(8, dtype=np.int8) if order.listed else np.arange(8))
+    if order.listed:
+        labels = replace(labels, labels=LabelSets(LabelLists.single(np.arange(8, dtype=np.int32))))
+    weights = np.full(8, 2, np.float32) if order.weighted else None
+    for threads in (1, 2):
+        Labelled(rows, labels, weights, threads=threads, small=0).held()
 
 
 def enough(n_rows: int, nnz: int, n_labels: int = 0) -> int:

@@ -15,7 +15,6 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.tables.given import given
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
-from streammach.jit import CODE_BYTES
 from streammach.machine import parse_size
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
@@ -23,6 +22,7 @@ from streammach.planning.constraints import Constraints
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
+from streammach.training.precompile import precompile_intake
 from streammach.training.run import Run
 from streammach.training.trainer import Trainer
 
@@ -138,7 +138,8 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
     if constraints.memory is None:
         raise UsageError("rows in memory need a budget: memory")
     budget = parse_size(constraints.memory)
-    if CODE_BYTES + data.intake_bytes <= budget:
+    if data.code_bytes + data.intake_bytes <= budget:
+        precompile_intake(data)
         dataset: Dataset = data.held()
         try:
             return plan(dataset, constraints), dataset

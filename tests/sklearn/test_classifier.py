@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streammach as sm
+from streammach.data.memory import Labelled
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.training import rows as module
 
 MACHClassifier = sm.MACHClassifier
 HASHED = {"n_buckets": 4, "n_repetitions": 12, "epochs": 20}
@@ -229,7 +229,7 @@ def test_tables(data):
 def test_rows_touch_a_disk_only_where_they_do_not_fit(data, monkeypatch):
     whole = MACHClassifier().fit(*data)
     assert whole.plan_.facts.held_bytes > 0
-    monkeypatch.setattr(module, "CODE_BYTES", 10**12)
+    monkeypatch.setattr(Labelled, "intake_bytes", 10**12)
     stored = MACHClassifier().fit(*data)
     assert stored.plan_.facts.held_bytes == 0
     assert same(stored, whole)

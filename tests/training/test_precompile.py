@@ -1,16 +1,22 @@
 """Kernels are compiled by another process, once for a kind of training."""
 
 import dataclasses
+import os
 
 import msgspec
+import numpy as np
 import pytest
+import scipy.sparse
 
 import streammach as sm
+from streammach.data.given import given_rows
+from streammach.data.given_labels import given_labels
+from streammach.data.memory import Labelled
 from streammach.errors import StreammachError
 from streammach.spec.training import TrainingOptions
 from streammach.training import precompile as module
 from streammach.training.precompile import precompile
-from streammach.training.precompile_worker import enough, train_a_little
+from streammach.training.precompile_worker import enough, take_a_little_in, train_a_little
 from streammach.training.run import Run
 from tests.builders import changed
 
@@ -109,3 +115,19 @@ def test_the_other_process_trains_as_the_plan_would(store, told, tmp_path, monke
 def elsewhere(order, folder):
     """The order with another folder."""
     return msgspec.structs.replace(order, folder=str(folder))
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_taken_in_by_another_process_first(told, sparse, listed, monkeypatch):
+    orders, _ = told
+    monkeypatch.setattr(module, "run", lambda function, order, **rest: orders.append(order))
+    x = scipy.sparse.csr_array(np.eye(5)) if sparse else np.eye(5)
+    y = np.eye(5, dtype=int) + np.eye(5, k=1, dtype=int) if listed else np.arange(5)
+    for _ in range(2):
+        module.precompile_intake(Labelled(given_rows(x), given_labels(y)))
+    assert orders == [module.Intake(sparse=sparse, listed=listed, weighted=False)]
+    try:
+        take_a_little_in(orders[0])
+    finally:
+        del os.environ[module.PRECOMPILING]

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse
 
 import streammach as sm
+from streammach.data.memory import Labelled
 from streammach.errors import BudgetError, DataError, UsageError
-from streammach.training import rows as module
 
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
 
@@ -48,7 +48,7 @@ def test_the_weights_are_those_of_a_training_on_a_store(tmp_path, data, options)
 
 def test_rows_that_do_not_fit_go_through_a_store_that_is_removed(tmp_path, data, monkeypatch):
     whole = sm.train(*data, **PLAIN)
-    monkeypatch.setattr(module, "CODE_BYTES", 10**12)
+    monkeypatch.setattr(Labelled, "intake_bytes", 10**12)
     before = set(os.listdir(tempfile.gettempdir()))
     with sm.train(*data, **PLAIN) as run:
         assert run.plan.facts.held_bytes == 0

@@ -105,7 +105,7 @@ class Rows:
             given, recipe = replace(self.table.rows, matrix=self.x), self.table.recipe
         return Labelled(
             given, self.targets.given, weights, seed=seed, threads=threads, recipe=recipe,
-            library_bytes=LIBRARY_BYTES,
+            library_bytes=LIBRARY_BYTES + (0 if self.table is None else self.table.n_bytes),
         )  # fmt: skip
 
     def scale(self) -> Scale:

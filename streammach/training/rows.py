@@ -101,7 +101,10 @@ def train(
     }
     table = TableOptions(**columns_said)
     found = given(X, y, sample_weight, columns=columns, options=table)
-    data = Labelled(found.rows, found.labels, found.weights, seed=seed, recipe=found.recipe)
+    data = Labelled(
+        found.rows, found.labels, found.weights, seed=seed, recipe=found.recipe,
+        library_bytes=found.n_bytes,
+    )  # fmt: skip
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options})
     clock = Clock(constraints.seconds)

@@ -114,7 +114,7 @@ class BatchSource(Source[BatchPiece], Table):
         names = [name for name in self._names if name in set(self.recipe.names)]
         first = 0
         with self._errors():
-            for batch, n_read in self._batches(names, begin.at):
+            for batch, n_read in gathered(self._batches(names, begin.at)):
                 for rows in slices(batch):
                     stop = first + rows.num_rows
                     if stop > begin.at:
@@ -235,6 +235,27 @@ class ArrowSource(BatchSource):
             else:
                 for batch in reader:
                     yield batch.select(columns), int(file.tell())
+
+
+def gathered(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+    """Yield small batches joined into some of about a megabyte, with what was read by then."""
+    held: list[Any] = []
+    n_bytes = read = 0
+    for batch, n_read in batches:
+        held.append(batch)
+        n_bytes, read = n_bytes + batch.nbytes, n_read
+        if n_bytes >= PIECE_BYTES:
+            yield from ((some, read) for some in _joined(held))
+            held, n_bytes = [], 0
+    yield from ((some, read) for some in _joined(held))
+
+
+def _joined(batches: list[Any]) -> list[Any]:
+    """Return batches as one, or as few as may be."""
+    if len(batches) < 2:
+        return batches
+    joined: list[Any] = arrow().Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def slices(batch: Any) -> Iterator[Any]:

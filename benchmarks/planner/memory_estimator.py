@@ -25,6 +25,7 @@ from benchmarks.planner.memory import summed_up
 BUDGETS = ("500MB", "700MB", "1GB", "1.5GB", "2GB")
 MOST_VALUES = 8_000_000
 TIMES = ("5s", "10s")
+MOST_LABELS = 3_000  # of sets
 REFUSED = 6  # exit code of a budget that is too small
 
 
@@ -44,6 +45,8 @@ def draw(rng):
         "classes": spread(rng, 2, 30_000), "floats": rng.random() < 0.5,
         "labels": rng.choice([0, 0, 0, 2, 5]), "weights": rng.random() < 0.3,
     }  # fmt: skip
+    if shape["labels"]:
+        shape["classes"] = min(shape["classes"], MOST_LABELS)
     options = {"memory": rng.choice(BUDGETS), "epochs": 1}
     if rng.random() < 0.4:
         options |= {"n_buckets": rng.choice([16, 64, 256]), "n_repetitions": rng.choice([4, 8, 16])}

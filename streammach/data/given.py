@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class Given:
         """Whether the matrix is one of compressed sparse rows."""
         return bool(scipy.sparse.issparse(self.matrix))
 
-    @property
+    @cached_property
     def nnz(self) -> int:
         """Number of values that are not 0, or that are stored."""
         return int(self.matrix.nnz if self.sparse else np.count_nonzero(self.matrix))

@@ -30,8 +30,9 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
+from streammach.errors import BudgetError
 from streammach.jit import CODE_BYTES
-from streammach.machine import cores, give_back, memory_limit
+from streammach.machine import advised, cores, give_back, memory_limit, size_text
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -227,7 +228,15 @@ class Labelled:
         most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
         job = Job(folder / "rows")
         job.prepare(b"{}")
-        Build([self.source], job, self._settings(memory=most)).run(resume=False)
+        try:
+            Build([self.source], job, self._settings(memory=most)).run(resume=False)
+        except BudgetError as error:
+            enough = self.code_bytes + self.intake_bytes
+            raise BudgetError(
+                f"the rows do not fit {size_text(memory)}, nor does writing them into a store",
+                path="memory",
+                hint=f"More than {advised(enough)} hold them; a model takes more.",
+            ) from error
         give_back()
         dataset = Dataset.open(job.store)
         dataset.library_bytes = self.library_bytes

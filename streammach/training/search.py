@@ -100,7 +100,7 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.logistic:  # of lists of labels, where no loss is asked for
+        if spec.logistic and self._rows.n_rows:  # of lists of labels, where no loss is asked for
             spec, more = label_loss.choose(self, spec, self._session)
             reasons += more
         for part in planned(self._session.plan.config):

@@ -95,6 +95,8 @@ def test_sets_of_labels(data, rng):
     found = sparse.predict(x)
     assert scipy.sparse.issparse(found)
     assert np.array_equal(found.toarray(), clf.predict(x))
+    early = MACHClassifier(epochs=20, early_stopping=True).fit(x, sets)
+    assert early.score(x, sets) > 0.7
     assert clf.predict_proba(x)[:, 10].max() == 0  # no row has this label
     with pytest.raises(ValueError, match="class_weight"):
         MACHClassifier(class_weight="balanced").fit(x, sets)

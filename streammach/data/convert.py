@@ -26,6 +26,7 @@ from streammach.data.store.ours import STORE
 from streammach.data.store.root import LIST_FORMAT
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
+from streammach.data.tables.reader import Met
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -288,6 +289,8 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
     if sum(source.n_bytes for source in opened) < LARGE_BYTES:
         return
     found = explore_sources(opened)
+    for table in tables_of(opened):
+        table.met = Met()  # the sample is read again
     check_free(target.parent, found.store_bytes + found.scratch_bytes, "the conversion")
 
 

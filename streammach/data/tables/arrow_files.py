@@ -26,6 +26,7 @@ PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
 MOST_ROWS, LEAST_ROWS = 1 << 14, 64  # of a batch
 PACKED = 100  # bytes from one byte of a file, from which on a row group is looked at with care
+UNPACKED = 3  # bytes of a batch for a byte of an Arrow file, which may be compressed
 DECODED = 3 << 20  # of what Parquet holds of a column while it is read
 
 
@@ -78,13 +79,18 @@ class BatchSource(Source[BatchPiece], Table):
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
         """Yield batches and the bytes read; rows before `begin` may be left out of none or all."""
 
+    @abstractmethod
+    def _batch_bytes(self) -> int:
+        """Return the bytes that a batch takes while it is read, about at most."""
+
     def columns_there(self) -> list[str]:
         """Return the names of its columns."""
         return self._names
 
     def held(self) -> Held:
         """Return what reading it takes, rows that were read aside."""
-        return Held(self.piece_bytes, BATCH_BYTES + DECODED * len(self._names))
+        with self._errors():
+            return Held(self.piece_bytes, self._batch_bytes())
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> BatchReader:
         """Return something that reads pieces."""
@@ -162,6 +168,16 @@ class ParquetSource(BatchSource):
 
         return pq.ParquetFile(self.path, memory_map=False, buffer_size=1 << 20, pre_buffer=False)
 
+    def _batch_bytes(self) -> int:
+        with self._open() as file:
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        used = None if self._recipe is None else set(self._recipe.names)
+        held = 0
+        for i in range(groups[0].num_columns if groups else 0):
+            if used is None or groups[0].column(i).path_in_schema.split(".")[0] in used:
+                held += min(DECODED, max(g.column(i).total_uncompressed_size for g in groups))
+        return BATCH_BYTES + held
+
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
         with self._open() as file:
             n_groups, size, first = file.metadata.num_row_groups, self.path.stat().st_size, 0
@@ -212,6 +228,11 @@ class ArrowSource(BatchSource):
     def _schema_names(self) -> list[str]:
         with self._open() as (reader, _):
             return list(reader.schema.names)
+
+    def _batch_bytes(self) -> int:
+        with self._open() as (reader, _):
+            n = max(getattr(reader, "num_record_batches", 1), 1)
+        return max(BATCH_BYTES, UNPACKED * self.path.stat().st_size // n) if n > 1 else BATCH_BYTES
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[Any, Any]]:

@@ -18,6 +18,7 @@ def arrow() -> Any:
     """Return pyarrow, or raise UsageError where it is not installed."""
     try:
         import pyarrow as pa
+        import pyarrow.compute  # a part of it that it does not load
     except ImportError as error:
         raise UsageError(
             f"Parquet, Arrow and data frames are read with pyarrow ({error})",
@@ -98,7 +99,7 @@ class ArrowRows:
         numeric = types.is_floating(items.type) or types.is_integer(items.type)
         if not numeric or items.null_count or len(items) != width * int(there.sum()):
             return vectors_of(column.to_pylist(), width)
-        lengths = np.asarray(column.value_lengths().fill_null(width))
+        lengths = _lengths(column, width)
         if (lengths != width).any():
             return vectors_of(column.to_pylist(), width)
         out = np.full((self.n_rows, width), math.nan)
@@ -111,7 +112,7 @@ class ArrowRows:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
         if pa.types.is_run_end_encoded(column.type):
-            column = column.run_end_decode() if hasattr(column, "run_end_decode") else column
+            column = pa.compute.run_end_decode(column)
         return column
 
 
@@ -140,7 +141,10 @@ def texts_of(column: Any) -> Cells:
     if types.is_floating(kind) or types.is_boolean(kind) or _is_nested(types, kind):
         return strings_of(column.to_pylist())
     if not _is_text(types, kind):
-        column = column.cast(pa.string())
+        try:
+            column = column.cast(pa.string())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            return strings_of(column.to_pylist())
     elif types.is_string_view(kind) or types.is_binary_view(kind):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
@@ -167,10 +171,16 @@ def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
 def _of_items(column: Any) -> Cells:
     """Return the items of an array of lists as strings."""
     items = texts_of(column.flatten())
-    lengths = np.asarray(column.value_lengths().fill_null(0)).astype(np.int64)
+    lengths = _lengths(column, 0)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     items.offsets = items.offsets[ends]
     return items
+
+
+def _lengths(column: Any, null: int) -> NDArray[np.int64]:
+    """Return how many items each list has, `null` where there is no list: int64 (n,)."""
+    lengths = arrow().compute.list_value_length(column).fill_null(null)
+    return np.asarray(lengths).astype(np.int64)
 
 
 def _there(column: Any) -> NDArray[np.bool_]:

@@ -119,23 +119,24 @@ class CellRows:
         cells = self._columns[name]
         if not any(cells.item(i)[:1] == b"[" for i in range(len(cells.starts))):
             return cells, np.zeros(self.n_rows, np.bool_)
-        return lists_of(self._decoded(name))
+        return lists_of(self._decoded(name, (b"[",)))
 
     def pairs(self, name: str) -> Cells:
         """Return the cells of a column as names with values."""
-        return pairs_of(self._decoded(name))
+        return pairs_of(self._decoded(name, (b"[", b"{")))
 
     def vectors(self, name: str, width: int) -> Cells:
         """Return the cells of a column as so many numbers each."""
-        return vectors_of(self._decoded(name), width)
+        return vectors_of(self._decoded(name, (b"[",)), width)
 
-    def _decoded(self, name: str) -> list[Any]:
+    def _decoded(self, name: str, marks: tuple[bytes, ...]) -> list[Any]:
+        """Return the cells of a column; those that begin with a mark and are JSON as that."""
         cells = self._columns[name]
         out: list[Any] = [None] * self.n_rows
         for row in np.flatnonzero(np.diff(cells.offsets)).tolist():
             raw = cells.item(int(cells.offsets[row]))
             try:
-                out[row] = msgspec.json.decode(raw) if raw[:1] in (b"[", b"{") else raw
+                out[row] = msgspec.json.decode(raw) if raw[:1] in marks else raw
             except (msgspec.DecodeError, RecursionError):
                 out[row] = raw
         return out

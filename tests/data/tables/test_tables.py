@@ -248,3 +248,52 @@ def test_a_table_of_many_columns(tmp_path):
     wide = [{"y": 0, **{"x" * 990 + str(i): 1 for i in range(1200)}}]
     with pytest.raises(UsageError, match="more than a recipe holds"):
         convert(wide, tmp_path / "t.zarr", label="y")
+
+
+def test_large_tables_are_counted_once(usual, tmp_path, monkeypatch):
+    path = write(ROWS, tmp_path, "csv")
+    monkeypatch.setattr("streammach.data.convert.LARGE_BYTES", 1)
+    made, digest = converted(path, tmp_path / "s.zarr", **ROLES)
+    assert digest == usual
+    assert made.notes[0].endswith(
+        f"{sum(row['body'] is None for row in ROWS)} of 700 rows have no body"
+    )
+
+
+def test_labels_that_look_like_json_stay_labels(tmp_path):
+    rows = [{"y": y, "t": "a"} for y in ("[x", "{1}", "[deleted]", "p")]
+    convert(write(rows, tmp_path, "csv"), tmp_path / "s.zarr", label="y", text="t")
+    with Dataset.open(tmp_path / "s.zarr") as store:
+        assert {store.labels.raw(i) for i in range(4)} == {b"[x", b"{1}", b"[deleted]", b"p"}
+
+
+def test_other_types_of_arrow(tmp_path):
+    fixed = pa.array([[1.0, 2.0], None, [0.5, 1.0]], pa.list_(pa.float32(), 2))
+    table = pa.table(
+        {
+            "y": pa.array([1, 2, 1], pa.uint8()),
+            "v": fixed,
+            "d": pa.array([1, None, 3], pa.date32()),
+            "e": pa.array([1, 2, 3], pa.duration("s")),
+            "m": pa.array([[("a", 1.0)], [], None], pa.map_(pa.string(), pa.float64())),
+            "f": pa.array([[b"ab", b"cd"]] * 3, pa.list_(pa.binary(2), 2)),
+            "n": pa.nulls(3),
+            "c": pa.array([1, 2, None], pa.decimal128(5, 2)),
+            "h": pa.array([0.5, None, 2.0], pa.float16()),
+            "b": pa.array([True, None, False]),
+        }
+    )
+    roles = {
+        "label": "y",
+        "number": ["v", "c", "h"],
+        "category": ["d", "e", "n", "b"],
+        "names": ["m", "f"],
+    }
+    pa.parquet.write_table(table.drop_columns("h"), tmp_path / "t.parquet")
+    made = convert(table, tmp_path / "s.zarr", **roles)
+    assert made.n_rows == 3
+    with Dataset.open(tmp_path / "s.zarr") as store:
+        names = {store.features.raw(i).decode() for i in range(store.n_features)}
+    assert {"v^0", "v^1", "m^a", "f^ab", "b^True", "b^False", "d^1970-01-02"} < names
+    roles["number"] = ["v", "c"]
+    assert convert(tmp_path / "t.parquet", tmp_path / "t.zarr", **roles).n_rows == 3

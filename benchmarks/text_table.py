@@ -28,7 +28,7 @@ from benchmarks.machine_facts import facts, parser, report
 
 LABEL = "maintainer"
 TOP = 5
-MEMORY = "1GB"
+MEMORY = "2GB"
 
 
 def tables(folder):

@@ -20,6 +20,9 @@ LABELS = ("label", "labels", "class", "category", "categories", "target", "y")
 NUMBERED = ("id", "index", "idx", "row", "key", "uuid", "guid")
 N_BINS = 16
 TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
+# Names of which so large a share is there once say nothing as names: their parts may. From so many
+# cells on, since a few differ by chance.
+OFTEN_NEW, FEW_CELLS = 0.5, 50
 USUAL_NUMBER = re.compile(rb"[+-]?(0|[1-9][0-9]*|[0-9]*\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")
 EVERY = "*"  # instead of a name: all columns that look like it
 
@@ -154,7 +157,8 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
     if all(USUAL_NUMBER.fullmatch(t) for t in texts):
         return "number"
     words = sum(len(t.split()) for t in texts) / len(texts)
-    return "text" if words >= TEXT_WORDS else "category"
+    new = len(texts) >= FEW_CELLS and len(set(texts)) > OFTEN_NEW * len(texts)
+    return "text" if words >= TEXT_WORDS or new else "category"
 
 
 def _look_of_lists(there: Sequence[Any]) -> Role | None:

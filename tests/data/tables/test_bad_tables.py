@@ -146,7 +146,10 @@ FILES = {  # that cannot be read at all
         (b"y,t\xff,b,n\nk,a,b,1\n", "its header is not UTF-8: rows.csv line 1"),
         (b'y,t,b,n\nk,"a,b,1\nk,a,b,1\n', "a cell in quotes is not closed, in row 0"),
         ("y,t,b,n\nk,a,b,1\n".encode("utf-16"), "it is UTF-16: rows.csv. Write it as UTF-8."),
-        (gzip.compress(HEAD.encode() + GOOD.encode() * 9)[:-9], "the gzip stream ends before its"),
+        (
+            gzip.compress(HEAD.encode() + GOOD.encode() * 9, mtime=0)[:-9],
+            "the gzip stream ends before its",
+        ),
         (b"a,t,b,n\nk,a,b,1\n", "there is no column 'y': label: rows.csv. Its columns are a, t"),
     ],
     "rows.jsonl": [(b"\n\n", "it holds no rows: rows.jsonl"), (b"[]\n", "is no JSON object")],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streammach.planning.constraints import Constraints
 
 Command = Callable[..., None]
+UNWEIGHTED = ("counts", "closed_form")  # parts that count each row once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,7 @@ class RunArguments(PlanArguments):
     fit_rows: int | None = None
     pair_rows: int | None = None
     judge_rows: int | None = None
+    class_weight: str | None = None
 
     def training(self) -> TrainingOptions:
         """Return what is fixed of a training, or raise UsageError."""
@@ -107,6 +109,11 @@ class RunArguments(PlanArguments):
             super().training(), fit_rows=self.fit_rows, pair_rows=self.pair_rows,
             judge_rows=self.judge_rows,
         )  # fmt: skip
+
+    def without_uncounted(self) -> RunArguments:
+        """Return the same without parts that know no weights of rows, unless they are asked for."""
+        off = {name: "off" for name in UNWEIGHTED if self.parts.get(name, "auto") == "auto"}
+        return replace(self, parts={**self.parts, **off})
 
     def clock(self) -> Clock:
         """Return the time that the command may take."""

@@ -17,6 +17,7 @@ from streammach.processes import run
 from streammach.progress import tell
 
 if TYPE_CHECKING:
+    from streammach.data.store.dataset import Dataset
     from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 
 
-def made_plan(store: Path, arguments: PlanArguments, folder: Path | None = None) -> Plan:
+def made_plan(store: Path | Dataset, arguments: PlanArguments, folder: Path | None = None) -> Plan:
     """Return the plan for a store; with ``--pilot``, samples are trained on first."""
     # That is done in a process of its own, and in `folder` where one is given.
     from streammach.planning.choose import plan as choose  # compiled code loads on demand

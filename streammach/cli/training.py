@@ -19,11 +19,13 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import Document, say, say_json, short_path
 from streammach.cli.plans import made_plan
+from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
 from streammach.progress import Progress, tell
 
 if TYPE_CHECKING:
+    from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
     from streammach.training.run import Run
 
@@ -52,19 +54,35 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    from streammach.backends.registry import device_text  # compiled code loads on demand
+    from streammach.data.class_weights import weighed  # compiled code loads on demand
+    from streammach.data.store.dataset import Dataset
     from streammach.planning.speed import speed
+    from streammach.training.run import begun
+
+    begun(out, resume=arguments.resume)
+    if arguments.class_weight is None:
+        speed()
+        return _trained(store, out, arguments, progress)
+    if arguments.pilot is not None:
+        raise UsageError("samples are compared without weights of classes: --pilot")
+    with Dataset.open(store) as data:
+        rows = weighed(data, arguments.class_weight)
+        speed()
+        return _trained(rows, out, arguments.without_uncounted(), progress)
+
+
+def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress: str) -> Run:
+    """Plan and train on a store, or on a view of one."""
+    from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.reports.plan_text import budgets, shape_text
     from streammach.training.callbacks import EarlyStopping
     from streammach.training.callbacks import Progress as Watcher
-    from streammach.training.run import begun
     from streammach.training.trainer import Trainer
 
-    begun(out, resume=arguments.resume)
-    speed()
-    chosen = _planned(store, out, arguments)
+    chosen = _planned(rows, out, arguments)
+    name = rows if isinstance(rows, Path) else rows.path
     tell(
-        f"{short_path(store)} -> {short_path(out)}  {shape_text(chosen)} "
+        f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
         f"{chosen.config.placement.weights}, {device_text(chosen)}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
@@ -81,19 +99,19 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
             checkpoint_minutes=arguments.checkpoint_minutes,
             clock=arguments.clock(),
         )
-        return trainer.fit(store, out, resume=arguments.resume)
+        return trainer.fit(rows, out, resume=arguments.resume)
 
 
-def _planned(store: Path, out: Path, arguments: RunArguments) -> Plan:
+def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:
     """Return the plan of a training: that of its run, where it goes on after a pilot."""
     from streammach.training.run import begun, planned  # loads on demand
 
     if arguments.pilot is None:
-        return made_plan(store, arguments)
+        return made_plan(rows, arguments)
     if begun(out, resume=arguments.resume):
         return planned(out)
     beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-    return made_plan(store, arguments, beside)
+    return made_plan(rows, arguments, beside)
 
 
 def run_document(run: Run) -> Document:

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from streammach.data.class_weights import ClassWeights, weighed
 from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
 from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
 from streammach.data.conversion.buffer import RowBuffer
@@ -135,6 +136,8 @@ class Labelled:
         Threads that work; 0 for all cores.
     recipe : Recipe, optional
         How rows of a table became these.
+    class_weights : optional
+        What rows count for by their class; see :func:`streammach.data.class_weights.weighed`.
     library_bytes : int
         The memory of libraries that the rows came by.
     small : int
@@ -148,6 +151,7 @@ class Labelled:
     known: Known | None = None
     threads: int = 0
     recipe: Recipe | None = None
+    class_weights: ClassWeights | None = None
     library_bytes: int = 0
     small: int = SMALL
 
@@ -191,6 +195,10 @@ class Labelled:
         copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
         names = NAME_BYTES * (min(self.rows.n_columns, nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
+
+    def weighed(self, dataset: Dataset) -> Dataset:
+        """Return the rows as they count by their class, or raise UsageError or DataError."""
+        return dataset if self.class_weights is None else weighed(dataset, self.class_weights)
 
     def held(self) -> HeldDataset:
         """Return the rows in their order, in memory.

@@ -86,8 +86,8 @@ def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) 
         held_out = min(MAX_HELD_OUT_ROWS, max(1, wanted))
     held: int | None = held_out
     parts: dict[str, str] = WITHOUT_PARTS
-    if rows.table is not None and not held_out:
-        held, parts = None, {}
+    if rows.table is not None:  # some rows are held out in any case
+        held, parts = held_out or None, {}
     shape = given["n_buckets"], given["n_repetitions"]
     if start is not None:
         spec = start.spec

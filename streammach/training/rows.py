@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from streammach.clock import Clock
+from streammach.data.class_weights import ClassWeights
 from streammach.data.memory import Labelled
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
@@ -37,6 +38,7 @@ def train(
     *,
     memory: str | int = "1GB",
     sample_weight: Any = None,
+    class_weight: ClassWeights | None = None,
     columns: Sequence[Label] | None = None,
     out: str | os.PathLike[str] | None = None,
     validation: tuple[Any, Any] | str | os.PathLike[str] | None = None,
@@ -62,6 +64,10 @@ def train(
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
     sample_weight : array (n,), optional
         The importance of each row; 1 otherwise.
+    class_weight : "balanced", dict or path-like, optional
+        What the rows of each class count for, beside `sample_weight`: the same for all classes
+        together; or by label; or a file (:func:`streammach.data.class_weights.weighed`). Then
+        there are no counts and no closed form, which know no weights, unless they are asked for.
     columns : sequence of str, int or bytes, optional
         A name for each column of a matrix; their numbers from 0 otherwise.
     out : path-like, optional
@@ -103,8 +109,10 @@ def train(
     found = given(X, y, sample_weight, columns=columns, options=table)
     data = Labelled(
         found.rows, found.labels, found.weights, seed=seed, recipe=found.recipe,
-        library_bytes=found.n_bytes,
+        library_bytes=found.n_bytes, class_weights=class_weight,
     )  # fmt: skip
+    if class_weight is not None:
+        options = {"counts": "off", "closed_form": "off", **options}
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options})
     clock = Clock(constraints.seconds)
@@ -143,13 +151,13 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
     budget = parse_size(constraints.memory)
     if data.code_bytes + data.intake_bytes <= budget:
         precompile_intake(data)
-        dataset: Dataset = data.held()
+        dataset = data.weighed(data.held())
         try:
             return plan(dataset, constraints), dataset
         except BudgetError:
             del dataset  # its memory is needed
     folder = closing.enter_context(temporary_folder())
-    dataset = closing.enter_context(data.stored(folder, budget))
+    dataset = data.weighed(closing.enter_context(data.stored(folder, budget)))
     return plan(dataset, constraints), dataset
 
 

@@ -72,6 +72,7 @@ class Dataset(Reported):
         self.root = root
         self._arrays = arrays
         self._float = self.value_type == np.float32
+        self._class_weights: NDArray[np.float32] | None = None
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
         self._content = Content(path=path, root=root)
 
@@ -192,8 +193,8 @@ class Dataset(Reported):
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have an importance."""
-        return "weight" in self._arrays
+        """Whether rows have an importance, of their own or by their class."""
+        return "weight" in self._arrays or self._class_weights is not None
 
     @property
     def numbered(self) -> bool:
@@ -296,10 +297,21 @@ class Dataset(Reported):
         if not self.listed:
             arrays["y"].read(start, stop, rows.classes, looks["y"])
         if rows.importance is not None:
-            arrays["weight"].read(start, stop, rows.importance, looks["weight"])
+            self._read_importance(start, stop, rows, looks["weight"])
         if not known:
             self._content.check_rows(start, indptr, rows.features, seen)
             self._checked.add((start, stop))
+
+    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Any) -> None:
+        """Read what rows count for, times the weights of their classes where there are any."""
+        importance = rows.importance
+        assert importance is not None, "room for it"
+        if "weight" in self._arrays:
+            self._arrays["weight"].read(start, stop, importance, look)
+        else:
+            importance[:] = 1
+        if self._class_weights is not None:
+            importance *= self._class_weights[rows.classes]
 
     def rows(self, start: int, stop: int) -> RowBlock:
         """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""
@@ -421,6 +433,20 @@ class Dataset(Reported):
         )
         view = self._seen_as(root)
         view.feature_counts, view.label_counts = features, classes
+        view._class_weights = self._class_weights
+        return view
+
+    def weighed(self, class_weights: NDArray[np.float32]) -> Dataset:
+        """Return a view whose rows count for as much as they do times the weight of their class.
+
+        Parameters
+        ----------
+        class_weights : float32 (K,)
+            The weights, finite and not below 0; rows have one label each.
+        """
+        digest = sha256([self.digest.encode(), class_weights.tobytes()])
+        view = self._seen_as(msgspec.structs.replace(self.root, manifest=digest))
+        view._class_weights = class_weights
         return view
 
     def _seen_as(self, root: Root) -> Dataset:

@@ -1,0 +1,90 @@
+"""Weights of classes: what the rows of each class count for in the loss."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.errors import DataError, UsageError, clean
+from streammach.files.reading import read_small
+from streammach.rows.names import Names
+
+BALANCED = "balanced"
+MAX_FILE = 1 << 30  # bytes of a file of weights
+ClassWeights = str | os.PathLike[str] | Mapping[Any, float]
+
+
+def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
+    """Return a view of a store whose rows also count by their class.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The store; its rows have one label each.
+    weights : str, path-like or mapping
+        ``balanced``: N / (K n_i) for a class of n_i of N rows, as scikit-learn has it; a text file
+        with a label, a tab and its weight in each line; or weights by label. A class that is not
+        named has the weight 1.
+
+    Raises
+    ------
+    UsageError
+        If rows have lists of labels.
+    DataError
+        If a weight is no finite number of 0 or more, or a label is none of the store's.
+    DiskError
+        If the file cannot be read.
+    """
+    if dataset.listed:
+        raise UsageError("rows have lists of labels: --class-weight")
+    if weights == BALANCED:
+        counts = np.maximum(dataset.label_counts, 1)
+        return dataset.weighed((dataset.n_rows / (dataset.n_classes * counts)).astype(np.float32))
+    place = ""
+    if isinstance(weights, Mapping):
+        named = {str(label).encode(): value for label, value in weights.items()}
+    else:
+        place = clean(weights, 300)
+        named = _of_file(Path(weights))
+    return dataset.weighed(_by_class(dataset, named, place))
+
+
+def _of_file(path: Path) -> dict[bytes, Any]:
+    found: dict[bytes, Any] = {}
+    lines = read_small(path, MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        label, tab, value = line.rpartition(b"\t")
+        if not tab or label in found:
+            what = "a label is there twice" if tab else "it is no label, tab and weight"
+            raise DataError(f"{what}: '{clean(line, 60)}'", path=path, line=number)
+        found[label] = value
+    return found
+
+
+def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[np.float32]:
+    """Return the weight of each class: float32 (K,)."""
+    weights = np.ones(dataset.n_classes, np.float32)
+    ids = dataset.labels.ids_of(Names.of(list(named)))
+    for (label, value), i in zip(named.items(), ids.tolist(), strict=True):
+        if i < 0:
+            raise DataError(
+                f"no row has the label '{clean(label, 60)}': --class-weight", path=place or None
+            )
+        try:
+            weights[i] = float(value)
+        except (TypeError, ValueError):
+            weights[i] = np.nan
+        if not (np.isfinite(weights[i]) and weights[i] >= 0):
+            raise DataError(
+                f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no finite number of 0 "
+                "or more: --class-weight", path=place or None,
+            )  # fmt: skip
+    return weights

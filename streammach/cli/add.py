@@ -72,9 +72,6 @@ def add(
     counts alone: where each class has weights of its own, none can be added.
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
-    from streammach.files.destinations import Destination
-    from streammach.model.model import folder_of
-    from streammach.model.ours import MODEL
     from streammach.training.added import added
 
     if len(labels) > 1:
@@ -83,29 +80,26 @@ def add(
         form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
         first_label=first_label, multilabel=multilabel,
     )  # fmt: skip
-    inputs = [folder_of(run), *([] if store is None else [store])]
-    Destination(out, MODEL, force=force, inputs=inputs)
-    measuring = _projected(run, store, memory, threads)
     reached: list[Evaluation] = []
     with Progress(progress, "rows") as shown:
         found = added(
             run, source, out, options=options, memory=memory, threads=threads, force=force,
-            progress=shown,
+            on=store, progress=shown,
         )  # fmt: skip
         found.model.save(out, force=force)
         if store is not None:
             models = (found.before, found.model)
             reached = [_reached(model, store, memory, threads, shown) for model in models]
     _left_out(found, source)
-    projected = max(measuring, found.projected_bytes)
-    peak = peak_of(projected)
+    peak = peak_of(found.projected_bytes)
     if as_json:
         before, after = map(dataclasses.asdict, reached) if reached else (None, None)
         say_json({
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": len(found.labels), "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
-            "before": before, "after": after, "projected_bytes": projected, "peak_bytes": peak,
+            "before": before, "after": after, "projected_bytes": found.projected_bytes,
+            "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
@@ -130,19 +124,6 @@ def _left_out(found: Added, source: Path) -> None:
             f"{short_path(source)}",
             stacklevel=2,
         )
-
-
-def _projected(run: Path, store: Path | None, memory: str | None, threads: int | None) -> int:
-    """Return the bytes of measuring both models, which fits the memory; 0 if none is measured."""
-    from streammach.prediction.calibrate import CANDIDATES  # loads on demand
-    from streammach.prediction.memory import room_before
-
-    if store is None:
-        return 0
-    room = room_before(
-        run, "evaluate", store, CANDIDATES, memory=memory, threads=threads, smaller=True
-    )
-    return room.projected_bytes
 
 
 def _reached(

@@ -117,6 +117,6 @@ def fitted_line(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[float, 
     for first in range(0, len(x), PIECE):
         apart = x[first : first + PIECE].astype(np.float64) - middle
         spread += float((apart * apart).sum())
-        both += float((apart * (y[first : first + PIECE] - level)).sum())
+        both += float((apart * (y[first : first + PIECE].astype(np.float64) - level)).sum())
     slope = both / spread if spread > 0 else 0.0
     return level - slope * middle, slope

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.registry import fallback, open_to_predict
+from streammach.backends.registry import choose_device, fallback, open_to_predict
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, clean
@@ -22,9 +22,10 @@ from streammach.model.added import check_open, with_classes
 from streammach.model.held import Held, held_in
 from streammach.model.model import folder_of
 from streammach.model.ours import MODEL
+from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import lists_of_labels
 from streammach.prediction.inputs import MetLabels, Seen, rows_of
-from streammach.prediction.memory import Input, room_for
+from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.room import Room
 from streammach.prediction.trained import Model
@@ -121,6 +122,7 @@ def added(
     memory: str | int | None = None,
     threads: int | None = None,
     force: bool = False,
+    on: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Added:
     """Return a model with more classes, not written yet, and what they were made of.
@@ -129,6 +131,8 @@ def added(
     ----------
     run, rows, out, options, memory, threads, force : optional
         Those of :func:`add`; where it will be written is checked.
+    on : Path, optional
+        A store that both models will be measured on; there is room for it then.
     progress : callable, optional
         Called with (stage, done, 0).
 
@@ -139,11 +143,12 @@ def added(
     """
     path, threads = Path(rows), threads or cores()
     if out is not None:
-        inputs = [folder_of(run), *([] if is_piped(path) else [path])]
+        stores = [] if on is None else [on]
+        inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
         Destination(Path(out), MODEL, force=force, inputs=inputs)
     held = held_in(run)
     check_open(held.spec)
-    room, left = _room(held, path, options, memory, threads)
+    room, left = _room(held, path, on, options, memory, threads)
     model, seen, met = Model.load(run), Seen(), MetLabels()
 
     def read(n: int) -> None:
@@ -164,7 +169,8 @@ def added(
     )  # fmt: skip
     with closing(backend):
         new = new_classes(model, found, labels, backend)
-    room.done()
+    if on is None:
+        room.done()
     return Added(
         before=model, model=with_classes(model, new), labels=labels, n_rows=found.n_distinct,
         left_out=found.left_out, unknown_values=seen.unknown_values,
@@ -187,16 +193,21 @@ def _labels(met: MetLabels, n_known: int, present: NDArray[np.int64]) -> Names:
 
 
 def _room(
-    held: Held, path: Path, options: SourceOptions, memory: str | int | None, threads: int
-) -> tuple[Room, int]:
+    held: Held, path: Path, on: Path | None, options: SourceOptions, memory: str | int | None,
+    threads: int,
+) -> tuple[Room, int]:  # fmt: skip
     """Return how much of the rows is read at a time, and bytes that may be kept of them."""
-    budget = budget_of(memory)
+    budget, given = budget_of(memory), Input.of(path, held, options)
+    task: Task = "add"
+    k, device = CLASSES, fallback()
+    if on is not None:  # one after the other: the larger of both would do
+        task, k, device = "evaluate", CANDIDATES, choose_device("auto")[0]
+        given = given.beside(Input.of(on, held))
     larger = held.smaller.copy()
     larger["model with more classes"] = larger.pop("smaller model")
     larger["rows of new classes"] = ROW_BYTES + 3 * MEANS_BYTES
     room = room_for(
-        held, "evaluate", Input.of(path, held, options), CLASSES, device=fallback(),
-        threads=threads, budget=budget, beside=larger,
-    )  # fmt: skip
+        held, task, given, k, device=device, threads=threads, budget=budget, beside=larger
+    )
     most = budget.n_bytes if budget.named else budget.limit
     return room, ROW_BYTES + max(0, most - room.projected_bytes)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
+    from streammach.training.added import add
     from streammach.training.pilot import pilot
     from streammach.training.rows import train
     from streammach.training.run import Run
@@ -44,6 +45,7 @@ __all__ = [
     "Run",
     "Trainer",
     "TrainingOptions",
+    "add",
     "callbacks",
     "convert",
     "evaluate",
@@ -68,6 +70,7 @@ _HOMES = {
     "Run": "streammach.training.run",
     "TrainingOptions": "streammach.spec.training",
     "Trainer": "streammach.training.trainer",
+    "add": "streammach.training.added",
     "convert": "streammach.data.convert",
     "evaluate": "streammach.prediction.evaluate",
     "explore": "streammach.data.explore",

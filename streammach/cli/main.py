@@ -30,6 +30,7 @@ COMMANDS = {
     "train": "streammach.cli.training",
     "evaluate": "streammach.cli.predictions",
     "predict": "streammach.cli.predictions",
+    "add": "streammach.cli.add",
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",
     "report": "streammach.cli.report",

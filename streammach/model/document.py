@@ -27,8 +27,9 @@ from streammach.spec.types import Amount, Count, Ranker
 
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
 # matrix, whose columns are remembered; any of these, of rows with cosines of projections; any of
-# these, of rows with lists of labels, whose rows are remembered.
-FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT = MODEL_FORMATS
+# these, of rows with lists of labels, whose rows are remembered; any of these, with classes that
+# were added after the training.
+FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT = MODEL_FORMATS
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
 LABEL_COUNTS = "label_counts"
@@ -131,13 +132,15 @@ class Document(
             raise ValueError("the columns beyond the features do not belong to the format")
         if self.listed != (self.training.label_share is not None):
             raise ValueError("lists of labels do not belong to the format")
+        if bool(self.spec.added_codes) != (self.format == ADDED_FORMAT):
+            raise ValueError("added classes do not belong to the format")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
     @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
-        return self.format == LISTS_FORMAT
+        return self.format == LISTS_FORMAT or (self.format > LISTS_FORMAT and self.n_rows > 0)
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:

@@ -18,6 +18,7 @@ from streammach.files.writing import write_atomic
 from streammach.machine import give_back
 from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
+    ADDED_FORMAT,
     CODED_FORMAT,
     COLUMNS,
     COLUMNS_FORMAT,
@@ -243,6 +244,8 @@ class Model(Reported):
             form = WAVES_FORMAT
         if self.listed:
             form = LISTS_FORMAT
+        if self.spec.added_codes:
+            form = ADDED_FORMAT
         return Document(
             format=form, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator, calibration=self.calibration,

@@ -158,10 +158,7 @@ def shrink(
     """
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
-    kept = replace(
-        spec, n_repetitions=size.n_repetitions, hash_a=spec.hash_a[: size.n_repetitions],
-        hash_b=spec.hash_b[: size.n_repetitions],
-    )  # fmt: skip
+    kept = spec.first(size.n_repetitions)
     weights, scale = _weights(model, kept.n_columns, size.weights, in_place=in_place)
     if pairs is None:
         pairs = pairs_of(model, size.weights)

@@ -24,6 +24,7 @@ from streammach.prediction.tables import no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
+from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 
 
@@ -44,6 +45,20 @@ class Seen:
     rows: int = 0
     unseen_labels: int = 0
     unknown_values: int = 0
+
+
+@dataclass
+class MetLabels:
+    """Labels of an input, those that the model does not know among them.
+
+    Attributes
+    ----------
+    names : Names or None
+        The model's labels, and behind them others by their ids in the rows; there when all rows
+        are read.
+    """
+
+    names: Names | None = None
 
 
 def is_store(path: Path) -> bool:
@@ -76,6 +91,7 @@ def rows_of(
     *,
     options: SourceOptions = GUESSED,
     label_needed: bool = True,
+    met: MetLabels | None = None,
 ) -> Iterator[RowBlock]:
     """Yield the rows of an input with the model's ids, their numbers and tags, as they lie there.
 
@@ -84,7 +100,8 @@ def rows_of(
     path : Path
         A store, or a file of any format that can be converted; ``-`` is text on standard input.
     model : Model
-        Its labels and features give the ids; a class that it does not know is -1.
+        Its labels and features give the ids; a class that it does not know is -1, or has a larger
+        id than all others where `met` is given.
     seen : Seen
         Counts what is met.
     room : Room
@@ -93,6 +110,8 @@ def rows_of(
         How a file is read.
     label_needed : bool
         Whether a row of text without a label is bad.
+    met : MetLabels, optional
+        Receives the labels.
 
     Raises
     ------
@@ -105,16 +124,18 @@ def rows_of(
     if not piped and is_store(path):
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        blocks = _store_rows(path, model, seen, room)
+        blocks = _store_rows(path, model, seen, room, met)
     else:
-        blocks = _file_rows(path, model, seen, room, options, label_needed)
+        blocks = _file_rows(path, model, seen, room, options, label_needed, met)
     for block in blocks:
         seen.rows += block.n_rows
         seen.unseen_labels += int((block.lists.classes < 0).sum())
         yield block
 
 
-def _store_rows(path: Path, model: Model, seen: Seen, room: Room) -> Iterator[RowBlock]:
+def _store_rows(
+    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None
+) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
         features = labels = None
         if dataset.digest != model.store or len(dataset.features) != len(model.features):
@@ -122,6 +143,12 @@ def _store_rows(path: Path, model: Model, seen: Seen, room: Room) -> Iterator[Ro
                 model.features, model.columns, dataset.features, dataset.columns
             )
             labels = model.labels.ids_of(dataset.labels)
+        if met is not None:
+            met.names = model.labels
+            if labels is not None:
+                others = labels < 0
+                labels[others] = len(model.labels) + np.arange(np.count_nonzero(others))
+                met.names = model.labels.followed_by(dataset.labels.some(others))
         same = features is None or np.array_equal(features, np.arange(len(features)))
         for start, stop in _ranges(dataset, room):
             block = dataset.rows(start, stop)
@@ -145,11 +172,13 @@ def _ranges(dataset: Dataset, room: Room) -> Iterator[tuple[int, int]]:
 
 
 def _file_rows(
-    path: Path, model: Model, seen: Seen, room: Room, options: SourceOptions, label_needed: bool
-) -> Iterator[RowBlock]:
+    path: Path, model: Model, seen: Seen, room: Room, options: SourceOptions, label_needed: bool,
+    met: MetLabels | None,
+) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels, model.features, add_labels=False, add_features=False, columns=model.columns
-    )
+        model.labels, model.features, add_labels=met is not None, add_features=False,
+        columns=model.columns,
+    )  # fmt: skip
     bad_rows = BadRows()
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")
@@ -160,3 +189,5 @@ def _file_rows(
         for part in room.cut(block):
             yield canonicalize(part)
     seen.unknown_values += bad_rows.unknown_values
+    if met is not None:
+        met.names = vocabulary.label_names()

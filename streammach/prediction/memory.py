@@ -26,7 +26,7 @@ from streammach.rows.names import table_bytes
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
 
-Task = Literal["evaluate", "predict", "report", "rows"]
+Task = Literal["add", "evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
 LEAST_VALUES = 1 << 12
 VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transformed, and work
@@ -121,6 +121,13 @@ class Input:
     longest: int = 0
     names: int = 0
     pieces: int = CHUNK_BYTES
+
+    def beside(self, other: Input) -> Input:
+        """Return what is known of this input and another one together."""
+        return Input(
+            is_store=self.is_store and other.is_store, longest=max(self.longest, other.longest),
+            names=self.names + other.names, pieces=self.pieces + other.pieces,
+        )  # fmt: skip
 
     @classmethod
     def of(

@@ -240,6 +240,12 @@ class Names:
         np.cumsum(lengths[kept], out=offsets[1:])
         return Names(offsets, np.asarray(self.data)[np.repeat(kept, lengths)], self.kind)
 
+    def followed_by(self, more: Names) -> Names:
+        """Return the names of this list and then those of another one, of the kind of all."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + more.offsets[1:]])
+        data = np.concatenate([np.asarray(self.data), more.data])
+        return Names(offsets, data, kind_of(offsets, data))
+
     def sound(self) -> bool:
         """Return whether the list is what it says: names within the bytes, of its kind, not long.
 

@@ -173,6 +173,43 @@ class CountWeights(PairTable):
             n = new.stop
         return replace(self, starts=ends(lengths), classes=self.classes[:n], gains=self.gains[:n])
 
+    def with_classes(self, new: ClassPairs) -> CountWeights:
+        """Return the weights with more classes, whose ids come next.
+
+        Parameters
+        ----------
+        new : ClassPairs
+            Their pairs, and what else is known of them.
+        """
+        k, n = self.n_classes, len(new.base)
+        spread = self.wide_of[new.features] >= 0
+        more = np.zeros((len(self.wide), n), np.int16)
+        more[self.wide_of[new.features[spread]], new.classes[spread]] = new.gains[spread]
+        order = np.lexsort((new.classes[~spread], new.features[~spread]))
+        features, classes, gains = (
+            a[~spread][order] for a in (new.features, new.classes, new.gains)
+        )
+        where = self.starts[features + 1]  # behind each list: new ids are larger
+        lengths = np.diff(self.starts) + np.bincount(features, minlength=self.n_features)
+        return replace(
+            self, starts=ends(lengths), gains=np.insert(self.gains, where, gains),
+            classes=np.insert(self.classes, where, (k + classes).astype(np.int32)),
+            wide=np.concatenate([self.wide, more], axis=1),
+            base=np.concatenate([self.base, new.base]),
+            log_values=np.concatenate([self.log_values, new.log_values]),
+        )  # fmt: skip
+
+    def mean_gains(self, features: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Return what a pair of each of some features adds in the mean, 0 without any: (n,)."""
+        out = np.zeros(len(features))
+        for i, f in enumerate(features.tolist()):
+            gains = self.gains[self.starts[f] : self.starts[f + 1]]
+            if self.wide_of[f] >= 0:
+                row = self.wide[self.wide_of[f]]
+                gains = np.concatenate([gains, row[row != 0]])
+            out[i] = gains.mean(dtype=np.float64) if len(gains) else 0
+        return out
+
     def of_features(self, chosen: NDArray[np.bool_]) -> CountWeights:
         """Return the weights of some features: bool (d,). Their places are then their ids."""
         lengths = np.diff(self.starts)
@@ -272,6 +309,27 @@ class CountWeights(PairTable):
         return replace(
             self, starts=ends(lengths), classes=self.classes[chosen], gains=self.gains[chosen]
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassPairs:
+    """Counts of n classes that a table does not know.
+
+    Attributes
+    ----------
+    features, classes : int32 (m,)
+        Pairs of a feature and one of these classes, numbered from 0; none twice.
+    gains : int16 (m,)
+        What each adds, in units of 1/1024 nat.
+    base, log_values : float32 (n,)
+        Those of :class:`CountWeights`.
+    """
+
+    features: NDArray[np.int32]
+    classes: NDArray[np.int32]
+    gains: NDArray[np.int16]
+    base: NDArray[np.float32]
+    log_values: NDArray[np.float32]
 
 
 def ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

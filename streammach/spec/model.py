@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach import hashing
 from streammach.hashing import P
 from streammach.spec.types import Index, Repetitions
 
@@ -63,13 +67,27 @@ class ModelSpec(ModelShape):
         K, d, B and R, as in a shape.
     hash_a, hash_b : tuple of int
         The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
+    added_codes : tuple of tuple of int
+        The R buckets of each class that was added after the training: the last ones, which are not
+        hashed. No class was added where it is empty.
     """
 
     hash_a: tuple[int, ...]
     hash_b: tuple[int, ...]
+    added_codes: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse hashes that do not fit the shape."""
+        """Refuse hashes and buckets that do not fit the shape."""
+        self._check_hashes()
+        if self.added_codes and not self.hash_a:
+            raise ValueError("classes were added to a model without hashes")
+        if self.added_codes and len(self.added_codes) >= self.n_classes:
+            raise ValueError("more classes were added than there are")
+        for code in self.added_codes:
+            if len(code) != self.n_repetitions or not all(0 <= c < self.n_buckets for c in code):
+                raise ValueError("the buckets of an added class do not fit the shape")
+
+    def _check_hashes(self) -> None:
         if self.n_columns >= 2**31:
             raise ValueError("R * B is too large")
         if not self.hash_a:
@@ -86,6 +104,35 @@ class ModelSpec(ModelShape):
     def exact(self) -> bool:
         """Whether every class has a bucket of its own."""
         return not (self.hash_a or self.unhashed)
+
+    def codes(self) -> NDArray[np.unsignedinteger]:
+        """Return every class's bucket in each repetition, added classes last.
+
+        Returns
+        -------
+        uint8, uint16 or uint32 (K, R)
+            As :func:`streammach.hashing.codes` gives them.
+        """
+        hashed = self.n_classes - len(self.added_codes)
+        found = hashing.codes(self.hash_a, self.hash_b, hashed, self.n_buckets)
+        if not self.added_codes:
+            return found
+        return np.concatenate([found, np.array(self.added_codes, found.dtype)])
+
+    def first(self, n_repetitions: int) -> ModelSpec:
+        """Return the model of the first repetitions."""
+        n = n_repetitions
+        return replace(
+            self, n_repetitions=n, hash_a=self.hash_a[:n], hash_b=self.hash_b[:n],
+            added_codes=tuple(code[:n] for code in self.added_codes),
+        )  # fmt: skip
+
+    def with_added(self, added: NDArray[np.unsignedinteger]) -> ModelSpec:
+        """Return the model with more classes, by their buckets: integers (n, R)."""
+        more = tuple(tuple(code) for code in added.tolist()) if self.hash_a else ()
+        return replace(
+            self, n_classes=self.n_classes + len(added), added_codes=self.added_codes + more
+        )
 
     @classmethod
     def unhashed_of(cls, shape: ModelShape) -> ModelSpec:

@@ -176,7 +176,7 @@ class Judge:
         threads, transform = self.session.threads, self.spec.transform
         if not self.model.unhashed:
             hashed = Narrowed(
-                _first(self.model, form.n_repetitions), self._trained, form.weights,
+                self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
             )  # fmt: skip
             closing.callback(hashed.close)
@@ -406,8 +406,3 @@ def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDAr
     if least is not None:
         found[found < least] = 0
     return found
-
-
-def _first(spec: ModelSpec, n: int) -> ModelSpec:
-    """Return the first repetitions of a model."""
-    return replace(spec, n_repetitions=n, hash_a=spec.hash_a[:n], hash_b=spec.hash_b[:n])

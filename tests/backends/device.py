@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from streammach import hashing
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.launch import launch_bounds, launch_shape
@@ -23,7 +22,7 @@ class Device:
         self.spec, self.how, self.segment, self.blocks = spec, how, segment, blocks
         self.first_chunk = first_chunk
         self.shape = launch_shape(spec.n_buckets, spec.n_repetitions, tile_columns)
-        codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        codes = spec.codes()
         self.codes = codes
         self.packed = packed_codes(codes, spec.n_buckets)
         coding, rows = CODINGS[weights_are], spec.n_features + 1

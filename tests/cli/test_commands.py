@@ -377,6 +377,35 @@ def test_shrink_leaves_rare_features_out(job, capsys):
     assert (small[0], "--store" in one_line(small[2])) == (2, True)
 
 
+def test_add_gives_a_model_with_more_classes(job, capsys):
+    lines = [line for line in (job / "test.vw").read_text().splitlines() if "class-3" in line]
+    (job / "new.vw").write_text(
+        "\n".join(line.replace("class-3", "new-3") for line in lines) + "\n"
+    )
+    out = job / "more"
+    added = ["add", job / "run", job / "new.vw", "--out", out, "--on", job / "test.zarr"]
+    code, text, err = run(capsys, *added)
+    head, before, after = text.splitlines()
+    assert code == 0
+    assert head.endswith(f": 36 classes, 6 of them new, from {len(lines)} rows")
+    assert (before[:8], after[:8]) == ("before  ", "after   ")
+    assert "without a new label" not in err
+    assert "exists" in one_line(run(capsys, *added)[2])
+    code, text, _ = run(capsys, *added, "--force", "--json")
+    found = json.loads(text)
+    assert (code, found["added_classes"], found["left_out_rows"]) == (0, 6, 0)
+    assert found["after"]["n_rows"] == found["before"]["n_rows"] == 200
+    assert "36" in run(capsys, "info", out)[1]
+    code, text, _ = run(capsys, "evaluate", out, job / "new.vw", "--json")
+    assert (code, json.loads(text)["n_unseen"]) == (0, 0)
+    code, text, err = run(capsys, "add", job / "run", job / "train.zarr", "--out", job / "x")
+    assert (code, (job / "x").exists()) == (3, False)
+    assert "no row has a label" in one_line(err)
+    code, _, err = run(capsys, "add", job / "run", job / "test.vw", "--out", job / "x")
+    assert code == 0
+    assert "rows without a new label were left out" in err
+
+
 def test_shrink_replaces_nothing_but_models(job, capsys):
     for victim in ("run", "run/model", "train.zarr"):
         code, _, err = run(capsys, "shrink", job / "run", "--out", job / victim, "--force")

@@ -26,6 +26,7 @@ def job(tmp_path_factory):
     tiny = TinyData(tmp_path_factory.mktemp("übung 日"), np.random.default_rng(7))
     lines = [line.replace("class-", "klasse-ü日-") for line in tiny.lines(300, 12)]
     tiny.text("rows.vw", lines)
+    tiny.text("mehr.vw", [f"neu-日 {line.partition(' ')[2]}" for line in lines[:20]])
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(tiny.folder)
         assert main(["convert", "rows.vw", "日.zarr", "--progress", "none"]) == 0
@@ -38,6 +39,7 @@ COMMANDS = [
     ["info", "日.zarr"], ["info", "lauf-ü"], ["plan", "日.zarr", *MODEL],
     ["train", "日.zarr", "--out", "lauf2-ü", *MODEL, *QUICK], ["evaluate", "lauf-ü", "日.zarr"],
     ["predict", "lauf-ü", "rows.vw"], ["shrink", "lauf-ü", "--weights", "int8", "--out", "kl-ü"],
+    ["add", "lauf-ü", "mehr.vw", "--out", "mehr-ü"],
     ["report", "lauf-ü", "--out", "seite-ü.html"], ["fit", "rows.vw", "--out", "fit-ü", *QUICK],
     ["sweep", "日.zarr", "--out", "viele-ü", "--memory", "300MB", "--buckets", "4",
      "--repetitions", "3", *QUICK],
@@ -80,6 +82,7 @@ def test_a_process_without_a_language_takes_odd_names(job):
 WRITERS = [
     ["convert", "rows.vw", "{}"], ["predict", "lauf-ü", "rows.vw", "--out", "{}"],
     ["shrink", "lauf-ü", "--weights", "int8", "--out", "{}"], ["report", "lauf-ü", "--out", "{}"],
+    ["add", "lauf-ü", "mehr.vw", "--out", "{}"],
 ]  # fmt: skip
 FOLDERS = [
     ["train", "日.zarr", "--out", "{}", *MODEL, *QUICK], ["fit", "rows.vw", "--out", "{}", *QUICK],
@@ -120,6 +123,8 @@ def test_where_nothing_can_be_made_is_said_so(command, job, monkeypatch, capsys)
     [["verify", "no"], ["info", "no"], ["plan", "no"], ["train", "no", "--out", "x", *MODEL],
      ["evaluate", "no", "日.zarr"], ["evaluate", "lauf-ü", "no"], ["predict", "no", "rows.vw"],
      ["predict", "lauf-ü", "no"], ["shrink", "no", "--out", "x"], ["report", "no"],
+     ["add", "no", "mehr.vw", "--out", "x"], ["add", "lauf-ü", "no", "--out", "x"],
+     ["add", "lauf-ü", "mehr.vw", "--out", "x", "--on", "no"],
      ["sweep", "no", "--out", "x", "--memory", "300MB"],
      ["convert", "rows.vw", "x", "--like", "no"],
      ["report", "lauf-ü", "--on", "no"]],

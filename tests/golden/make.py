@@ -1,14 +1,15 @@
 """What older and present versions wrote, kept for ever, and how it was made.
 
-    cd tests/golden && python make.py formats-5      # with the version whose formats are kept
+    cd tests/golden && python make.py formats-6      # with the version whose formats are kept
     cd tests/golden && python make.py --expect       # afterwards, with the present one
 
 A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
 ``smaller`` (coded weights), since formats 5 ``lists`` (a store of rows with lists of labels) and
-``listed`` (its model), and since formats 3 ``columns`` (a model of a matrix, whose columns
-have names; since formats 4 with random Fourier features) and ``run`` (a training that was
-interrupted in its second epoch, with its plan and its checkpoint). `expected.json` has what they
-answer. ``formats-2`` was made at commit ada63a0.
+``listed`` (its model), since formats 6 ``added`` (the smaller model with classes added after the
+training), and since formats 3 ``columns`` (a model of a matrix, whose columns have names; since
+formats 4 with random Fourier features) and ``run`` (a training that was interrupted in its second
+epoch, with its plan and its checkpoint). `expected.json` has what they answer. ``formats-2`` was
+made at commit ada63a0.
 
 Every later version must read all of them: tests/test_golden.py. A change of a format adds a folder;
 none is made again, and none is removed. Nothing here is run by the tests.
@@ -96,7 +97,17 @@ def make(name):
     part.SIZES = {16: 0.0}
     more = train("made-columns", "made-run-columns", counts="auto", fourier="on")
     more.model.save(folder / "columns")
+    add(folder)
     interrupt(folder)
+
+
+def add(folder):
+    """Add two classes to the smaller model."""
+    few = rows().splitlines()[:20]
+    Path("made-new.vw").write_text("".join(
+        f"{'neu' if i % 2 else 'été'} |{line.partition('|')[2]}\n" for i, line in enumerate(few)
+    ))  # fmt: skip
+    sm.add(folder / "smaller", "made-new.vw", folder / "added", threads=1)
 
 
 def interrupt(folder):

@@ -140,7 +140,7 @@ def test_every_flipped_byte_is_refused(model, tmp_path, rng):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 6', "format is 6, this release reads 1, 2, 3, 4 and 5"),
+        ('"format": 1', '"format": 7', "format is 7, this release reads 1, 2, 3, 4, 5 and 6"),
         ('"estimator": "logsum"', '"estimator": "sum"', "damaged"),
         ('"n_features": 12', '"n_features": 13', "wrong shape"),
         ('"dense": false', '"dense": NaN', "damaged"),

@@ -34,6 +34,7 @@ def done(tmp_path_factory):
     """Rows, a store and a run."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(400, 20))
+    tiny.text("new.vw", [f"new{line}" for line in tiny.lines(40, 4)])
     options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(tiny.folder)
@@ -174,6 +175,8 @@ def test_a_table_of_names_takes_what_is_said():
         ["evaluate", "run", "a.zarr"],
         ["predict", "run", "a.vw", "--out", "out.tsv"],
         ["shrink", "run", "--out", "small", "--on", "a.zarr"],
+        ["add", "run", "new.vw", "--out", "more"],
+        ["add", "run", "new.vw", "--out", "more", "--on", "a.zarr"],
         ["report", "run", "--on", "a.zarr"],
         ["convert", "a.vw", "b.zarr"],
         ["train", "a.zarr", "--out", "run2", "--epochs", "1"],

@@ -100,7 +100,7 @@ class CpuBackend(Forward):
         """Take on a model of the same hashes and more classes: no weight changes."""
         assert (spec.hash_a, spec.hash_b) == (self.spec.hash_a, self.spec.hash_b), "its hashes"
         self.spec = spec
-        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self.codes = spec.codes()
         self._flat_codes = self.codes.reshape(-1)
 
     def unwhiten_weights(self) -> None:

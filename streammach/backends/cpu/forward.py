@@ -16,7 +16,6 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach import hashing
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decode import decode_one, decode_tile
 from streammach.backends.cpu.list_kernels import sigmoids
@@ -83,7 +82,7 @@ class Forward(Ranked):
         logistic: bool = False,
     ) -> None:
         self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
-        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self.codes = spec.codes()
         self._flat_codes = self.codes.reshape(-1)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach import hashing
 from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
@@ -108,7 +107,7 @@ class CudaBackend(Ranked):
         )
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
-        self.codes = hashing.codes(spec.hash_a, spec.hash_b, spec.n_classes, spec.n_buckets)
+        self.codes = spec.codes()
         scale = None if weights is None else weights.get("scale")
         self._scale = None if scale is None else np.asarray(scale)
         self._weights_are = weights_are

@@ -1,0 +1,136 @@
+"""The command add: classes that a trained model does not know."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streammach.cli.options import (
+    debug_option,
+    epilog,
+    format_option,
+    json_option,
+    memory_option,
+    progress_option,
+    source_options,
+    threads_option,
+)
+from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.errors import UsageError
+from streammach.figures import figures_text
+from streammach.progress import Progress
+from streammach.spec.types import Multilabel
+
+if TYPE_CHECKING:
+    from streammach.model.model import Model
+    from streammach.prediction.evaluate import Evaluation
+    from streammach.training.added import Added
+
+
+@click.command(epilog=epilog("streammach add runs/odp new.vw --out more --on test.zarr"))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="ROWS", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="MODEL", type=click.Path(path_type=Path),
+              help="Folder of the model with more classes.")  # fmt: skip
+@click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
+              help="Measure the model before and after on these rows.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing model.")
+@format_option
+@source_options
+@memory_option
+@threads_option
+@progress_option
+@json_option
+@debug_option
+def add(
+    *,
+    run: Path,
+    source: Path,
+    out: Path,
+    store: Path | None,
+    force: bool,
+    form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
+    first_label: bool,
+    multilabel: Multilabel,
+    memory: str | None,
+    threads: int | None,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Add classes to a trained model, from rows of their own.
+
+    ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
+    input. Rows with a label that the model does not know are used, the others are left out. No
+    weight changes: the known classes keep their scores, to the last bit. The model needs hashes or
+    counts alone: where each class has weights of its own, none can be added.
+    """
+    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
+    from streammach.training.added import added
+
+    if len(labels) > 1:
+        raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
+    options = SourceOptions(
+        form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
+        first_label=first_label, multilabel=multilabel,
+    )  # fmt: skip
+    reached: list[Evaluation] = []
+    with Progress(progress, "rows") as shown:
+        found = added(
+            run, source, out, options=options, memory=memory, threads=threads, force=force,
+            on=store, progress=shown,
+        )  # fmt: skip
+        found.model.save(out, force=force)
+        if store is not None:
+            models = (found.before, found.model)
+            reached = [_reached(model, store, memory, threads, shown) for model in models]
+    _left_out(found, source)
+    peak = peak_of(found.projected_bytes)
+    if as_json:
+        before, after = map(dataclasses.asdict, reached) if reached else (None, None)
+        say_json({
+            "model": str(out), "classes": found.model.spec.n_classes,
+            "added_classes": len(found.labels), "rows": found.n_rows,
+            "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
+            "before": before, "after": after, "projected_bytes": found.projected_bytes,
+            "peak_bytes": peak,
+        })  # fmt: skip
+        return
+    say(
+        f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
+        f"new, from {found.n_rows:,} rows"
+    )
+    for name, one in zip(("before", "after"), reached, strict=False):
+        figures = figures_text(one, listed=one.sets is not None, digits=4)
+        say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")
+
+
+def _left_out(found: Added, source: Path) -> None:
+    """Warn of rows and values that were not used."""
+    if found.left_out:
+        warnings.warn(
+            f"{found.left_out:,} rows without a new label were left out: {short_path(source)}",
+            stacklevel=2,
+        )
+    if found.unknown_values:
+        warnings.warn(
+            f"{found.unknown_values:,} values of features never seen in training were left out: "
+            f"{short_path(source)}",
+            stacklevel=2,
+        )
+
+
+def _reached(
+    model: Model, store: Path, memory: str | None, threads: int | None, shown: Progress
+) -> Evaluation:
+    from streammach.prediction.evaluate import evaluate  # loads on demand
+    from streammach.prediction.predictor import Predictor
+
+    with Predictor(model, memory=memory, threads=threads) as predictor:
+        return evaluate(predictor, store, progress=shown)

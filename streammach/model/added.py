@@ -1,0 +1,122 @@
+"""Classes that are added to a trained model: no weight changes, and no score of another class.
+
+A new class has no hash. Its buckets are those in which the model sees its rows anyway, and what it
+adds to a score by counts is what the known classes add in the mean for the same features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import UsageError
+from streammach.model.model import Model
+from streammach.model.ours import MAX_DOCUMENT
+from streammach.model.shrink import LEVELS, rounded_gains
+from streammach.rows.names import Names
+from streammach.rows.pairs import ClassPairs, CountWeights
+from streammach.spec.documents import to_json
+from streammach.spec.model import ModelSpec
+
+M = TypeVar("M", bound=Model)
+PIECE = 1 << 20  # classes that are looked at at once
+LEAST_VALUES = 0.5  # of a class without any, as in training
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewClasses:
+    """What is known of n new classes.
+
+    Attributes
+    ----------
+    labels : Names
+        Their labels, by ids from 0.
+    codes : unsigned (n, R)
+        Their bucket in each repetition.
+    pairs : int32 (2, m)
+        Every feature that rows of a class hold, and the class; none twice.
+    n_values : int64 (n,)
+        Features of each class's rows, repeats counted.
+    n_rows : int64 (n,)
+        Rows with each label.
+    n_distinct : int
+        Rows with any of the labels.
+    """
+
+    labels: Names
+    codes: NDArray[np.unsignedinteger]
+    pairs: NDArray[np.int32]
+    n_values: NDArray[np.int64]
+    n_rows: NDArray[np.int64]
+    n_distinct: int
+
+
+def check_open(spec: ModelSpec) -> None:
+    """Raise UsageError for a model that cannot take classes."""
+    if spec.exact:
+        raise UsageError(
+            "each class of this model has weights of its own, so no class can be added",
+            hint="Train with --buckets and --repetitions, or learn the class with partial_fit.",
+        )
+
+
+def with_classes(model: M, new: NewClasses) -> M:
+    """Return the model with more classes, whose ids come next.
+
+    Parameters
+    ----------
+    model : Model
+        A model with hashes, or with counts alone; its arrays are shared but for those by class.
+    new : NewClasses
+        The classes.
+
+    Raises
+    ------
+    UsageError
+        If the model cannot take them.
+    """
+    check_open(model.spec)
+    spec = model.spec.with_added(new.codes)
+    if 2 * len(to_json(spec)) > MAX_DOCUMENT:  # the rest of a document takes less than a half
+        raise UsageError(f"{len(spec.added_codes):,} added classes are too many: train again")
+    label_counts = model.label_counts
+    if label_counts is not None:
+        label_counts = np.concatenate([label_counts, new.n_rows])
+    return replace(
+        model, spec=spec, labels=model.labels.followed_by(new.labels),
+        counts=None if model.counts is None else _counts(model, model.counts.plain(), new),
+        label_counts=label_counts, n_rows=model.n_rows + (new.n_distinct if model.listed else 0),
+    )  # fmt: skip
+
+
+def _counts(model: Model, counts: CountWeights, new: NewClasses) -> CountWeights:
+    """Return the counts with the new classes."""
+    features, classes = new.pairs
+    known, own = np.unique(features, return_inverse=True)
+    gains = np.rint(counts.mean_gains(known)).astype(np.int16)
+    if model.stored in LEVELS:
+        gains = rounded_gains(gains)
+    found = gains[own.reshape(-1)]
+    some = found != 0
+    log_values = np.log(np.maximum(new.n_values, LEAST_VALUES)).astype(np.float32)
+    start, slope = fitted_line(counts.log_values, counts.base)
+    new_pairs = ClassPairs(
+        features=features[some], classes=classes[some], gains=found[some],
+        base=(start + slope * log_values).astype(np.float32), log_values=log_values,
+    )  # fmt: skip
+    return counts.with_classes(new_pairs)
+
+
+def fitted_line(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[float, float]:
+    """Return start and slope of the line of least squares of y (n,) over x (n,); flat if x is."""
+    middle, level = float(x.mean(dtype=np.float64)), float(y.mean(dtype=np.float64))
+    spread = both = 0.0
+    for first in range(0, len(x), PIECE):
+        apart = x[first : first + PIECE].astype(np.float64) - middle
+        spread += float((apart * apart).sum())
+        both += float((apart * (y[first : first + PIECE].astype(np.float64) - level)).sum())
+    slope = both / spread if spread > 0 else 0.0
+    return level - slope * middle, slope

@@ -1,0 +1,243 @@
+"""Rows of classes that a model does not know, and the buckets in which it sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach import hashing
+from streammach.backends.ranked import Ranked
+from streammach.errors import BudgetError
+from streammach.machine import advised, size_text
+from streammach.model.added import NewClasses
+from streammach.model.model import Model
+from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
+from streammach.rows.transforms import transformed
+from streammach.spec.types import Transform
+
+# Of a value and of a row that are kept: as they came, joined, in the order of their classes, and
+# the pairs that are made of them.
+KEPT_VALUE, KEPT_ROW = 80, 64
+MEANS_BYTES = 4 << 20  # of mean logarithms, and of those of rows, at a time
+TABLE_CODES = 1 << 20  # classes whose codes are compared at once
+TRIES = 8  # codes that a class is offered where other ones have the same
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRows:
+    """Rows of new classes.
+
+    Attributes
+    ----------
+    rows : RowBlock
+        A row for each new label of a row, with ids from 0 as classes, which rise.
+    n_distinct : int
+        Rows with any new label.
+    left_out : int
+        Rows without one.
+    """
+
+    rows: RowBlock
+    n_distinct: int
+    left_out: int
+
+
+def new_rows(
+    blocks: Iterable[RowBlock], n_known: int, most_bytes: int, seen: Callable[[int], None]
+) -> tuple[NewRows, NDArray[np.int64]]:
+    """Return the rows of an input whose labels are new, and which of those labels have rows.
+
+    Parameters
+    ----------
+    blocks : iterable of RowBlock
+        The input; new labels have ids from `n_known` on.
+    n_known : int
+        K.
+    most_bytes : int
+        Bytes that may be kept.
+    seen : callable
+        Called with the number of rows read.
+
+    Returns
+    -------
+    found : NewRows
+        The rows.
+    present : int64 (n,)
+        The new labels with rows, rising, by their ids less K.
+
+    Raises
+    ------
+    BudgetError
+        If the rows take more.
+    """
+    kept: list[RowBlock] = []
+    n_read = n_distinct = n_bytes = 0
+    for block in blocks:
+        n_read += block.n_rows
+        for rows, owners in block.repeated():
+            own = np.flatnonzero(rows.classes >= n_known)
+            part = rows.take(own)
+            n_bytes += KEPT_VALUE * part.nnz + KEPT_ROW * part.n_rows
+            if n_bytes > most_bytes:
+                raise _too_many(n_bytes, most_bytes)
+            n_distinct += len(np.unique(owners[own]))
+            if len(own):
+                kept.append(part)
+        seen(n_read)
+    every = RowBlock.concat(kept)
+    present, ids = np.unique(every.classes.astype(np.int64) - n_known, return_inverse=True)
+    ids = ids.reshape(-1).astype(np.int32)
+    ordered = every.take(np.argsort(ids, kind="stable"))
+    rows = RowBlock(
+        indptr=ordered.indptr, features=ordered.features, values=ordered.values,
+        classes=np.sort(ids),
+    )  # fmt: skip
+    return NewRows(rows=rows, n_distinct=n_distinct, left_out=n_read - n_distinct), present
+
+
+def _too_many(n_bytes: int, most_bytes: int) -> BudgetError:
+    return BudgetError(
+        f"the rows of new classes take more than the {size_text(most_bytes)} that are left",
+        hint=f"Nothing was written; use {advised(n_bytes)} of --memory more, or fewer "
+             "rows a class.",
+    )  # fmt: skip
+
+
+def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) -> NewClasses:
+    """Return what a model says of new classes.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    found : NewRows
+        Their rows.
+    labels : Names
+        Their labels, by ids from 0.
+    backend : Ranked
+        Applies the model.
+    """
+    rows, n = found.rows, len(labels)
+    owners = np.repeat(rows.classes, np.diff(rows.indptr))
+    keys = np.unique(owners.astype(np.int64) << 32 | rows.features)
+    codes = np.zeros((n, 0), np.uint8)
+    if not model.spec.unhashed:
+        choice = best_buckets(backend, rows, n, model.training.transform)
+        codes = told_apart(choice, backend.codes)
+    return NewClasses(
+        labels=labels, codes=codes,
+        pairs=np.stack([keys & 0xFFFFFFFF, keys >> 32]).astype(np.int32),
+        n_values=np.bincount(owners, minlength=n), n_rows=np.bincount(rows.classes, minlength=n),
+        n_distinct=found.n_distinct,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The buckets in which a model sees the rows of n new classes.
+
+    Attributes
+    ----------
+    best, second : int64 (n, R)
+        The buckets of the largest mean logarithm of a probability, and of the next one.
+    apart : float32 (n, R)
+        How far these two are from one another.
+    """
+
+    best: NDArray[np.int64]
+    second: NDArray[np.int64]
+    apart: NDArray[np.float32]
+
+
+def best_buckets(backend: Ranked, rows: RowBlock, n_classes: int, transform: Transform) -> Choice:
+    """Return the buckets of new classes.
+
+    Parameters
+    ----------
+    backend : Ranked
+        Applies the hashed models.
+    rows : RowBlock
+        Rows before their transform, in the order of their classes; each class has one at least.
+    n_classes : int
+        n.
+    transform : str
+        The model's transform.
+    """
+    spec = backend.spec
+    step = max(1, MEANS_BYTES // (4 * spec.n_columns))
+    found = []
+    for first in range(0, n_classes, step):
+        last = min(first + step, n_classes)
+        a, b = np.searchsorted(rows.classes, [first, last])
+        some = rows.part(int(a), int(b))
+        sums = np.zeros((last - first, spec.n_columns), np.float32)
+        for start in range(0, some.n_rows, step):
+            part = some.part(start, min(start + step, some.n_rows))
+            logs = backend.outputs(transformed(part, transform), logarithms=True)
+            np.add.at(sums, part.classes - first, logs)
+        sums /= np.bincount(some.classes - first, minlength=last - first)[:, None]
+        found.append(_choice(sums.reshape(-1, spec.n_repetitions, spec.n_buckets)))
+    return Choice(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def _choice(
+    means: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the fields of a choice by means float32 (n, R, B), which are written over."""
+    best = means.argmax(axis=2)
+    highest = means.max(axis=2)
+    np.put_along_axis(means, best[:, :, None], -np.inf, axis=2)
+    return best, means.argmax(axis=2), highest - means.max(axis=2)
+
+
+def told_apart(choice: Choice, table: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """Return the bucket of each new class in each repetition, together unlike any other class's.
+
+    Where another class has the same code already, the second best bucket is taken in the repetition
+    in which it is nearest to the best one; if that is taken, too, in another one, and so on.
+
+    Parameters
+    ----------
+    choice : Choice
+        The buckets of n classes.
+    table : unsigned (K, R)
+        The codes of the known classes.
+
+    Returns
+    -------
+    unsigned (n, R)
+        The codes, of the type of the table.
+    """
+    codes = choice.best.astype(table.dtype)
+    order = np.argsort(choice.apart, axis=1, kind="stable")
+    for place in range(min(TRIES, codes.shape[1])):
+        alike = _taken(codes, table)
+        if not len(alike):
+            break
+        r = order[alike, place]
+        codes[alike] = choice.best[alike]
+        codes[alike, r] = choice.second[alike, r]
+    return codes
+
+
+def _taken(
+    codes: NDArray[np.unsignedinteger], table: NDArray[np.unsignedinteger]
+) -> NDArray[np.int64]:
+    """Return the rows of codes (n, R) that stand in a table (K, R), or earlier among themselves."""
+    own = _prints(codes)
+    first = np.unique(own, return_index=True)[1]
+    taken = np.ones(len(own), np.bool_)
+    taken[first] = False
+    for start in range(0, len(table), TABLE_CODES):
+        taken |= np.isin(own, _prints(np.ascontiguousarray(table[start : start + TABLE_CODES])))
+    return np.flatnonzero(taken)
+
+
+def _prints(table: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
+    out = np.empty(len(table), np.uint64)
+    hashing.fingerprints(table, out)
+    return out

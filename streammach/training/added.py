@@ -1,0 +1,213 @@
+"""Adds classes to a trained model from rows of their own: the checks and the files of ``add``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.registry import choose_device, fallback, open_to_predict
+from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.text import is_piped
+from streammach.errors import DataError, clean
+from streammach.files.destinations import Destination
+from streammach.machine import budget as budget_of
+from streammach.machine import cores
+from streammach.model.added import check_open, with_classes
+from streammach.model.held import Held, held_in
+from streammach.model.model import folder_of
+from streammach.model.ours import MODEL
+from streammach.prediction.calibrate import CANDIDATES
+from streammach.prediction.evaluate import lists_of_labels
+from streammach.prediction.inputs import MetLabels, Seen, rows_of
+from streammach.prediction.memory import Input, Task, room_for
+from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
+from streammach.prediction.room import Room
+from streammach.prediction.trained import Model
+from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
+
+ROW_BYTES = 4 << 20  # of rows of new classes, at least
+CLASSES = 1  # of a row that are asked for: its rows are not ranked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """A model with more classes, and what they were made of.
+
+    Attributes
+    ----------
+    before, model : Model
+        The model as it was, and with the new classes.
+    labels : Names
+        The new labels.
+    n_rows, left_out : int
+        Rows with a new label, which were used, and the others.
+    unknown_values : int
+        Values left out because the model does not know their feature.
+    projected_bytes : int
+        Bytes that this was said to take.
+    """
+
+    before: Model
+    model: Model
+    labels: Names
+    n_rows: int
+    left_out: int
+    unknown_values: int
+    projected_bytes: int
+
+
+def add(
+    run: str | os.PathLike[str],
+    rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    options: SourceOptions = GUESSED,
+    memory: str | int | None = None,
+    threads: int | None = None,
+    force: bool = False,
+) -> Model:
+    """Add the classes to a model that it does not know, from rows of theirs; return the new model.
+
+    No weight changes: old classes keep their scores, to the last bit. A class gets the buckets in
+    which the model sees its rows anyway.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the run or the model.
+    rows : path-like
+        A store, or a labelled file of any format that can be converted. Rows with known labels
+        alone are left out, and features that the model does not know.
+    out : path-like, optional
+        Folder of the new model; nothing is written otherwise.
+    options : SourceOptions, optional
+        How a file is read, and where its labels are; guessed otherwise.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what is needed.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    force : bool
+        Whether a model that is there may be replaced.
+
+    Raises
+    ------
+    UsageError
+        If each class of the model has weights of its own, or a path is wrong.
+    DataError
+        If a row cannot be read, or none has a new label.
+    BudgetError
+        If the work does not fit the memory.
+    ModelError, StoreError, DiskError
+        If files cannot be read or written.
+    """
+    found = added(run, rows, out, options=options, memory=memory, threads=threads, force=force)
+    if out is not None:
+        found.model.save(out, force=force)
+    return found.model
+
+
+def added(
+    run: str | os.PathLike[str],
+    rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    options: SourceOptions = GUESSED,
+    memory: str | int | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    on: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Added:
+    """Return a model with more classes, not written yet, and what they were made of.
+
+    Parameters
+    ----------
+    run, rows, out, options, memory, threads, force : optional
+        Those of :func:`add`; where it will be written is checked.
+    on : Path, optional
+        A store that both models will be measured on; there is room for it then.
+    progress : callable, optional
+        Called with (stage, done, 0).
+
+    Raises
+    ------
+    UsageError, DataError, BudgetError, ModelError, StoreError, DiskError
+        As there.
+    """
+    path, threads = Path(rows), threads or cores()
+    if out is not None:
+        stores = [] if on is None else [on]
+        inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
+        Destination(Path(out), MODEL, force=force, inputs=inputs)
+    held = held_in(run)
+    check_open(held.spec)
+    room, left = _room(held, path, on, options, memory, threads)
+    model, seen, met = Model.load(run), Seen(), MetLabels()
+
+    def read(n: int) -> None:
+        if progress is not None:
+            progress("read", n, 0)
+
+    blocks = (
+        _checked(block, model, path)
+        for block in rows_of(path, model, seen, room, options=options, met=met)
+    )
+    found, present = new_rows(blocks, model.spec.n_classes, left, read)
+    if not len(present):
+        raise DataError("no row has a label that the model does not know", path=clean(path, 300))
+    labels = _labels(met, len(model.labels), present)
+    _, backend = open_to_predict(
+        fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed,
+        logistic=model.training.logistic,
+    )  # fmt: skip
+    with closing(backend):
+        new = new_classes(model, found, labels, backend)
+    if on is None:
+        room.done()
+    return Added(
+        before=model, model=with_classes(model, new), labels=labels, n_rows=found.n_distinct,
+        left_out=found.left_out, unknown_values=seen.unknown_values,
+        projected_bytes=room.projected_bytes,
+    )  # fmt: skip
+
+
+def _checked(block: RowBlock, model: Model, path: Path) -> RowBlock:
+    if block.labels is not None and not model.listed:
+        raise lists_of_labels(path)
+    return block
+
+
+def _labels(met: MetLabels, n_known: int, present: NDArray[np.int64]) -> Names:
+    """Return the labels that have rows, of those that were met."""
+    assert met.names is not None
+    kept = np.zeros(len(met.names), np.bool_)
+    kept[n_known + present] = True
+    return met.names.some(kept)
+
+
+def _room(
+    held: Held, path: Path, on: Path | None, options: SourceOptions, memory: str | int | None,
+    threads: int,
+) -> tuple[Room, int]:  # fmt: skip
+    """Return how much of the rows is read at a time, and bytes that may be kept of them."""
+    budget, given = budget_of(memory), Input.of(path, held, options)
+    task: Task = "add"
+    k, device = CLASSES, fallback()
+    if on is not None:  # one after the other: the larger of both would do
+        task, k, device = "evaluate", CANDIDATES, choose_device("auto")[0]
+        given = given.beside(Input.of(on, held))
+    larger = held.smaller.copy()
+    larger["model with more classes"] = larger.pop("smaller model")
+    larger["rows of new classes"] = ROW_BYTES + 3 * MEANS_BYTES
+    room = room_for(
+        held, task, given, k, device=device, threads=threads, budget=budget, beside=larger
+    )
+    most = budget.n_bytes if budget.named else budget.limit
+    return room, ROW_BYTES + max(0, most - room.projected_bytes)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.given import given_rows
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.tables.given import as_rows
+from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
+from streammach.data.tables.given import as_rows, is_recipe_table
 from streammach.data.tables.memory import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
@@ -28,7 +28,7 @@ from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.prediction.room import Room
-from streammach.prediction.tables import ModelTables
+from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
@@ -181,6 +181,8 @@ class Predictor:
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
             return self._tables.block(rows)
+        if is_recipe_table(rows, None, TableOptions()):
+            raise no_recipe(None)
         given = given_rows(rows)
         if given.names is None:
             return self._matrices.block(given.matrix)

@@ -148,8 +148,11 @@ def test_a_model_of_no_table_reads_none(tiny, tmp_path):
     run = fitted(tmp_path)
     assert b"recipe" not in (run / "model" / "model.json").read_bytes()
     with Predictor(Model.load(run)) as found:
-        for rows in (TEST, pandas.DataFrame(TEST)):
-            with pytest.raises(UsageError, match="trained on no table"):
-                found.topk(rows)
+        with pytest.raises(UsageError, match="trained on no table"):
+            found.topk(pandas.DataFrame(TEST))
+        with pytest.raises(UsageError, match="trained on no table"):
+            found.topk(["some text"])
+        with pytest.raises(DataError, match="is no number and no string"):  # features by name
+            found.topk(TEST)
         with pytest.raises(UsageError, match="trained on no table"):
             list(found.stream(write(TEST, tmp_path, "csv")))

@@ -173,7 +173,7 @@ def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
 def test_a_run_begun_before_there_were_sizes_goes_on(data, tiny):
     plan, options = planned(data), TrainingOptions(**FIXED)
     fields = msgspec.to_builtins(options)
-    del fields["model_size"]
+    del fields["model_size"], fields["label_loss"]
     older = sha256([encoded((plan.facts.digest, plan.model, plan.config.decisive, fields))])
     requests = []
     for size in ("auto", "full"):

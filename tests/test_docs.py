@@ -9,9 +9,16 @@ import pytest
 from streammach.reports.drawing import NAMESPACE, as_file
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BUILT = ROOT / "docs" / "_build"
+PAGES_OF_SITE = [
+    path for path in sorted((ROOT / "docs").rglob("*.md")) if not path.is_relative_to(BUILT)
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES_OF_SITE]
 PICTURES = sorted(
-    path for kind in ("svg", "png", "jpg", "gif") for path in (ROOT / "docs").rglob(f"*.{kind}")
+    path
+    for kind in ("svg", "png", "jpg", "gif")
+    for path in (ROOT / "docs").rglob(f"*.{kind}")
+    if not path.is_relative_to(BUILT)
 )
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".gif": b"GIF8"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)]*\)")

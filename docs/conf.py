@@ -26,3 +26,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+html_show_copyright = False
+pygments_dark_style = "github-dark"
+smartquotes = False  # two dashes are an option

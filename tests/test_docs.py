@@ -6,12 +6,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+import streammach
 from streammach.reports.drawing import NAMESPACE, as_file
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BUILT = ROOT / "docs" / "_build"
+PAGES_OF_SITE = [
+    path for path in sorted((ROOT / "docs").rglob("*.md")) if not path.is_relative_to(BUILT)
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES_OF_SITE]
 PICTURES = sorted(
-    path for kind in ("svg", "png", "jpg", "gif") for path in (ROOT / "docs").rglob(f"*.{kind}")
+    path
+    for kind in ("svg", "png", "jpg", "gif")
+    for path in (ROOT / "docs").rglob(f"*.{kind}")
+    if not path.is_relative_to(BUILT)
 )
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".gif": b"GIF8"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)]*\)")
@@ -38,3 +46,7 @@ def test_what_a_page_links_to_is_there(page):
     links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
     for link in links:
         assert (page.parent / link).exists(), link
+
+
+def test_a_citation_names_the_version():
+    assert f"version: {streammach.__version__}\n" in (ROOT / "CITATION.cff").read_text()

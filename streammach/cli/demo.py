@@ -12,7 +12,7 @@ from streammach.cli.output import say_json
 
 @click.command(epilog=epilog("streammach demo"))
 @click.option("--folder", metavar="DIR", type=click.Path(path_type=Path),
-              default=Path("streammach-demo"), show_default=True,
+              default="streammach-demo", show_default=True,
               help="Where data and model are made.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an earlier demo there.")
 @json_option

@@ -79,7 +79,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         The labels, sorted; of sets the numbers of the columns.
     n_features_in_ : int
         Number of columns.
-    feature_names_in_ : array (n_features_in_,)
+    feature_names_in_ : array (columns,)
         Their names, where all are strings.
     n_iter_ : int
         Epochs that were trained.

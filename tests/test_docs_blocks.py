@@ -1,0 +1,36 @@
+"""Every block of the pages that teach does what the page shows."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.doc_blocks import Session, blocks_of, check
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [DOCS / "index.md", DOCS.parent / "README.md"] + [
+    page for folder in ("start", "how", "examples") for page in sorted((DOCS / folder).glob("*.md"))
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_the_blocks_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    Session(page).run()
+
+
+def test_output_is_compared_without_its_numbers():
+    check("a.zarr: 1,200 rows, 3.4 MB\n...\nend", "a.zarr: 7 rows, 12 kB\nmore\nend", "here")
+    check("loss ... done", "loss 0.5 and more done", "here")
+    with pytest.raises(AssertionError, match="not in the output: rows"):
+        check("rows", "no rows", "here")
+
+
+def test_blocks_are_found_in_comments_and_left_out_with_a_reason():
+    page = (
+        "```python\na\n```\n<!-- before:\n```python\nb\n```\n-->\n"
+        "<!-- not run: slow -->\n```console\n$ c\n```\n"
+    )
+    assert [(block.kind, block.code, block.why_not) for block in blocks_of(page)] == [
+        ("python", "a\n", ""), ("python", "b\n", ""), ("console", "$ c\n", "slow"),
+    ]  # fmt: skip

@@ -1,0 +1,121 @@
+"""The reference pages say what the program does: exit codes and what --json prints."""
+
+import contextlib
+import inspect
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import streammach
+from streammach import errors
+from streammach.cli.main import COMMANDS, main
+from streammach.demo import DemoFigures
+from streammach.figures import FORMER_NAMES
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+LISTED = "evaluate, lists of labels"
+
+
+def rows_of(text):
+    """The cells of the tables of a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if not set(row[0]) <= set("-") or row[0] == ""]
+
+
+def sections():
+    """The keys that the page of JSON documents, by section."""
+    parts = re.split(r"^## (.+)$", (REFERENCE / "json.md").read_text(), flags=re.M)
+    return {
+        name: [key for row in rows_of(text)[1:] for key in re.findall(r"`([^`]+)`", row[0])]
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def test_every_error_stands_in_the_table_of_exit_codes():
+    table = {row[3].strip("`"): row for row in rows_of((REFERENCE / "exit-codes.md").read_text())}
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)
+             if issubclass(kind, errors.StreammachError)]  # fmt: skip
+    assert {kind.__name__ for kind in kinds} == table.keys() - {"exception in Python", ""}
+    for kind in kinds:
+        code, name, meaning, _, also = table[kind.__name__]
+        assert (int(code), name) == (kind.exit_code, f"`{kind.kind}`")
+        bases = {base.__name__ for base in kind.__mro__}
+        assert not also or also.strip("`") in bases
+        if kind is not errors.StreammachError:
+            assert f"{meaning}." == (kind.__doc__ or "").splitlines()[0]
+
+
+def test_every_public_name_stands_in_the_reference():
+    page = (REFERENCE / "python.md").read_text()
+    names = [*re.findall(r":: streammach\.(\w+)$", page, flags=re.M), "callbacks"]
+    assert sorted({*names} - {"errors"}) == sorted(streammach.__all__)
+
+
+def test_every_command_has_its_json():
+    names = {name.split(",")[0] for name in sections()} | {"fit"}
+    assert names == {*COMMANDS, "errors"}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What each command prints with --json, by section of the page."""
+    folder = tmp_path_factory.mktemp("json")
+    for name, second in (("rows.vw", ""), ("lists.vw", ",c1")):
+        lines = [f"c{i % 7}{second} |w w{i % 7} x{i % 11}\n" for i in range(300)]
+        (folder / name).write_text("".join(lines))
+    small = "--buckets 4 --repetitions 3 --epochs 1 --memory 1GB"
+    jobs = {
+        "explore": "explore rows.vw",
+        "convert": "convert rows.vw rows.zarr",
+        "": "convert lists.vw lists.zarr",
+        "verify": "verify rows.zarr",
+        "plan": "plan rows.zarr",
+        "train": f"train rows.zarr --out run {small}",
+        "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
+        "evaluate": "evaluate run rows.zarr",
+        LISTED: "evaluate lists lists.zarr",
+        "predict": "predict run rows.vw --out best.tsv",
+        "shrink": "shrink run --out small --on rows.zarr",
+        "info, a store": "info rows.zarr",
+        "info, a run": "info run",
+        "info, a model": "info small",
+        "report": "report run --on rows.zarr",
+        "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",
+        "errors": "info nothing",
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setattr("streammach.training.trainer.precompile", lambda *given, **options: None)
+        return {name: _printed(command) for name, command in jobs.items()}
+
+
+def _printed(command):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        main([*command.split(), "--json"])
+    return json.loads(out.getvalue())
+
+
+def values_at(document, path):
+    """All values of a dotted path; those of every object of a list."""
+    found = [document]
+    for key in path.split("."):
+        found = [one for many in found for one in (many if isinstance(many, list) else [many])]
+        found = [one[key] for one in found]  # a KeyError is a key that is not printed
+    return found
+
+
+@pytest.mark.parametrize("section", [name for name in sections() if name != "demo"])
+def test_json_has_the_keys_of_the_page(section, printed):
+    document, keys = printed[section], sections()[section]
+    former = {*FORMER_NAMES.values()}
+    assert {key for key in keys if "." not in key} == document.keys() - former
+    for key in keys:
+        assert values_at(document, key), key
+
+
+def test_the_demo_has_the_keys_of_the_page():
+    assert {*sections()["demo"]} == {*DemoFigures.__annotations__}

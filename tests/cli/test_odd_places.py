@@ -39,7 +39,7 @@ COMMANDS = [
     ["info", "日.zarr"], ["info", "lauf-ü"], ["plan", "日.zarr", *MODEL],
     ["train", "日.zarr", "--out", "lauf2-ü", *MODEL, *QUICK], ["evaluate", "lauf-ü", "日.zarr"],
     ["predict", "lauf-ü", "rows.vw"], ["shrink", "lauf-ü", "--weights", "int8", "--out", "kl-ü"],
-    ["add", "lauf-ü", "mehr.vw", "--out", "mehr-ü"],
+    ["add", "lauf-ü", "mehr.vw", "--out", "mehr-ü", "--force"],
     ["report", "lauf-ü", "--out", "seite-ü.html"], ["fit", "rows.vw", "--out", "fit-ü", *QUICK],
     ["sweep", "日.zarr", "--out", "viele-ü", "--memory", "300MB", "--buckets", "4",
      "--repetitions", "3", *QUICK],

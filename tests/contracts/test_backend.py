@@ -431,3 +431,32 @@ def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, r
     for (ids, scores), (expected_ids, expected) in zip(*found, strict=True):
         np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
         assert ids.tolist() == expected_ids.tolist()
+
+
+@pytest.mark.parametrize("estimator", ["mean", "min", "median", "logsum"])
+def test_added_classes_have_their_own_buckets(device, estimator, rng):
+    spec = spec_of(40, 9, 8, 4)
+    more = spec.with_added(rng.integers(0, 8, (5, 4)))
+    weights = {
+        "weights": rng.normal(size=(9, spec.n_columns)).astype(np.float32),
+        "bias": rng.normal(size=spec.n_columns).astype(np.float32),
+    }
+    rows, kind = block_of(rng, few(device, 80), 9, 40), ESTIMATORS[estimator]
+    found = {}
+    for name, one in (("before", spec), ("after", more)):
+        backend = open_backend(device, one, dense=False, threads=1, weights=weights)
+        np.testing.assert_array_equal(backend.codes, one.codes())
+        found[name] = backend.topk(rows, 45, estimator)
+        p = backend.outputs(rows, logarithms=kind.logarithms).reshape(-1, 4, 8)
+        backend.close()
+    parts = p[:, np.arange(4), more.codes()]
+    plain = {"mean": np.sum, "min": np.min, "median": np.median, "logsum": np.sum}[estimator]
+    expected = kind.finished(plain(parts, axis=2).astype(np.float32), more, np.float32(1))
+    ids, scores = found["after"]
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(expected, ids, axis=1), rtol=1e-4, atol=1e-5
+    )
+    assert (np.sort(ids, axis=1) == np.arange(45)).all()
+    old = ids < 40
+    np.testing.assert_array_equal(ids[old].reshape(-1, 40), found["before"][0])
+    np.testing.assert_array_equal(scores[old].reshape(-1, 40), found["before"][1])

@@ -67,6 +67,7 @@ def printed(tmp_path_factory):
     for name, second in (("rows.vw", ""), ("lists.vw", ",c1")):
         lines = [f"c{i % 7}{second} |w w{i % 7} x{i % 11}\n" for i in range(300)]
         (folder / name).write_text("".join(lines))
+    (folder / "new.vw").write_text("new |w w1 x9\n")
     small = "--buckets 4 --repetitions 3 --epochs 1 --memory 1GB"
     jobs = {
         "explore": "explore rows.vw",
@@ -80,6 +81,7 @@ def printed(tmp_path_factory):
         LISTED: "evaluate lists lists.zarr",
         "predict": "predict run rows.vw --out best.tsv",
         "shrink": "shrink run --out small --on rows.zarr",
+        "add": "add run new.vw --out more --on rows.zarr",
         "info, a store": "info rows.zarr",
         "info, a run": "info run",
         "info, a model": "info small",

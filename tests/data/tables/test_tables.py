@@ -22,6 +22,8 @@ from streammach.errors import Interrupted, UsageError
 from tests.data.tables.builders import FORMATS, ROLES, converted, rows_of, table_of, write
 
 ROWS = rows_of(700)
+# Older releases of Arrow do not cast to views of strings.
+VIEW = pa.string_view() if int(pa.__version__.partition(".")[0]) >= 24 else pa.large_string()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def test_the_same_rows_give_the_same_store_in_every_format(form, usual, tmp_path
         lambda: pandas.DataFrame(ROWS)[["price", "body", "kind", "brand", "title", "id"]],
         lambda: pandas.DataFrame(ROWS).astype({"brand": "category", "kind": "category"}),
         lambda: table_of(ROWS).cast(pa.schema([
-            ("id", pa.int16()), ("kind", pa.large_string()), ("title", pa.string_view()),
+            ("id", pa.int16()), ("kind", pa.large_string()), ("title", VIEW),
             ("body", pa.binary()), ("brand", pa.dictionary(pa.int8(), pa.string())),
             ("price", pa.float64()),
         ])),
@@ -268,6 +270,7 @@ def test_labels_that_look_like_json_stay_labels(tmp_path):
 
 
 def test_other_types_of_arrow(tmp_path):
+    pytest.importorskip("pyarrow", minversion="20")  # older ones write no null in lists of one size
     fixed = pa.array([[1.0, 2.0], None, [0.5, 1.0]], pa.list_(pa.float32(), 2))
     table = pa.table(
         {
@@ -279,7 +282,7 @@ def test_other_types_of_arrow(tmp_path):
             "f": pa.array([[b"ab", b"cd"]] * 3, pa.list_(pa.binary(2), 2)),
             "n": pa.nulls(3),
             "c": pa.array([1, 2, None], pa.decimal128(5, 2)),
-            "h": pa.array([0.5, None, 2.0], pa.float16()),
+            "h": pa.array(np.array([0.5, 0, 2], np.float16), mask=np.array([False, True, False])),
             "b": pa.array([True, None, False]),
         }
     )

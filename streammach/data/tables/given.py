@@ -15,11 +15,13 @@ from streammach.data.label_sets import LabelSets
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.memory import columns_of, is_table, recipe_of_table, rows_of_table
 from streammach.errors import DataError, UsageError, clean
+from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
 LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
+KIND = ("table in memory",)  # of work, by which compiled kernels are kept
 PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
 
 
@@ -54,12 +56,15 @@ class LabelledTable:
         Their importance; None where all are 1.
     recipe : Recipe or None
         How the rows of a table became features; None for a matrix.
+    compiler_bytes : int
+        What compiling the kernels that read them took, where they were not kept.
     """
 
     rows: Given
     labels: GivenLabels
     weights: NDArray[np.float32] | None = None
     recipe: Recipe | None = None
+    compiler_bytes: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -67,7 +72,8 @@ class LabelledTable:
         if self.recipe is None:
             return 0
         names = self.rows.names
-        return LIBRARY_BYTES + self.rows.n_bytes + (0 if names is None else 3 * names.n_bytes)
+        libraries = LIBRARY_BYTES + self.compiler_bytes
+        return libraries + self.rows.n_bytes + (0 if names is None else 3 * names.n_bytes)
 
 
 def given(
@@ -163,18 +169,19 @@ def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Label
     if not isinstance(labels, str):
         ignored = recipe.ignored if recipe.label is None else (*recipe.ignored, recipe.label)
         recipe = replaced(recipe, label=None, ignored=ignored)
-    vocabulary = Vocabulary()
+    vocabulary, compiling = Vocabulary(), compiler_bytes(*KIND)
     multilabel: Any = "auto" if recipe.label is not None else "off"
     block = rows_of_table(
         rows, recipe, vocabulary, label_needed=recipe.label is not None, multilabel=multilabel
     )
+    keep_compiled(*KIND)
     if recipe.weight is not None and weights is not None:
         raise UsageError(PARTLY)
     own = block.importance if recipe.weight is not None else weights
     return LabelledTable(
         _matrix(block, vocabulary),
         given_labels(labels) if recipe.label is None else _labels(block, vocabulary),
-        given_weights(own, block.n_rows), recipe,
+        given_weights(own, block.n_rows), recipe, compiling,
     )  # fmt: skip
 
 

@@ -17,11 +17,14 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from streammach.cli.main import main
 from streammach.clock import Clock
+from streammach.data.conversion import build, job
 
+PROCESS_BYTES = 150_000_000  # that a command holds before its work
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(
     r"(?:<!-- not run: (?P<why>[^>]+) -->\n+)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S
@@ -128,7 +131,7 @@ def typed(command):
     if command.startswith("pip "):
         return 0, ""  # nothing is installed in tests
     if command.startswith("streammach ") and not SHELL & set(command):
-        with captured() as printed, patch.object(Clock, "of_process", Clock):  # not pytest's time
+        with captured() as printed, apart_from_pytest():
             code = main(shlex.split(command)[1:])
         return code, printed.getvalue()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -138,6 +141,18 @@ def typed(command):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
+
+
+@contextlib.contextmanager
+def apart_from_pytest():
+    """Commands in this process count neither its time nor the memory that it held before."""
+    found = SimpleNamespace(rss=PROCESS_BYTES)
+    process = SimpleNamespace(Process=lambda: SimpleNamespace(memory_info=lambda: found))
+    with (
+        patch.object(Clock, "of_process", Clock), patch.object(job, "psutil", process),
+        patch.object(build, "psutil", process),
+    ):  # fmt: skip
+        yield
 
 
 @contextlib.contextmanager

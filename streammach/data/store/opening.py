@@ -11,7 +11,7 @@ import numpy as np
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.codecs import codec_of
-from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST
+from streammach.data.store.ours import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.root import FORMAT, MOST_ROWS, Root
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
@@ -223,7 +223,7 @@ def _document(folder: Path, name: str, kind: type[T]) -> T:
 def _read(folder: Path, name: str) -> bytes:
     """Return a document; one that is no file, or too large for a document, is damage."""
     try:
-        return read_small(folder / name, MAX_DOCUMENT)
+        return read_small(folder / name, MAX_ARRAY_DOCUMENT)
     except DiskError as error:
         if error.__cause__ is not None:  # the disk itself
             raise

@@ -13,7 +13,8 @@ from streammach.files.destinations import Product
 from streammach.files.reading import read_small
 from streammach.spec.documents import from_json
 
-MAX_DOCUMENT = 8 << 20
+MAX_DOCUMENT = 8 << 20  # bytes of the root, which holds the recipe of a table of many columns
+MAX_ARRAY_DOCUMENT = 64 << 10
 MAX_MANIFEST = 64 << 20
 NO_STORE = "it is no store that streammach made"
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streammach.cli.compared import compared, reached, say_compared
 from streammach.cli.options import (
     debug_option,
     epilog,
     format_option,
     json_option,
     memory_option,
+    one_source,
     progress_option,
     source_options,
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
-from streammach.errors import UsageError
-from streammach.figures import figures_text
 from streammach.progress import Progress
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
-    from streammach.model.model import Model
     from streammach.prediction.evaluate import Evaluation
     from streammach.training.added import Added
 
@@ -71,16 +69,13 @@ def add(
     weight changes: the known classes keep their scores, to the last bit. The model needs hashes or
     counts alone: where each class has weights of its own, none can be added.
     """
-    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
-    from streammach.training.added import added
+    from streammach.training.added import added  # compiled code loads on demand
 
-    if len(labels) > 1:
-        raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
-    options = SourceOptions(
-        form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel,
+    options = one_source(
+        form=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label,
+        multilabel=multilabel,
     )  # fmt: skip
-    reached: list[Evaluation] = []
+    measured: list[Evaluation] = []
     with Progress(progress, "rows") as shown:
         found = added(
             run, source, out, options=options, memory=memory, threads=threads, force=force,
@@ -89,16 +84,15 @@ def add(
         found.model.save(out, force=force)
         if store is not None:
             models = (found.before, found.model)
-            reached = [_reached(model, store, memory, threads, shown) for model in models]
+            measured = reached(models, store, memory=memory, threads=threads, shown=shown)
     _left_out(found, source)
     peak = peak_of(found.projected_bytes)
     if as_json:
-        before, after = map(dataclasses.asdict, reached) if reached else (None, None)
         say_json({
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": len(found.labels), "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
-            "before": before, "after": after, "projected_bytes": found.projected_bytes,
+            **compared(measured), "projected_bytes": found.projected_bytes,
             "peak_bytes": peak,
         })  # fmt: skip
         return
@@ -106,9 +100,7 @@ def add(
         f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
         f"new, from {found.n_rows:,} rows"
     )
-    for name, one in zip(("before", "after"), reached, strict=False):
-        figures = figures_text(one, listed=one.sets is not None, digits=4)
-        say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")
+    say_compared(measured, store)
 
 
 def _left_out(found: Added, source: Path) -> None:
@@ -124,13 +116,3 @@ def _left_out(found: Added, source: Path) -> None:
             f"{short_path(source)}",
             stacklevel=2,
         )
-
-
-def _reached(
-    model: Model, store: Path, memory: str | None, threads: int | None, shown: Progress
-) -> Evaluation:
-    from streammach.prediction.evaluate import evaluate  # loads on demand
-    from streammach.prediction.predictor import Predictor
-
-    with Predictor(model, memory=memory, threads=threads) as predictor:
-        return evaluate(predictor, store, progress=shown)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streammach.clock import Clock
 from streammach.machine import parse_seconds, parse_size
-from streammach.parts.switches import switches
+from streammach.parts.switches import switches, without_unweighted
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Multilabel
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from streammach.planning.constraints import Constraints
 
 Command = Callable[..., None]
-UNWEIGHTED = ("counts", "closed_form")  # parts that count each row once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +109,9 @@ class RunArguments(PlanArguments):
             judge_rows=self.judge_rows,
         )  # fmt: skip
 
-    def without_uncounted(self) -> RunArguments:
+    def for_weighted_rows(self) -> RunArguments:
         """Return the same without parts that know no weights of rows, unless they are asked for."""
-        off = {name: "off" for name in UNWEIGHTED if self.parts.get(name, "auto") == "auto"}
-        return replace(self, parts={**self.parts, **off})
+        return replace(self, parts=without_unweighted(self.parts))
 
     def clock(self) -> Clock:
         """Return the time that the command may take."""

@@ -37,15 +37,14 @@ def info(path: Path, as_json: bool) -> None:
 
 def _of_store(path: Path) -> tuple[Document, Lines]:
     from streammach.data.store.dataset import Dataset  # loads on demand
-    from streammach.reports.about import store_lines
+    from streammach.reports.about import store_lines, stored_bytes
 
     with Dataset.open(path) as dataset:
         root, facts = dataset.root, dataset.facts
         document = {
             "kind": "store", "path": str(path), "n_rows": facts.n_rows,
             "n_classes": facts.n_classes, "n_features": facts.n_features, "nnz": facts.nnz,
-            "bytes": sum(f.stat().st_size for f in path.rglob("*") if f.is_file()),
-            "digest": facts.digest,
+            "bytes": stored_bytes(path), "digest": facts.digest,
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
             "source": msgspec.to_builtins(root.source),
         }  # fmt: skip
@@ -84,7 +83,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "expected_seconds": None if plan.expected is None else plan.expected.seconds,
         "reasons": run.reasons,
     }  # fmt: skip
-    return document, run_lines(run)
+    return document, run_lines(run, model)
 
 
 def _of_model(path: Path) -> tuple[Document, Lines]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from streammach.backends.registry import BACKENDS
+from streammach.errors import UsageError
 from streammach.parts.switches import switches
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
+from streammach.spec.types import Multilabel
+
+if TYPE_CHECKING:
+    from streammach.data.source_options import SourceOptions
 
 TABLE_FIELDS = (
     "label", "text", "category", "number", "names", "weight", "tag", "label_separator", "ngrams",
@@ -90,6 +95,26 @@ def source_options(command: F) -> F:
                      help="Whether rows have lists of labels; auto: if one has several."),
     ]  # fmt: skip
     return _with(command, options)
+
+
+def one_source(
+    *,
+    form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
+    first_label: bool,
+    multilabel: Multilabel,
+) -> SourceOptions:
+    """Return how the one source of a command is read; UsageError for several files of labels."""
+    from streammach.data.source_options import SourceOptions  # loads on demand
+
+    if len(labels) > 1:
+        raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
+    return SourceOptions(
+        form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
+        first_label=first_label, multilabel=multilabel,
+    )  # fmt: skip
 
 
 def table_options(command: F) -> F:

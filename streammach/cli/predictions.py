@@ -17,6 +17,7 @@ from streammach.cli.options import (
     json_option,
     matrix_options,
     memory_option,
+    one_source,
     progress_option,
     source_options,
     threads_option,
@@ -77,19 +78,16 @@ def evaluate(
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
-    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
-    from streammach.model.model import Model
+    from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
     from streammach.reports.about import evaluation_lines
 
-    if len(labels) > 1:
-        raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
-    options = SourceOptions(
-        form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel,
+    options = one_source(
+        form=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label,
+        multilabel=multilabel,
     )  # fmt: skip
     room = room_before(
         run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,

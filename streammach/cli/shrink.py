@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streammach.cli.compared import compared, reached, say_compared
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -17,7 +17,6 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
-from streammach.figures import figures_text
 from streammach.files.destinations import Destination
 from streammach.machine import size_text
 from streammach.progress import Progress
@@ -88,26 +87,23 @@ def shrink(
         store=trained_on,
     ))  # fmt: skip
     small.save(out, force=force)
-    reached: list[Evaluation] = []
+    found: list[Evaluation] = []
     if store is not None:
         with Progress(progress, "rows") as shown:
-            reached = [_reached(model, store, memory, threads, shown) for model in (whole, small)]
+            found = reached((whole, small), store, memory=memory, threads=threads, shown=shown)
     peak = peak_of(projected)
     sizes = disk_bytes(out), disk_bytes(run), held_in(out).n_bytes
     if as_json:
-        before, after = map(dataclasses.asdict, reached) if reached else (None, None)
         say_json({
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
-            "features": small.spec.n_features, "before": before, "after": after,
+            "features": small.spec.n_features, **compared(found),
             "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(_line(out, small, whole, sizes))
-    for name, found in zip(("before", "after"), reached, strict=False):
-        figures = figures_text(found, listed=found.sets is not None, digits=4)
-        say(f"{name:<8}{figures} on {found.n_rows:,} rows of {short_path(store)}")
+    say_compared(found, store)
 
 
 def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) -> str:
@@ -134,13 +130,3 @@ def _projected(run: Path, store: Path | None, memory: str | None, threads: int |
         run, "evaluate", store, CANDIDATES, memory=memory, threads=threads, smaller=True
     )
     return room.projected_bytes
-
-
-def _reached(
-    model: Model, store: Path, memory: str | None, threads: int | None, shown: Progress
-) -> Evaluation:
-    from streammach.prediction.evaluate import evaluate  # loads on demand
-    from streammach.prediction.predictor import Predictor
-
-    with Predictor(model, memory=memory, threads=threads) as predictor:
-        return evaluate(predictor, store, progress=shown)

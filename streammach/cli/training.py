@@ -68,7 +68,7 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
     with Dataset.open(store) as data:
         rows = weighed(data, arguments.class_weight)
         speed()
-        return _trained(rows, out, arguments.without_uncounted(), progress)
+        return _trained(rows, out, arguments.for_weighted_rows(), progress)
 
 
 def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress: str) -> Run:

@@ -43,24 +43,10 @@ class MatrixRows:
         DataError
             If it is no matrix, its columns cannot be told, or a value is not finite.
         """
-        matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
-        if matrix.ndim != 2:
-            raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
-        _check_finite(matrix)
-        return self._block(
+        matrix = _checked(rows)
+        return _with_ids(
             matrix, self._ids(matrix.shape[1], None if columns is None else tuple(columns))
         )
-
-    @staticmethod
-    def _block(rows: Any, ids: NDArray[np.int32]) -> RowBlock:
-        matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
-        _check_finite(matrix)
-        n = matrix.shape[0]
-        plain = RowBlock(
-            indptr=matrix.indptr.astype(np.int64), features=matrix.indices.astype(np.int32),
-            values=matrix.data, classes=np.full(n, -1, np.int32), numbers=np.arange(n),
-        )  # fmt: skip
-        return canonicalize(plain, ids)
 
     def named(self, given: Given) -> RowBlock:
         """Return rows whose features have names, such as dicts; unknown ones are left out.
@@ -76,7 +62,7 @@ class MatrixRows:
             If a value is not finite.
         """
         assert given.names is not None, "features with names"
-        return self._block(given.matrix, ids_by_name(self._features, given.names))
+        return _with_ids(_checked(given.matrix), ids_by_name(self._features, given.names))
 
     def _ids(self, n_columns: int, columns: tuple[Label, ...] | None) -> NDArray[np.int32]:
         """Return the feature of each column, -1 where it has none: int32 (n_columns,)."""
@@ -117,7 +103,21 @@ class MatrixRows:
         return ids_by_number(self._features, n_columns)
 
 
-def _check_finite(matrix: Any) -> None:
-    """Raise DataError if a value of a sparse matrix is not finite."""
+def _checked(rows: Any) -> Any:
+    """Return a matrix as compressed sparse rows of float32, or raise DataError."""
+    matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
+    if matrix.ndim != 2:
+        raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
     if not np.isfinite(matrix.data).all():
         raise DataError("a value is not a finite float32")
+    return matrix
+
+
+def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:
+    """Return compressed sparse rows with the features of their columns, -1 for those left out."""
+    n = matrix.shape[0]
+    plain = RowBlock(
+        indptr=matrix.indptr.astype(np.int64), features=matrix.indices.astype(np.int32),
+        values=matrix.data, classes=np.full(n, -1, np.int32), numbers=np.arange(n),
+    )  # fmt: skip
+    return canonicalize(plain, ids)

@@ -73,11 +73,15 @@ def lines_of(value: Any) -> Lines:
     return next(said for kind, said in known.items() if isinstance(value, kind))(value)
 
 
+def stored_bytes(store: Path) -> int:
+    """Return the bytes of a store's files."""
+    return sum(f.stat().st_size for f in store.rglob("*") if f.is_file())
+
+
 def store_lines(dataset: Dataset) -> Lines:
     """Return what a store holds."""
     root, facts, path = dataset.root, dataset.facts, dataset.path
-    stored = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-    kept = f"complete, {size_text(stored)}" if path.exists() else "not on a disk"
+    kept = f"complete, {size_text(stored_bytes(path))}" if path.exists() else "not on a disk"
     sources = ", ".join(f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source)
     lines = [
         ("store", f"{clean(path, 60)}: format {root.format}, {kept}"),
@@ -99,8 +103,16 @@ def store_lines(dataset: Dataset) -> Lines:
     return lines
 
 
-def run_lines(run: Run) -> Lines:
-    """Return what a run decided, planned beside measured."""
+def run_lines(run: Run, model: Model | None = None) -> Lines:
+    """Return what a run decided, planned beside measured.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    model : Model, optional
+        Its model, if it is open already.
+    """
     plan, result, training = run.plan, run.result, run.settings.training
     ratio = result.peak_bytes / result.projected_bytes
     best, listed = result.best, plan.facts.listed
@@ -109,7 +121,7 @@ def run_lines(run: Run) -> Lines:
         validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
     return [
         ("run", f"{clean(run.path, 60)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
-        *model_lines(run.model, run.path),
+        *model_lines(run.model if model is None else model, run.path),
         ("training", f"{plan.config.placement.weights}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "

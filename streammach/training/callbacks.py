@@ -143,7 +143,7 @@ class History:
 
 
 class JsonLines:
-    """Writes what happens as lines of JSON, as they stand in a run's ``log.jsonl``.
+    """Writes what happens as lines of JSON, with the names of events that ``log.jsonl`` has.
 
     Parameters
     ----------

@@ -3,5 +3,7 @@
 from streammach.parts.switches import Switch
 
 SWITCH = Switch(
-    option="closed_form", help="A linear discriminant added to exact weights of dense rows."
+    option="closed_form",
+    help="A linear discriminant added to exact weights of dense rows.",
+    weighs_rows=False,
 )

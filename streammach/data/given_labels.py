@@ -21,7 +21,7 @@ OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
     ((int, np.integer), np.int64, "int"),
     ((int, np.integer, float, np.floating), np.float64, "float"),
 )
-KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
+KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,6 @@ def given_labels(y: Any) -> GivenLabels:
     kind = KINDS.get(values.dtype.kind, "str")
     if values.dtype.kind == "O":
         values, kind = of_objects(values)
-    elif values.dtype.kind == "S":
-        kind = "bytes"
     labels = Labels.of(values, PLACE, WHAT)
     for code, (reason, text) in labels.refused.items():
         row = int(np.argmax(labels.codes == code))

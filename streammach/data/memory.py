@@ -138,7 +138,7 @@ class Labelled:
         How rows of a table became these.
     class_weights : optional
         What rows count for by their class; see :func:`streammach.data.class_weights.weighed`.
-    library_bytes : int
+    libraries_bytes : int
         The memory of libraries that the rows came by.
     small : int
         Values up to which one thread takes them in.
@@ -152,7 +152,7 @@ class Labelled:
     threads: int = 0
     recipe: Recipe | None = None
     class_weights: ClassWeights | None = None
-    library_bytes: int = 0
+    libraries_bytes: int = 0
     small: int = SMALL
 
     @property
@@ -181,7 +181,7 @@ class Labelled:
     @property
     def code_bytes(self) -> int:
         """The memory of code before any row."""
-        return CODE_BYTES + self.library_bytes
+        return CODE_BYTES + self.libraries_bytes
 
     @property
     def intake_bytes(self) -> int:
@@ -211,7 +211,7 @@ class Labelled:
         settings = self._settings(held_bytes=self._buffer_bytes)
         made = Build([self.source], Job(PLACE), settings).run(resume=False).held
         assert made is not None, "rows that were held"
-        made.intake_bytes, made.library_bytes = self.intake_bytes, self.library_bytes
+        made.intake_bytes, made.libraries_bytes = self.intake_bytes, self.libraries_bytes
         give_back()  # rows that were on their way
         return made
 
@@ -247,5 +247,5 @@ class Labelled:
             ) from error
         give_back()
         dataset = Dataset.open(job.store)
-        dataset.library_bytes = self.library_bytes
+        dataset.libraries_bytes = self.libraries_bytes
         return dataset

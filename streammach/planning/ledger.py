@@ -51,7 +51,7 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         "rows": facts.held_bytes,
     }  # fmt: skip
     host["taking rows in"] = max(facts.intake_bytes - sum(host.values()) + host["code"], 0)
-    host["libraries"] = facts.library_bytes
+    host["libraries"] = facts.libraries_bytes
     kept = backend["weights"] + backend.get("optimizer", 0)
     saved = sum(part.model_bytes(config) for part in planned(config))
     ahead = sum(part.kept_bytes(facts, config) for part in planned(config))

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from streammach.data.given_labels import GivenLabels, of_objects
+from streammach.data.given_labels import KINDS, GivenLabels, of_objects
 from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
 from streammach.data.store.held import PLACE
 from streammach.rows.names import MAX_NAME, Names
-
-KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from streammach.data.labelled import given
 from streammach.data.source_options import TableOptions
-from streammach.data.tables.given import as_rows, given, is_recipe_table
+from streammach.data.tables.given import as_rows, is_recipe_table
 from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room

@@ -83,7 +83,7 @@ class Passes:
         model = begun(
             label_names(labels), features, columns, training, dense=dense,
             shape=(given["n_buckets"], given["n_repetitions"]), memory=given["memory"],
-            library_bytes=LIBRARY_BYTES,
+            libraries_bytes=LIBRARY_BYTES,
         )  # fmt: skip
         return cls(model, threads_of(given["n_jobs"]))
 

@@ -12,7 +12,6 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from streammach.data.given import Given
 from streammach.data.memory import Labelled
-from streammach.data.tables.given import LabelledTable
 from streammach.rows.names import Names
 from streammach.sklearn.classes import Targets
 from streammach.spec.optimizers import OPTIMIZERS
@@ -34,14 +33,14 @@ class Rows:
         Their labels.
     weights : float64 (n,) or None
         Their weights; None where all are 1.
-    table : LabelledTable or None
+    table : Labelled or None
         What they were, where they are those of a table or text.
     """
 
     x: Any
     targets: Targets
     weights: NDArray[np.float64] | None = None
-    table: LabelledTable | None = None
+    table: Labelled | None = None
 
     def canonical(self) -> Rows:
         """Return the rows without those of weight 0; few rows are merged where they are the same.
@@ -100,12 +99,13 @@ class Rows:
             Threads that work.
         """
         weights = None if self.weights is None else self.weights.astype(np.float32)
-        given, recipe = Given(self.x, names), None
+        given = Given(self.x, names)
         if self.table is not None:
-            given, recipe = replace(self.table.rows, matrix=self.x), self.table.recipe
-        return Labelled(
-            given, self.targets.given, weights, seed=seed, threads=threads, recipe=recipe,
-            library_bytes=LIBRARY_BYTES + (0 if self.table is None else self.table.n_bytes),
+            given = replace(self.table.rows, matrix=self.x)
+        base = self.table or Labelled(given, self.targets.given)
+        return replace(
+            base, rows=given, labels=self.targets.given, weights=weights, seed=seed,
+            threads=threads, libraries_bytes=LIBRARY_BYTES + base.libraries_bytes,
         )  # fmt: skip
 
     def scale(self) -> Scale:

@@ -14,7 +14,8 @@ MAX_DEPTH = 32
 LATER = re.compile(  # fields at values that mean nothing, as before there were any
     rb',"(?:(?:bandwidth|bucket_share)":0\.0|label_share":null'
     rb'|added_codes":\[\]'
-    rb'|(?:batch_labels|n_labels|max_row_labels|max_block_labels)":0)(?=[,}])'
+    rb"|(?:batch_labels|n_labels|max_row_labels|max_block_labels|held_bytes|intake_bytes"
+    rb'|libraries_bytes)":0)(?=[,}])'
 )
 KEPT_LOSS = {"apart": "independent"}  # losses by the names under which they are saved
 

@@ -41,7 +41,7 @@ class DataFacts:
         Bytes of the rows where they are in memory; 0 where they are in a store.
     intake_bytes : int
         The memory that it took to bring them there, those bytes included.
-    library_bytes : int
+    libraries_bytes : int
         The memory of libraries that the rows came by; 0 where these are not known.
     """
 
@@ -64,7 +64,7 @@ class DataFacts:
     max_block_labels: Count = 0
     held_bytes: Count = 0
     intake_bytes: Count = 0
-    library_bytes: Count = 0
+    libraries_bytes: Count = 0
 
     @property
     def listed(self) -> bool:

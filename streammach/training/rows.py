@@ -10,13 +10,14 @@ from typing import Any
 
 from streammach.clock import Clock
 from streammach.data.class_weights import ClassWeights
+from streammach.data.labelled import given
 from streammach.data.memory import Labelled
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.given import given
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.machine import parse_size
+from streammach.parts.switches import without_unweighted
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
@@ -106,13 +107,10 @@ def train(
         for name in OF_TABLE & options.keys()
     }
     table = TableOptions(**columns_said)
-    found = given(X, y, sample_weight, columns=columns, options=table)
-    data = Labelled(
-        found.rows, found.labels, found.weights, seed=seed, recipe=found.recipe,
-        library_bytes=found.n_bytes, class_weights=class_weight,
-    )  # fmt: skip
+    data = given(X, y, sample_weight, columns=columns, options=table)
+    data = replace(data, seed=seed, class_weights=class_weight)
     if class_weight is not None:
-        options = {"counts": "off", "closed_form": "off", **options}
+        options = {**without_unweighted({}), **options}
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options})
     clock = Clock(constraints.seconds)
@@ -124,7 +122,7 @@ def train(
         trainer = Trainer(
             made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
         )
-        return replace(trainer.fit(dataset, out), label_kind=found.labels.kind)
+        return replace(trainer.fit(dataset, out), label_kind=data.labels.kind)
 
 
 def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
@@ -169,8 +167,7 @@ def _validation(
     if isinstance(rows, str | os.PathLike):
         with Dataset.open(rows) as dataset:
             return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
-    found = given(rows[0], rows[1], options=options)
-    data = Labelled(found.rows, found.labels, recipe=found.recipe)
+    data = replace(given(rows[0], rows[1], options=options), weights=None)
     folder = closing.enter_context(temporary_folder())
     dataset = closing.enter_context(data.stored(folder, parse_size(memory)))
     return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

@@ -131,7 +131,7 @@ def begun(
     shape: tuple[int | None, int | None],
     dense: bool,
     memory: str | int,
-    library_bytes: int = 0,
+    libraries_bytes: int = 0,
 ) -> Model:
     """Return a model that has learnt nothing, for rows as they will come.
 
@@ -151,7 +151,7 @@ def begun(
         Whether rows go through matrix products.
     memory : str or int
         The budget, with what code takes.
-    library_bytes : int
+    libraries_bytes : int
         What other libraries take of it.
 
     Raises
@@ -166,7 +166,7 @@ def begun(
             n_classes=len(labels), n_features=len(features), n_buckets=n_buckets,
             n_repetitions=n_repetitions,
         )  # fmt: skip
-        needed = CODE_BYTES + library_bytes + _bytes(sized, training, dense=dense)
+        needed = CODE_BYTES + libraries_bytes + _bytes(sized, training, dense=dense)
         if needed <= budget:
             return _empty(sized, labels, features, columns, training, dense=dense)
     raise BudgetError(f"{size_text(needed)} are needed, {size_text(budget)} are allowed: memory")

@@ -87,6 +87,13 @@ def test_weights_come_from_a_column_or_an_array(frame):
         sm.train(weighted, "kind", weight="w", sample_weight=weighted["w"], **FIXED)
 
 
+def test_a_column_called_like_labels_is_a_feature_beside_labels_of_their_own(frame):
+    named = frame.rename(columns={"brand": "category"})
+    model = sm.train(named.drop(columns="kind"), frame["kind"], **FIXED).model
+    assert [column.name for column in model.recipe.columns] == ["title", "category", "price"]
+    assert model.recipe.ignored == ()
+
+
 def test_numbers_alone_stay_a_matrix(rng):
     numbers = pd.DataFrame(rng.normal(size=(100, 3)), columns=["a", "b", "c"])
     model = sm.train(numbers, np.arange(100) % 2, epochs=1, learning_rate=0.1).model

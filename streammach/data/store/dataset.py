@@ -60,12 +60,12 @@ class Dataset(Reported):
         Its root document.
     intake_bytes : int
         The memory that it took to bring rows into memory; 0 of a store.
-    library_bytes : int
+    libraries_bytes : int
         The memory of libraries that the rows came by.
     """
 
     intake_bytes: int = 0
-    library_bytes: int = 0
+    libraries_bytes: int = 0
 
     def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
         self.path = path
@@ -145,7 +145,7 @@ class Dataset(Reported):
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
             held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
-            library_bytes=self.library_bytes,
+            libraries_bytes=self.libraries_bytes,
         )  # fmt: skip
 
     @property

@@ -193,7 +193,7 @@ class HeldDataset(Dataset):
 
     def _seen_as(self, root: Root) -> HeldDataset:
         view = HeldDataset(root, self._held, self._kinds)
-        view.intake_bytes, view.library_bytes = self.intake_bytes, self.library_bytes
+        view.intake_bytes, view.libraries_bytes = self.intake_bytes, self.libraries_bytes
         return view
 
     def _names(self, group: str) -> Names:

@@ -1,0 +1,132 @@
+"""What people give to train on: matrices, tables and text, with their labels and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from streammach.data.given import Given, given_rows, given_weights
+from streammach.data.given_labels import GivenLabels, given_labels
+from streammach.data.label_sets import LabelSets
+from streammach.data.memory import Labelled
+from streammach.data.source_options import TableOptions
+from streammach.data.tables.given import as_rows, is_recipe_table
+from streammach.data.tables.memory import columns_of, recipe_of_table, rows_of_table
+from streammach.errors import DataError, UsageError, clean
+from streammach.jit import compiler_bytes, keep_compiled
+from streammach.rows.block import RowBlock
+from streammach.rows.vocabulary import Vocabulary
+
+LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
+KIND = ("table in memory",)  # of work, by which compiled kernels are kept
+PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
+
+
+@dataclass(frozen=True)
+class NamedSets(LabelSets):
+    """The labels of each row, by names.
+
+    Attributes
+    ----------
+    names : list of bytes
+        The name of each label.
+    """
+
+    names: list[bytes]
+
+    def raws(self, numbers: list[int]) -> list[bytes]:
+        """Return the names of labels by their numbers."""
+        return [self.names[number] for number in numbers]
+
+
+def given(
+    rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
+    options: TableOptions | None = None,
+) -> Labelled:  # fmt: skip
+    """Return what people gave to train on: the one place that tells what it is.
+
+    Parameters
+    ----------
+    rows : matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
+        The rows; see :func:`streammach.data.tables.given.is_recipe_table`.
+    labels : array (n,), matrix (n, labels), or str
+        The labels; a string is the column of a table that holds them.
+    weights : array (n,), optional
+        The importance of each row.
+    columns : sequence, optional
+        A name for each column of a matrix.
+    options : TableOptions, optional
+        What is said of the columns of a table.
+
+    Raises
+    ------
+    UsageError, DataError
+        If rows or labels are none, or do not fit each other.
+    """
+    options, rows = options or TableOptions(), as_rows(rows)
+    if columns is not None or not is_recipe_table(rows, labels, options):
+        if options != TableOptions() or isinstance(labels, str):
+            what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
+            raise UsageError(what)
+        found = given_rows(rows, columns)
+        return Labelled(found, given_labels(labels), given_weights(weights, found.n_rows))
+    return _table(rows, labels, weights, options)
+
+
+def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Labelled:
+    """Read a table by its recipe, as a conversion does."""
+    by_column = isinstance(labels, str)
+    if by_column:
+        _check_column(rows, labels)
+        options = replace(options, label=labels)
+    recipe = recipe_of_table(rows, options, labelled=by_column)
+    vocabulary, compiling = Vocabulary(), compiler_bytes(*KIND)
+    multilabel: Any = "auto" if by_column else "off"
+    block = rows_of_table(rows, recipe, vocabulary, label_needed=by_column, multilabel=multilabel)
+    keep_compiled(*KIND)
+    if recipe.weight is not None and weights is not None:
+        raise UsageError(PARTLY)
+    own = block.importance if recipe.weight is not None else weights
+    found = _matrix(block, vocabulary)
+    assert found.names is not None, "names of features"
+    return Labelled(
+        found, _labels(block, vocabulary) if by_column else given_labels(labels),
+        given_weights(own, block.n_rows), recipe=recipe,
+        libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
+    )  # fmt: skip
+
+
+def _check_column(rows: Any, label: str) -> None:
+    """Raise UsageError if rows have no column of labels of this name."""
+    if isinstance(rows, list | tuple) and isinstance(rows[0], str):
+        raise UsageError("strings have no columns: the labels are an array of their own")
+    there = columns_of(rows)
+    if label not in there:
+        some = ", ".join(clean(name, 40) for name in there[:8])
+        what = f"there is no column '{clean(label, 40)}', but {some}"
+        raise UsageError(what, hint="Give labels as an array, or name their column.")
+
+
+def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
+    """Return rows as a matrix whose columns are features by name."""
+    if not block.nnz:
+        raise DataError("no row has a feature")
+    shape = (block.n_rows, vocabulary.n_features)
+    matrix = scipy.sparse.csr_array((block.values, block.features, block.indptr), shape=shape)
+    matrix.sum_duplicates()
+    return Given(matrix, vocabulary.feature_names(), spaced=True)
+
+
+def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
+    """Return the labels of rows, which are names in a vocabulary."""
+    names = vocabulary.label_names()
+    raws = [names.raw(i) for i in range(len(names))]
+    kind = "int" if names.kind == "integer" else "str"
+    if block.labels is not None:
+        return GivenLabels(NamedSets(block.labels.sorted(), raws), kind)
+    known = np.empty(len(raws), object)
+    known[:] = [raw.decode("utf-8", "surrogateescape") for raw in raws]
+    return GivenLabels(given_labels(known[block.classes]).labels, kind)

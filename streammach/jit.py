@@ -2,7 +2,7 @@
 
 Numba's own ``cache=True`` stamps only the file of the function that is called: when a function in
 another file changes, the old body is served. Here the compiled code lies in a folder named by the
-digest of every source file of the package, so any edit or upgrade starts a new folder.
+digest of every source file that a kernel can depend on, so an edit of one starts a new folder.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import platformdirs
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
+
+from streammach.kernel_sources import kernel_digest
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -40,14 +42,6 @@ LISTS_CODE_BYTES = 25_000_000  # more: both losses of rows with lists of labels,
 COMPILER_BYTES = 85_000_000  # that a process takes for good in which kernels are compiled
 
 
-def _sources_digest() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
-    root = Path(__file__).parent
-    for source in sorted(root.rglob("*.py")):
-        digest.update(str(source.relative_to(root)).encode() + source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def _private(folder: Path) -> bool:
     """Return whether only we can write `folder`: compiled code is loaded from it unchecked."""
     if not hasattr(os, "getuid"):
@@ -66,7 +60,7 @@ def _drop_old(base: Path) -> None:
 
 def _cache_dir() -> str | None:
     base = Path(numba.config.CACHE_DIR or platformdirs.user_cache_dir("streammach"))
-    path = base / f"kernels-{_sources_digest()}"
+    path = base / f"kernels-{kernel_digest(numba.__version__)}"
     try:
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)

@@ -71,20 +71,23 @@ def test_the_flag_of_an_invalid_operation_says_nothing_of_a_product():
 
 
 def test_stale_code_is_never_served(tmp_path):
-    """An edit of a kernel that another file calls changes the answer in the next process."""
+    """An edit of what a kernel calls or names changes the answer in the next process."""
     package = tmp_path / "streammach"
     package.mkdir()
-    for name in ("__init__.py", "jit.py"):
+    for name in ("__init__.py", "jit.py", "kernel_sources.py"):
         (package / name).write_text((ROOT / "streammach" / name).read_text())
     (package / "outer.py").write_text(
         "from streammach.inner import inner\nfrom streammach.jit import kernel\n\n\n"
         "@kernel()\ndef outer(x):\n    return inner(x) * 3\n"
     )
     answers = []
-    for factor in (1, 2, 1):
+    for factor, more, other in ((1, 0, 1), (2, 0, 1), (1, 0, 1), (1, 5, 1), (1, 5, 2)):
+        (package / "constants.py").write_text(f"MORE = {more}\n")
+        (package / "elsewhere.py").write_text(f"OTHER = {other}\n")
         (package / "inner.py").write_text(
+            "from streammach.constants import (\n    MORE,\n)\n"
             "from streammach.jit import kernel\n\n\n"
-            f"@kernel()\ndef inner(x):\n    return x * {factor}\n"
+            f"@kernel()\ndef inner(x):\n    return x * {factor} + MORE\n"
         )
         code = "from streammach.outer import outer; print(outer(1.0))"
         env = {
@@ -98,8 +101,9 @@ def test_stale_code_is_never_served(tmp_path):
             cwd=tmp_path,
         )  # fmt: skip
         answers.append(float(done.stdout))
-    assert answers == [3.0, 6.0, 3.0]
-    assert len(list((tmp_path / "cache/streammach").glob("kernels-*"))) == 2
+    assert answers == [3.0, 6.0, 3.0, 18.0, 18.0]
+    # What no kernel can depend on compiles nothing anew.
+    assert len(list((tmp_path / "cache/streammach").glob("kernels-*"))) == 3
 
 
 def test_the_copy_of_a_kernel_that_runs_does_not_matter():

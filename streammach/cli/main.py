@@ -30,6 +30,7 @@ COMMANDS = {
     "train": "streammach.cli.training",
     "evaluate": "streammach.cli.predictions",
     "predict": "streammach.cli.predictions",
+    "serve": "streammach.cli.serve",
     "add": "streammach.cli.add",
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",

@@ -28,7 +28,7 @@ COMMANDS = {
     "fit": "streammach.cli.fit",
     "plan": "streammach.cli.plans",
     "train": "streammach.cli.training",
-    "evaluate": "streammach.cli.predictions",
+    "evaluate": "streammach.cli.evaluate",
     "predict": "streammach.cli.predictions",
     "serve": "streammach.cli.serve",
     "add": "streammach.cli.add",

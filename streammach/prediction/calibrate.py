@@ -13,6 +13,72 @@ from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
 CANDIDATES = 32
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def class_probabilities(
+    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the probabilities of a row's best classes, and of each other class.
+
+    They do not depend on how many best classes are asked for: those after the 32 best have that of
+    all others. No class has a larger one than a class with a better score, and those of all K
+    classes of a row add up to 1.
+
+    Parameters
+    ----------
+    scores : float32 (n, m)
+        Scores of the m best classes of each row, best first, by the ranking that was calibrated; m
+        is at least 32, or K.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    probabilities : float64 (n, m)
+        Of the best classes.
+    others : float64 (n,)
+        Of each of the K - m other classes.
+    """
+    best = scores[:, :CANDIDATES]
+    n_others = n_classes - best.shape[1]
+    p, left = np.exp(_softmax_logs(best, n_others, calibration)), np.zeros(len(best))
+    if n_others:
+        p, left = _levelled(p[:, :-1], p[:, -1], n_others)
+    found = np.repeat(left[:, None], scores.shape[1], axis=1)
+    found[:, : p.shape[1]] = p
+    return found, left
+
+
+def _softmax_logs(
+    scores: NDArray[np.float32], n_others: int, calibration: Calibration
+) -> NDArray[np.float64]:
+    """Return ln p of classes and, in a last column, of all others together, if there are any."""
+    z = calibration.beta * np.clip(scores.astype(np.float64), -LARGEST, LARGEST)
+    if n_others:
+        z = np.column_stack([z, np.full(len(z), calibration.other)])
+    z -= z.max(axis=1, keepdims=True)
+    logs: NDArray[np.float64] = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    return logs
+
+
+def _levelled(
+    p: NDArray[np.float64], left: NDArray[np.float64], n_others: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Spread what is left of rows evenly, so that no other class is likelier than a better one.
+
+    Where it would be, the last of the better ones share their probability with it: the fewest that
+    are needed.
+    """
+    m = p.shape[1]
+    tails = np.column_stack([np.cumsum(p[:, ::-1], axis=1)[:, ::-1], np.zeros(len(p))])
+    levels = (tails + left[:, None]) / (n_others + np.arange(m, -1, -1))
+    better = np.column_stack([np.ones(len(p), bool), p >= levels[:, 1:]])
+    kept = m - better[:, ::-1].argmax(axis=1)
+    level = levels[np.arange(len(p)), kept]
+    return np.where(np.arange(m) < kept[:, None], p, level[:, None]), level
 
 
 def log_probabilities(
@@ -23,7 +89,7 @@ def log_probabilities(
     n_classes: int,
     calibration: Calibration,
 ) -> NDArray[np.float64]:
-    """Return ln p of each row's label.
+    """Return ln p of each row's label, -708 at the least.
 
     Parameters
     ----------
@@ -41,16 +107,10 @@ def log_probabilities(
     float64 (n,)
         Natural logarithms.
     """
-    z = calibration.beta * scores.astype(np.float64)
-    rest = n_classes - ids.shape[1]
-    if rest > 0:
-        z = np.column_stack([z, np.full(len(z), calibration.other)])
-    top = z.max(axis=1, keepdims=True)
-    total = top[:, 0] + np.log(np.exp(z - top).sum(axis=1))
+    p, others = class_probabilities(scores, n_classes, calibration)
     found = ids == classes[:, None]
-    place = np.where(found.any(axis=1), found.argmax(axis=1), z.shape[1] - 1)
-    own = z[np.arange(len(z)), place] - total
-    logs: NDArray[np.float64] = np.where(found.any(axis=1), own, own - np.log(max(rest, 1)))
+    own = np.where(found.any(axis=1), (p * found).sum(axis=1), others)
+    logs: NDArray[np.float64] = np.log(np.maximum(own, np.finfo(np.float64).tiny))
     return logs
 
 
@@ -63,11 +123,13 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
     ids, scores, classes = ids[known], scores[known], rows.classes[known]
+    n_others = n_classes - ids.shape[1]
+    found = ids == classes[:, None]
+    place = np.where(found.any(axis=1), found.argmax(axis=1), -1)  # the last column: all others
 
     def loss(x: NDArray[np.float64]) -> float:
-        map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        logs = log_probabilities(ids, scores, classes, n_classes=n_classes, calibration=map_)
-        return float(-logs.mean())
+        logs = _softmax_logs(scores, n_others, Calibration(float(np.exp(x[0])), float(x[1])))
+        return float(-logs[np.arange(len(logs)), place].mean())
 
     start = np.array([0.5, -4.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
@@ -95,8 +157,11 @@ def label_probabilities(
     scores : float32 (n, m)
         The m best scores of each row, best first; m is at least 32, or K.
     calibration : Calibration
-        The map; see its text for the equation.
+        The map; see its text for the equation. Where there were no rows to fit it on, a score is
+        taken for the logarithm of a probability.
     """
+    if calibration == Calibration():
+        return np.exp(np.minimum(scores.astype(np.float64), 0.0))
     z = calibration.beta * above_others(scores) + calibration.other
     found: NDArray[np.float64] = scipy.special.expit(z)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES, label_probabilities
+from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
 from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order
-from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
@@ -79,6 +80,7 @@ class Predictor:
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.model = model
         self.estimator: Ranker = estimator or model.estimator
+        self._asked = estimator
         self._scorer: CountScorer | None = None
         if model.counts is not None:
             self._scorer = CountScorer(model.counts, threads or cores())
@@ -100,6 +102,7 @@ class Predictor:
         k: int = 5,
         *,
         columns: Sequence[str | int | bytes] | None = None,
+        probabilities: bool = False,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, best first.
 
@@ -117,6 +120,11 @@ class Predictor:
         columns : sequence, optional
             A name for each column of the matrix, in any order, and other ones than in training:
             features as the model lists them. Needed for a model of text whose features have names.
+        probabilities : bool
+            Give calibrated probabilities, from 0 to 1, in place of scores. They are those of the
+            ranking that was calibrated (``model.calibrated``), and of its best classes. Of all K
+            classes of a row they add up to 1; where rows have lists of labels each label has a
+            probability of its own.
 
         Returns
         -------
@@ -124,19 +132,25 @@ class Predictor:
             In the type of the training data: int64 or object.
         scores : float32 (n, k)
             By the estimator: an unbiased probability, a logarithm for ``logsum``, a log odds for
-            ``blend``.
+            ``blend``; or calibrated probabilities.
 
         Raises
         ------
         DataError
             If columns cannot be told apart, or a value is not finite, or a cell cannot be read.
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
         """
         block = rows if isinstance(rows, RowBlock) else self.block(rows, columns)
-        ids, scores = self.ranked(block, k)
+        ids, scores = self.ranked(block, k, probabilities=probabilities)
         return self.labels(ids), scores
 
     def ranked(
-        self, block: RowBlock, k: int, estimator: Ranker | None = None
+        self,
+        block: RowBlock,
+        k: int,
+        estimator: Ranker | None = None,
+        probabilities: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return what :meth:`topk_ids` does, of any number of rows in bounded memory.
 
@@ -148,18 +162,50 @@ class Predictor:
             How many.
         estimator : str, optional
             What makes the scores; the predictor's own otherwise.
+        probabilities : bool
+            Give calibrated probabilities in place of scores; see :meth:`topk`.
 
         Returns
         -------
         ids, scores : int64 (n, min(k, K)), float32 (n, min(k, K))
             Class ids and their scores.
+
+        Raises
+        ------
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
         """
+        if probabilities:
+            self._check_calibrated(estimator)
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
-        for some in self.room("rows", None, k).ranges(block.indptr):
+        best = max(k, CANDIDATES) if probabilities else k
+        for some in self.room("rows", None, best).ranges(block.indptr):
             part = block.part(some.start, some.stop)
-            ids[some], scores[some] = self.topk_ids(part, k, estimator)
+            found = self._probable_ids(part, k) if probabilities else None
+            ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
         return ids, scores
+
+    def _check_calibrated(self, estimator: Ranker | None = None) -> None:
+        """Refuse probabilities of a ranking that was asked for and is not the calibrated one."""
+        asked, known = estimator or self._asked, self.model.calibrated
+        if asked not in (None, known):
+            raise UsageError(
+                f"probabilities are those of the ranking {known}, not of {asked}: --estimator",
+                hint=f"Leave it out, or name {known}.",
+            )
+
+    def _probable_ids(
+        self, block: RowBlock, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the k best class ids by the calibrated ranking and their probabilities."""
+        model = self.model
+        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
+        if model.listed:
+            p = label_probabilities(scores, model.calibration)
+        else:
+            p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
+        return ids[:, :k], p[:, :k].astype(np.float32)
 
     def block(
         self,
@@ -280,6 +326,7 @@ class Predictor:
         options: SourceOptions = GUESSED,
         seen: Seen | None = None,
         threshold: float | None = None,
+        probabilities: bool = False,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -299,18 +346,28 @@ class Predictor:
         threshold : float, optional
             Give the labels with at least this probability, k at most, and their probabilities as
             scores; the id is -1 where there is no further one. Only of rows with lists of labels.
+        probabilities : bool
+            Give calibrated probabilities as scores; see :meth:`topk`.
 
         Raises
         ------
         UsageError, DataError, StoreError, DiskError
-            If the input cannot be read, or a threshold is given and rows have one label each.
+            If the input cannot be read, or a threshold is given and rows have one label each, or
+            probabilities are asked of an estimator that is not the calibrated one.
         """
         if threshold is not None and not self.model.listed:
             raise UsageError("rows have one label each: --threshold")
+        if probabilities:
+            self._check_calibrated()
         place, k = Path(path), min(k, self.model.spec.n_classes)
-        best = k if threshold is None else max(k, CANDIDATES)
+        best = max(k, CANDIDATES) if probabilities or threshold is not None else k
         room = self.room("predict", place, best, options)
-        found = self._predicted(place, k, options, seen or Seen(), room, threshold)
+        rank: Ranking = self.topk_ids
+        if threshold is not None:
+            rank = partial(self.likely_ids, threshold=threshold)
+        elif probabilities:
+            rank = self._probable_ids
+        found = self._predicted(place, k, options, seen or Seen(), room, rank)
         order = source_order(place)
         yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
         room.done()
@@ -322,16 +379,12 @@ class Predictor:
         options: SourceOptions,
         seen: Seen,
         room: Room,
-        threshold: float | None,
+        rank: Ranking,
     ) -> Iterator[Predictions]:
         """Yield the best classes of rows as they lie in the input."""
         for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
             assert block.numbers is not None
-            if threshold is None:
-                found = self.topk_ids(block, k)
-            else:
-                found = self.likely_ids(block, k, threshold)
-            yield Predictions(block.numbers, *found, block.tags)
+            yield Predictions(block.numbers, *rank(block, k), block.tags)
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float
@@ -362,9 +415,7 @@ class Predictor:
         DataError
             If the scores of a row are no numbers.
         """
-        ids, scores = self.topk_ids(block, max(k, CANDIDATES), self.model.calibrated)
-        p = label_probabilities(scores, self.model.calibration).astype(np.float32)
-        ids, p = ids[:, :k], p[:, :k]
+        ids, p = self._probable_ids(block, k)
         likely = p >= threshold
         return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
 

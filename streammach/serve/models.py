@@ -135,9 +135,7 @@ class Served:
         self, block: RowBlock, k: int, *, probable: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the k best class ids of each row, and their scores or probabilities."""
-        if probable:
-            raise Refused(422, "probabilities are not there yet: leave them out, or say false")
-        return self._predictor.ranked(block, k)
+        return self._predictor.ranked(block, k, probabilities=probable)
 
     def _labels(self, ids: NDArray[np.int64]) -> list[list[int | str]]:
         """Return the labels of class ids; what is not UTF-8 in one as its escape."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-import streammach
 from streammach.serve.limits import Limits
 from streammach.serve.messages import (
     About,
@@ -22,6 +21,7 @@ from streammach.serve.messages import (
 from streammach.serve.metrics import KIND
 
 JSON = "application/json"
+VERSION = "1"  # of what is described here
 PLACE = "#/components/schemas/{name}"
 RECORDS = (FeatureRows, FieldRows, Answer, Models, Reloaded, Health, Wrong)
 REFUSALS = {
@@ -65,7 +65,7 @@ def document(models: Sequence[About], limits: Limits) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "streammach", "version": streammach.__version__,
+            "title": "streammach", "version": VERSION,
             "description": "The best classes of rows.",
         },
         "paths": {

@@ -66,9 +66,9 @@ class Reader:
         self,
         columns: Sequence[str] | None,
         *,
-        others: Sequence[str] = (),
         text: str | None = None,
         places: Sequence[str] | None = None,
+        others: Sequence[str] = (),
         limits: Limits,
     ) -> None:
         self.columns = None if columns is None else tuple(columns)

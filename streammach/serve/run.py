@@ -37,12 +37,14 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 class Port:
     """The address of a service, which is its own from now on, and open later.
 
-    Parameters
+    Attributes
     ----------
     host : str
         A name or an address.
     number : int
-        The port; 0 for a free one.
+        The port; 0 to find a free one.
+    socket : socket
+        What is bound to it.
 
     Raises
     ------

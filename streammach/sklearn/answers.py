@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.machine import advised, parse_size, size_text
-from streammach.model.document import Calibration
 from streammach.prediction.calibrate import label_probabilities
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.trained import Model
@@ -88,8 +87,6 @@ class Answers:
         found = scores.astype(np.float64)
         model = self.model
         if model.listed:
-            if model.calibration == Calibration():  # there were no rows to calibrate on
-                return np.asarray(np.exp(np.minimum(found, 0)))
             return label_probabilities(scores, model.calibration)
         if self._estimator in (None, "logsum", "blend"):
             found = np.exp(model.calibration.beta * (found - found[:, :1]))

@@ -1,0 +1,136 @@
+"""The command that measures predictions: evaluate."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streammach.cli.options import (
+    debug_option,
+    device_option,
+    epilog,
+    format_option,
+    json_option,
+    memory_option,
+    one_source,
+    progress_option,
+    source_options,
+    threads_option,
+)
+from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.machine import time_text
+from streammach.progress import Progress
+from streammach.spec.estimators import BLEND, ESTIMATORS
+from streammach.spec.types import Multilabel
+
+if TYPE_CHECKING:
+    from streammach.prediction.evaluate import Evaluation
+
+
+@click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--estimator", type=click.Choice([BLEND, *ESTIMATORS]),
+              help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
+                   "[default: chosen in training]")  # fmt: skip
+@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
+@click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
+              metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
+@format_option
+@source_options
+@memory_option
+@device_option
+@threads_option
+@progress_option
+@json_option
+@debug_option
+def evaluate(
+    *,
+    run: Path,
+    store: Path,
+    estimator: str | None,
+    threshold: float,
+    propensity: tuple[float, float],
+    form: str | None,
+    labels: tuple[Path, ...],
+    x_path: str | None,
+    y_path: str | None,
+    first_label: bool,
+    multilabel: Multilabel,
+    memory: str | None,
+    device: str,
+    threads: int | None,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Measure accuracy, top-3 and top-5 accuracy and log loss.
+
+    Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
+    and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
+
+    STORE is a store, or a labelled file of any format that can be converted; - is text on standard
+    input. Labels are compared by name.
+    """
+    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.prediction.calibrate import CANDIDATES
+    from streammach.prediction.evaluate import evaluate as measure
+    from streammach.prediction.memory import room_before
+    from streammach.prediction.predictor import Predictor
+    from streammach.reports.about import evaluation_lines
+
+    options = one_source(
+        form=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label,
+        multilabel=multilabel,
+    )  # fmt: skip
+    room = room_before(
+        run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
+        options=options,
+    )  # fmt: skip
+    model = Model.load(run)
+    with (
+        Predictor(
+            model, estimator=estimator, memory=memory, device=device, threads=threads
+        ) as predictor,
+        Progress(progress, "rows") as shown,
+    ):
+        found = measure(
+            predictor, store, options=options, progress=shown, threshold=threshold,
+            propensity=propensity,
+        )  # fmt: skip
+    if found.n_unseen:
+        warnings.warn(
+            f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
+            f"never seen in training: {short_path(store)}. They count as wrong; see n_unseen",
+            stacklevel=1,
+        )
+    projected = room.projected_bytes
+    peak = peak_of(projected)
+    if as_json:
+        say_json(_figures(found) | {"projected_bytes": projected, "peak_bytes": peak})
+        return
+    say(
+        f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
+        f"{time_text(found.seconds)}"
+    )
+    for name, text in evaluation_lines(found):
+        say(f"{name:<12}{text}")
+
+
+def _figures(found: Evaluation) -> dict[str, Any]:
+    """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
+    known = dataclasses.asdict(found)
+    sets, f1, threshold = (known.pop(name) for name in ("sets", "f1", "threshold"))
+    if found.sets is None:
+        return known
+    for name in ("accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss"):
+        del known[name]
+    return {
+        **known, **found.sets.named(), "n_labels": sets["n_labels"],
+        "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
+        "threshold": threshold,
+    }  # fmt: skip

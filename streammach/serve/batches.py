@@ -164,15 +164,16 @@ class Lane:
         """Predict some requests together, and tell each its answer."""
         results: list[tuple[Job, Result]] = []
         now, kind = time.monotonic(), served.reader.kind
-        for probable in (False, True):
-            asked = [job for job in jobs if job.question.probabilities is probable]
-            late = [job for job in asked if now > job.until or job.future.cancelled()]
-            other = [job for job in asked if job.kind != kind and job not in late]
-            good = [job for job in asked if job not in late and job not in other]
-            results += [(job, too_late(self._limits.deadline)) for job in late]
-            results += [(job, replaced()) for job in other]
-            if good:
-                results += zip(good, self._together(served, good), strict=True)
+        alike: dict[object, list[Job]] = {}
+        for job in jobs:
+            if now > job.until or job.future.cancelled():
+                results.append((job, too_late(self._limits.deadline)))
+            elif job.kind is not kind and job.kind != kind:
+                results.append((job, replaced()))
+            else:
+                alike.setdefault(job.question.together, []).append(job)
+        for some in alike.values():
+            results += zip(some, self._together(served, some), strict=True)
         _tell(results)
 
     def _together(self, served: Served, jobs: Sequence[Job]) -> list[Result]:

@@ -89,7 +89,7 @@ class Served:
         Parameters
         ----------
         questions : sequence of Question
-            They want probabilities all or none.
+            Such as may be predicted together.
 
         Raises
         ------

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from streammach.errors import clean
+from streammach.prediction.calibrate import CANDIDATES
 from streammach.rows.names import MAX_NAME
 from streammach.serve.limits import Limits, Refused, beyond
 from streammach.serve.messages import DEFAULT_K, FeatureRow, FeatureRows, FieldRows
@@ -44,6 +45,12 @@ class Question:
     k: int
     probabilities: bool
 
+    @property
+    def together(self) -> tuple[bool, int]:
+        """What questions that are predicted together have in common."""
+        # More classes than a probability is made of otherwise would change those of all.
+        return self.probabilities, self.k if self.probabilities and self.k > CANDIDATES else 0
+
 
 class Reader:
     """Reads the bodies of requests to a model.
@@ -72,15 +79,12 @@ class Reader:
         limits: Limits,
     ) -> None:
         self.columns = None if columns is None else tuple(columns)
+        # What decides how a row is read: rows of one kind are no rows of another one.
+        self.kind = (self.columns, text, None if places is None else tuple(places))
         self._known = frozenset({*(columns or ()), *others})
         self.text, self.places, self._limits = text, places, limits
         kind = FeatureRows if columns is None else FieldRows
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What decides how a row is read: rows of one kind are no rows of another one."""
-        return self.columns, self.text, None if self.places is None else tuple(self.places)
 
     def question(self, body: bytes) -> Question:
         """Return what is asked, or raise Refused."""

@@ -222,8 +222,9 @@ def not_finite(body: bytes) -> Refused | None:
     rows = found.get("rows") if isinstance(found, dict) else None
     for number, row in enumerate(rows if isinstance(rows, list) else []):
         own = row.get("features", row) if isinstance(row, dict) else None
-        pairs = enumerate(own) if isinstance(own, list) else (own or {}).items()
-        for name, value in pairs:
+        if isinstance(own, list):
+            own = dict(enumerate(own))
+        for name, value in own.items() if isinstance(own, dict) else ():
             if isinstance(value, float) and not math.isfinite(value):
                 return _infinite(number, name, value)
     return None

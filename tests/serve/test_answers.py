@@ -30,7 +30,7 @@ ROWS = {
         {"features": [0, 0, 0, 0, 0]},
     ],
 }
-# By hand: "a", "a map", "the sea" and the field "cover"; "and", "salt and", "and dinner"; "the oven".
+# By hand: "a", "a map", "the sea", the field "cover"; "and", "salt and", "and dinner"; "the oven".
 UNKNOWN = {"words": [1, 1, 0, 1], "table": [4, 0, 0, 3], "text": [0, 1, 0], "matrix": [0, 0, 0]}
 
 

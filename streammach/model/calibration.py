@@ -20,9 +20,10 @@ class Calibration:
     S is the score of a class by counts and hashed models together, or where there are no counts the
     mean logarithm of the hashed models; M is the median score of the row's 32 best candidates. Then
     ``q_i = e^(beta (S_i - M)) / (sum_j e^(beta (S_j - M)) + e^other)`` over these candidates j,
-    and ``p_i`` is the line through `stated` and `right` at ``q_i``. Where a row's ``p_i`` add up to
-    more than 0.999 they are scaled to that. What is left is spread evenly over the other classes;
-    with 32 classes or fewer there are none, ``e^other`` is left out, and ``p_i`` are scaled to 1.
+    and ``p_i`` is the line through `stated` and `right` at ``q_i``. The other classes share
+    evenly what is left of 1, and at least a half of what ``e^other`` gives them: the ``p_i`` of a
+    row are scaled down for it. With 32 classes or fewer there are none, ``e^other`` is left out,
+    and ``p_i`` are scaled to 1.
     No class gets less than one with a lower score: the last candidates share with all others then.
 
     Without `stated` and `right`, as older versions fitted it, M is 0 and ``p_i = q_i``. Where rows

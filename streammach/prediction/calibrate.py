@@ -11,7 +11,7 @@ from streammach.model.calibration import Calibration
 CANDIDATES = 32
 LARGEST, HUGE = float(np.finfo(np.float32).max), 1e300  # of scores, and once they are scaled
 TINY = float(np.finfo(np.float64).tiny)
-MOST_OF_BEST = 0.999  # of a row's probabilities, where a line would give its candidates more
+LEAST_OTHERS = 0.5  # of what other classes have before a line is applied that they keep
 
 
 def class_probabilities(
@@ -45,7 +45,7 @@ def class_probabilities(
     q = np.exp(softmax_logs(z, n_others, calibration.beta, calibration.other))
     p, left = q[:, : z.shape[1]], q[:, z.shape[1] :].sum(axis=1)
     if calibration.stated:
-        p, left = _corrected(p, n_others, calibration)
+        p, left = _corrected(p, left, calibration)
     if n_others:
         p, left = _levelled(p, left, n_others)
     found = np.repeat(left[:, None], scores.shape[1], axis=1)
@@ -54,16 +54,15 @@ def class_probabilities(
 
 
 def _corrected(
-    q: NDArray[np.float64], n_others: int, calibration: Calibration
+    q: NDArray[np.float64], others: NDArray[np.float64], calibration: Calibration
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what the line makes of the best classes of rows, and what is left for others."""
     p = np.interp(q, *calibration.line)
     total = p.sum(axis=1)
-    if not n_others:
-        return p / total[:, None], np.zeros(len(p))
-    over = total > MOST_OF_BEST
-    p[over] *= MOST_OF_BEST / total[over, None]
-    return p, np.where(over, 1 - MOST_OF_BEST, 1 - total)
+    if not others.any():
+        return p / total[:, None], others
+    left = np.maximum(1 - total, LEAST_OTHERS * others)
+    return p * np.minimum(1.0, (1 - left) / total)[:, None], left
 
 
 def bases(scores: NDArray[np.float32], calibration: Calibration) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
+from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, STARTS, decode
 from streammach.model.document import COLUMNS, Document, arrays_of
 from streammach.model.ours import TENSORS
@@ -102,6 +103,14 @@ def in_memory(record: T) -> T:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changed[one.name] = in_memory(value)
     return cast("T", dataclasses.replace(cast("Any", record), **changed))
+
+
+def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibration:
+    """Return how scores become probabilities, or raise ModelError."""
+    try:
+        return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
+    except ValueError as error:
+        raise damaged(folder, clean(error)) from None
 
 
 def _held(array: NDArray[Any]) -> NDArray[Any]:

@@ -75,8 +75,7 @@ def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress:
     """Plan and train on a store, or on a view of one."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.reports.plan_text import budgets, shape_text
-    from streammach.training.callbacks import EarlyStopping
-    from streammach.training.callbacks import Progress as Watcher
+    from streammach.training.callbacks import EarlyStopping, watcher
     from streammach.training.trainer import Trainer
 
     chosen = _planned(rows, out, arguments)
@@ -91,11 +90,11 @@ def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress:
             f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-    with Progress(progress, "rows") as shown:
+    with Progress(progress, "") as shown:
         trainer = Trainer(
             chosen,
             arguments.training(),
-            callbacks=[Watcher(bar=shown), EarlyStopping()],
+            callbacks=[watcher(shown), EarlyStopping()],
             checkpoint_minutes=arguments.checkpoint_minutes,
             clock=arguments.clock(),
         )

@@ -31,6 +31,7 @@ from streammach.model.shrink import (
     shrink,
     spare_after,
 )
+from streammach.planning.cost import FORMS
 from streammach.prediction.calibrate import fit_calibration
 from streammach.prediction.evaluate import measure
 from streammach.prediction.narrowed import Narrowed
@@ -234,13 +235,14 @@ def choose(judge: Judge) -> Found:
     judge : Judge
         Says what a form reaches.
     """
-    form = judge.whole
+    form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
     error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
-            found = judge.reached(other)
+            judge.session.at(n, max(FORMS, n) + 1)
+            found, n = judge.reached(other), n + 1
             if found.selection_score < best - FREE * error:
                 break
             form, reached, best = other, found, max(best, found.selection_score)

@@ -18,6 +18,7 @@ from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import LabelShare, Transform
+from streammach.stages import Stages
 from streammach.training.events import Events, Interruption, Measured, Message
 from streammach.training.signals import StopSignals
 
@@ -50,6 +51,8 @@ class Session:
         Says whether a signal asks for the end.
     clock : Clock
         The time that there is.
+    stages : Stages
+        Told where the work is.
 
     Attributes
     ----------
@@ -70,9 +73,11 @@ class Session:
         events: Events,
         stop: StopSignals,
         clock: Clock,
+        stages: Stages,
     ) -> None:
         self.dataset, self.plan, self.backend, self.held = dataset, plan, backend, held
         self.options, self.events, self.stop, self.clock = options, events, stop, clock
+        self.stages = stages
         self.epochs_saved, self.model_saved = False, False
         self.ahead: dict[str, Ahead] = {}
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
@@ -96,6 +101,14 @@ class Session:
             if self.model_saved and not self.epochs_saved:
                 message, hint = MODEL_SAVED
             raise Interrupted(message, hint=hint)
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage of the run, and end the one before."""
+        self.stages.begin(stage)
+
+    def at(self, done: float, total: float) -> None:
+        """Note how much of the present stage is done; 0 in all where that is not known."""
+        self.stages.at(done, total)
 
     def tell(self, text: str) -> None:
         """Say what a part found."""
@@ -145,6 +158,7 @@ def opened(
     events: Events,
     stop: StopSignals,
     clock: Clock,
+    stages: Stages,
 ) -> Iterator[Session]:
     """Open a backend and read the held-out rows; close what was opened at the end.
 
@@ -162,6 +176,8 @@ def opened(
         Says whether a signal asks for the end.
     clock : Clock
         The time that there is.
+    stages : Stages
+        Told where the work is.
 
     Raises
     ------
@@ -177,5 +193,6 @@ def opened(
         closing.callback(backend.close)
         held = hold_out(dataset, plan.config.batching, options)
         yield Session(
-            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock
-        )
+            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock,
+            stages=stages,
+        )  # fmt: skip

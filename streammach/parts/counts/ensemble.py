@@ -16,6 +16,8 @@ from streammach.prediction.ranking import by_hashes
 from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
 
+BESIDE = "counts beside models"  # the stage of the run
+
 
 @dataclass(frozen=True)
 class Ensemble:
@@ -84,11 +86,13 @@ def beside_hashes(
         rows, counted.fit_rows, threads=session.plan.config.placement.threads,
         hashed=HashedModels(backend, transform),
     )  # fmt: skip
+    session.begin(BESIDE)
     hashed = measure(rows, by_hashes(backend, "logsum", transform))
     grouped = fitting.fitted(counted.table, counted.grouped, settings.factors)
     best = learnt = grouped
     if counted.learnt is not counted.grouped:
         session.check()
+        session.at(1, 2)
         learnt = fitting.fitted(counted.table, counted.learnt, settings.factors)
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
     session.tell(

@@ -30,6 +30,7 @@ PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given be
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 USUAL_PRIOR_ROWS = 0.3
+SOLVED_SHARE = 0.5  # of the time of the sums, what each way to solve takes, about
 SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alike
 
 
@@ -72,6 +73,7 @@ class Fitting:
         self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
         self._logistic = spec.logistic
         self._threads, self._check = session.plan.config.placement.threads, session.check
+        self._at = session.at
         self._backend, arrays = session.backend, session.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
@@ -96,11 +98,15 @@ class Fitting:
         rows, most = transformed(rows, self._transform), SATURATED if self._logistic else None
         found: dict[tuple[float, float], Reached] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            n, done, tried = self._dataset.n_rows, 0, (0.0,) if untrained else PRIOR_ROWS
             for block, held in masked_blocks(self._dataset, self._held):
                 self._check()
+                self._at(done, (1 + SOLVED_SHARE * len(tried)) * n)
                 self._add_rows(block.take(np.flatnonzero(~held)))
-            for prior_rows in (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS:
+                done += block.n_rows
+            for i, prior_rows in enumerate((USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS):
                 self._check()
+                self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(tried))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
                 for share, reached in _reached(rows, trained, closed, self._waves, shares, most):

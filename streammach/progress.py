@@ -7,7 +7,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from streammach.errors import UsageError, clean, escaped
@@ -185,6 +186,29 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+@contextmanager
+def shown(
+    wanted: Wanted, unit: str | dict[str, str], expected: Mapping[str, float] | None = None
+) -> Iterator[Told]:
+    """Give what is told (stage, done, total) while a block runs, by what a user says of progress.
+
+    Parameters
+    ----------
+    wanted, unit, expected : optional
+        Those of :class:`Progress`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such mode.
+    """
+    if callable(wanted):
+        yield wanted
+    else:
+        with Progress(wanted, unit, expected) as progress:
+            yield progress
 
 
 def state_fields(state: StageState) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.clock import Clock
 from streammach.errors import UsageError
 from streammach.machine import time_text
 from streammach.progress import Progress
@@ -93,17 +95,16 @@ def evaluate(
         run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
         options=options,
     )  # fmt: skip
-    model = Model.load(run)
-    with (
-        Predictor(
-            model, estimator=estimator, memory=memory, device=device, threads=threads
-        ) as predictor,
-        Progress(progress, "rows") as shown,
-    ):
+    with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
+        shown("open", 0, 0)
+        predictor = opened.enter_context(Predictor(
+            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads
+        ))  # fmt: skip
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,
             propensity=propensity,
         )  # fmt: skip
+    found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
@@ -201,16 +202,22 @@ def predict(
         run, "predict", source, best, memory=memory, device=device, threads=threads,
         options=options,
     )  # fmt: skip
-    model, seen = Model.load(run), Seen()
+    seen = Seen()
     with (
-        Predictor(model, memory=memory, device=device, threads=threads) as predictor,
-        Progress(progress if goal is not None else "none", "rows") as shown,
+        Progress(progress if goal is not None else "none", {"predict": "rows"}) as shown,
+        ExitStack() as opened,
         output.opened(goal) as table,
     ):
+        shown("open", 0, 0)
+        model = Model.load(run)
+        predictor = opened.enter_context(
+            Predictor(model, memory=memory, device=device, threads=threads)
+        )
+        shown("predict", 0, 0)
         table.write(output.heading(min(k, model.spec.n_classes)))
         for part in predictor.stream(source, k, options=options, seen=seen, threshold=threshold):
             table.write(output.lines(part, predictor.labels(part.ids)))
-            shown("predict", seen.rows, 0)
+            shown("predict", seen.rows, seen.total)
     if seen.unknown_values:
         warnings.warn(
             f"{seen.unknown_values:,} values of features never seen in training were left out: "

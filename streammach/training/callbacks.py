@@ -157,6 +157,8 @@ class JsonLines:
         Takes the lines, each flushed: ``sys.stderr``, or a file that is open for writing.
     every : float
         Seconds between two lines of progress.
+    stages : bool
+        Whether lines are written of stages.
 
     Raises
     ------
@@ -164,10 +166,10 @@ class JsonLines:
         If it is no open text file.
     """
 
-    def __init__(self, stream: TextIO, every: float = 10.0) -> None:
+    def __init__(self, stream: TextIO, every: float = 10.0, *, stages: bool = True) -> None:
         if not hasattr(stream, "write"):
             raise UsageError("a file that is open for writing is needed: JsonLines")
-        self._stream, self._every = stream, every
+        self._stream, self._every, self._stages = stream, every, stages
         self._began = self._told = self._staged = time.monotonic()
         self._seconds = 0.0  # since the run began
         self._lock = threading.Lock()  # stages are told by a thread of their own
@@ -175,6 +177,8 @@ class JsonLines:
     def on_stage(self, state: StageState) -> None:
         """Write how far the run is: when a stage begins and ends, and now and then."""
         now, self._seconds = time.monotonic(), state.seconds
+        if not self._stages:
+            return
         if state.moment != "within" or now - self._staged >= self._every:
             self._staged = now
             self._write("progress", state_fields(state))
@@ -222,14 +226,20 @@ class Progress:
         ``bar``, ``plain``, ``json`` or ``none``; or what is called with (stage, done, total).
     bar : Progress, optional
         Shows it; one for the mode otherwise.
+    stages : bool
+        Whether stages are shown.
     """
 
-    def __init__(self, mode: Wanted = "auto", *, bar: Bar | None = None) -> None:
-        self._bar = Bar(mode, "") if bar is None else bar
+    def __init__(
+        self, mode: Wanted = "auto", *, bar: Bar | None = None, stages: bool = True
+    ) -> None:
+        self._bar, self._stages = Bar(mode, "") if bar is None else bar, stages
         self._headed, self._epochs = False, ""
 
     def on_stage(self, state: StageState) -> None:
         """Show how far the run is."""
+        if not self._stages:
+            return
         note = self._epochs if state.stage == EPOCHS and not state.note else state.note
         self._bar.show(replace(state, note=note))
 
@@ -273,15 +283,19 @@ class Progress:
         self._bar.close()
 
 
-def watcher(bar: Bar) -> object:
+def watcher(bar: Bar, *, stages: bool = True) -> object:
     """Return the callback that tells how a training goes: by lines of JSON, or in a bar or lines.
 
     Parameters
     ----------
     bar : Progress
         Shows it.
+    stages : bool
+        Whether stages are shown.
     """
-    return JsonLines(sys.stderr, every=JSON_SECONDS) if bar.mode == "json" else Progress(bar=bar)
+    if bar.mode == "json":
+        return JsonLines(sys.stderr, every=JSON_SECONDS, stages=stages)
+    return Progress(bar=bar, stages=stages)
 
 
 def epochs_table(epochs: Sequence[EpochFigures]) -> Table:

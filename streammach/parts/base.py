@@ -17,6 +17,7 @@ from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
+from streammach.model.findings import Findings
 from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
@@ -48,6 +49,8 @@ class Session(Protocol):
         The time that there is for the stage.
     ahead : dict of str to Ahead
         What parts did before the first epoch, by name.
+    findings : Findings
+        What stages found, for a run that goes on behind them.
     """
 
     dataset: Dataset
@@ -57,6 +60,7 @@ class Session(Protocol):
     options: TrainingOptions
     clock: Clock
     ahead: dict[str, Ahead]
+    findings: Findings
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
@@ -148,6 +152,11 @@ class Ahead(Protocol):
     @property
     def beside_seconds(self) -> float:
         """Seconds that fitting it beside hashed models should take."""
+        ...
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names under which arrays are kept until it is written."""
         ...
 
     @property

@@ -133,8 +133,20 @@ class Judge:
     def reached(self, form: Form) -> Reached:
         """Return what a form reaches."""
         self.session.check()
+        return self.session.findings.once("form", Reached, lambda: self._measured(form), of=form)
+
+    def _measured(self, form: Form) -> Reached:
         with self.ranking(form) as ranking:
             return measure(self._judging, ranking)
+
+    def calibrated(self, form: Form) -> Calibration:
+        """Return how the scores of a form become probabilities."""
+
+        def fitted() -> Calibration:
+            with self.ranking(form, "logsum") as ranking:
+                return fit_calibration(self.calibrating, ranking, self.session.dataset.n_classes)
+
+        return self.session.findings.once("calibration", Calibration, fitted, of=form)
 
     @cached_property
     def _judging(self) -> RowBlock:
@@ -248,9 +260,7 @@ def choose(judge: Judge) -> Found:
             form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
         return Found(form=form, evidence=f"as it was trained: {LOST}")
-    n_classes = judge.session.dataset.n_classes
-    with judge.ranking(form, "logsum") as ranking:
-        calibration = fit_calibration(judge.calibrating, ranking, n_classes)
+    calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
     return Found(form=form, calibration=calibration, evidence=evidence)

@@ -130,7 +130,7 @@ class Events:
     """
 
     def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
-        self._path, self._callbacks = folder / LOG, tuple(callbacks)
+        self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
         self._began = self._beaten = time.monotonic()
 
     @property

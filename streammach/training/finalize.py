@@ -170,8 +170,11 @@ def _decided_alone(
         calibration = Calibration()
         session.begin(CALIBRATION)
         if rows.n_rows:
-            some = rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
-            calibration = fit_calibration(some, part.ranking, session.dataset.n_classes)
+            some, ranking = rows.take(evenly(rows.n_rows, min(rows.n_rows, judges))), part.ranking
+            calibration = session.findings.once(
+                "calibration", Calibration,
+                lambda: fit_calibration(some, ranking, session.dataset.n_classes), of=judges,
+            )  # fmt: skip
         decided = Decided(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
             reasons=part.reasons,
@@ -198,7 +201,10 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
 
     within = chosen(change_weights=True)
     session.begin(RANKING)
-    estimator, hashed = choose_estimator(backend, rows, spec.transform)
+    estimator, hashed = session.findings.once(
+        "ranking", tuple[str, dict[str, Reached]],
+        lambda: choose_estimator(backend, rows, spec.transform),
+    )  # fmt: skip
     beside = chosen(change_weights=False)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
     session.begin(CALIBRATION)
@@ -211,7 +217,10 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     if session.dataset.listed and alone:
         figures[estimator], reason = tilt_bias(session, spec, rows)
         reasons = (reason,)
-    calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
+    calibration = session.findings.once(
+        "calibration", Calibration,
+        lambda: fit_calibration(rows, ranking, session.dataset.n_classes),
+    )  # fmt: skip
     both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),

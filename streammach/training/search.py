@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
@@ -22,7 +23,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import Transform
+from streammach.spec.types import Amount, Count, Transform
 from streammach.training import label_loss
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
@@ -58,6 +59,15 @@ class Trial:
         """What is saved of it."""
         known = {**vars(self.spec), **asdict(self.measured), "rows": self.rows}
         return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
+
+
+class Rehearsal(Struct, frozen=True):
+    """What a trial found: the rows that it was trained on, what it reached, how long it took."""
+
+    rows: Count
+    measured: Reached
+    rows_per_second: Amount
+    measuring_seconds: Amount
 
 
 @dataclass(frozen=True)
@@ -281,7 +291,19 @@ class Search:
         key = (short, rows)
         if key in self._trials:
             return self._trials[key]
-        session, backend = self._session, self._session.backend
+        session = self._session
+        found = session.findings.once(
+            "trial", Rehearsal, lambda: self._rehearse(spec, short, rows), of=[short, rows]
+        )
+        done = Trial(spec=short, listed=session.dataset.listed, **asdict(found))
+        self._trials[key] = done
+        session.events.log(Tried(done.figures))
+        session.events.call("on_search", done)
+        return done
+
+    def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Rehearsal:
+        """Train on the first rows; return what is reached."""
+        session, backend, epochs = self._session, self._session.backend, short.epochs
         session.prepare(short, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
         began, speed, measuring = time.monotonic(), 0.0, 0.0
@@ -297,14 +319,7 @@ class Search:
             measuring = time.monotonic() - over
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        done = Trial(
-            spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed,
-            measuring_seconds=measuring, listed=session.dataset.listed,
-        )  # fmt: skip
-        self._trials[key] = done
-        session.events.log(Tried(done.figures))
-        session.events.call("on_search", done)
-        return done
+        return Rehearsal(reader.n_rows, measured, speed, measuring)
 
     def _row_seconds(self, spec: TrainSpec) -> float:
         """Return what a row of a trial should take."""

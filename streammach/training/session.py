@@ -12,6 +12,7 @@ from streammach.data.holdout import HeldOut, hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
 from streammach.figures import Reached
+from streammach.model.findings import Findings
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.rows.waves import RowMap
@@ -24,6 +25,7 @@ from streammach.training.signals import StopSignals
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 GOES_ON = "The same command with --resume goes on."
+FOUND_SAVED = ("interrupted: what was found is saved", GOES_ON)
 EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
 MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)
 
@@ -60,6 +62,8 @@ class Session:
         Whether a checkpoint holds what was done, and a model what parts did ahead of the epochs.
     ahead : dict of str to Ahead
         What parts did before the first epoch, by name.
+    findings : Findings
+        What stages found, for a run that goes on behind them; nothing is kept at first.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Session:
         self.stages = stages
         self.epochs_saved, self.model_saved = False, False
         self.ahead: dict[str, Ahead] = {}
+        self.findings = Findings(events.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
 
     @property
@@ -97,7 +102,9 @@ class Session:
         """
         if self.stop.requested:
             self.events.log(Interruption())
-            message, hint = EPOCHS_SAVED if self.epochs_saved else NOTHING_SAVED
+            message, hint = FOUND_SAVED if self.findings.lasting else NOTHING_SAVED
+            if self.epochs_saved:
+                message, hint = EPOCHS_SAVED
             if self.model_saved and not self.epochs_saved:
                 message, hint = MODEL_SAVED
             raise Interrupted(message, hint=hint)

@@ -24,6 +24,7 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
@@ -224,6 +225,8 @@ class Trainer:
         """Do the stages of a training one after another, while there is time."""
         checkpoints = Checkpoints(folder / "checkpoints", request)
         work, pace = WorkAhead(session, checkpoints.folder, request), Pace(session)
+        keeps = lasting and not self._clock.limited  # else time decides what is found
+        session.findings = Findings(checkpoints.folder / "kept", request, lasting=keeps)
         session.clock = pace.ahead
         session.ahead = work.run()
         for one in session.ahead.values():
@@ -244,6 +247,10 @@ class Trainer:
         )  # fmt: skip
         state = epochs.run()
         epochs.return_to_best()
+        at = epochs.progress
+        session.findings = session.findings.within(
+            at.step, at.best_step, at.stopped, pace.judges, pace.model_size
+        )
         session.ahead = work.kept()
         if session.ahead and not epochs.progress.history:
             return self._without_hashes(session, folder, request, pace, named)
@@ -262,6 +269,8 @@ class Trainer:
         """Write what parts did ahead, and a model of it; give back its memory."""
         with session.stages.one(ALONE):
             work.keep(session.ahead)
+            for one in session.ahead.values():
+                session.findings.drop(*one.unfinished)
             if not (folder / "model").exists():
                 finalize_alone(session, "full", judges=FEW_ROWS)[0].save(folder / "model")
         session.ahead.clear()
@@ -281,6 +290,9 @@ class Trainer:
         named: dict[str, str | int],
     ) -> Run:  # fmt: skip
         """Finish a run whose model has no hashed ones."""
+        session.findings = session.findings.within(
+            "without hashed models", pace.judges, pace.model_size
+        )
         compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
         again = self._again(Progress(), repetitions=0, **named)
         settings = Settings(

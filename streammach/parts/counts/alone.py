@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +17,33 @@ from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
+from streammach.errors import DiskError, MismatchError, ModelError
 from streammach.figures import Reached, words
+from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import Session
-from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import (
+    MOST_FIT_ROWS,
+    Fitted,
+    Fitting,
+    fitted_once,
+    reached_text,
+)
 from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
 from streammach.parts.counts.groupings import groupings
-from streammach.parts.counts.watch import MOST_LESSONS, HeldOutLoss, learn_while_it_pays
+from streammach.parts.counts.saved import load_table, save_table
+from streammach.parts.counts.watch import (
+    LEARNT,
+    MOST_LESSONS,
+    HeldOutLoss,
+    KeptLessons,
+    learn_while_it_pays,
+)
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 
+TABLE = "counted"  # the name under which the table is kept
+UNFINISHED = (TABLE, LEARNT)
 Mask = NDArray[np.bool_]
 STAGE = "counts"  # of what is measured
 # Stages of the run.
@@ -58,43 +78,6 @@ class CountSettings:
     grouped: bool = True
     pair_weights: bool = True
     factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted:
-    """What counts are and reach without hashed models.
-
-    Attributes
-    ----------
-    table : CountTable
-        The counts of the rows that are not held out.
-    grouped, learnt : GroupWeights
-        Weights by group, and those with feature and pair weights; the same where these were not
-        learnt.
-    reached : tuple of Reached
-        What each reaches on held-out rows.
-    reasons : tuple of str
-        Why, in sentences.
-    fit_rows, pair_rows : int
-        Held-out rows that were fitted on, and rows that pairs were learnt from.
-    fit_seconds : float
-        What a fit takes.
-    """
-
-    table: CountTable
-    grouped: GroupWeights
-    learnt: GroupWeights
-    reached: tuple[Reached, Reached]
-    reasons: tuple[str, ...]
-    fit_rows: int
-    pair_rows: int
-    fit_seconds: float = 0.0
-
-    @property
-    def best(self) -> Fitted:
-        """The weights that reach more."""
-        found = [Fitted(self.grouped, self.reached[0]), Fitted(self.learnt, self.reached[1])]
-        return max(found, key=lambda fitted: fitted.reached.selection_score)
 
 
 class Share:
@@ -145,7 +128,7 @@ class CountLearner:
     def run(self) -> Counted:
         """Return counts with the best weights that there is time for."""
         self._session.begin(COUNTING)
-        table = self._count(self._gain_model())
+        table = self._counted()
         started = start_weights(np.zeros(table.n_features, np.int32))
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
@@ -164,7 +147,7 @@ class CountLearner:
             self._session.begin(LEARNING)
             weights, n_rows = self._taught(table, grouped.weights, kept)
             self._session.begin(WEIGHING_PAIRS)
-            learnt = self._fitting.fitted(table, weights)
+            learnt, _ = fitted_once(self._session, "pairs", self._fitting, table, weights)
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
@@ -228,6 +211,19 @@ class CountLearner:
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
 
+    def _counted(self) -> CountTable:
+        """Return the counts, those of an interrupted training where it kept them."""
+        facts, kept = self._dataset.facts, self._session.findings
+        place = kept.folder / TABLE
+        if kept.lasting and place.is_dir():
+            with suppress(ModelError, MismatchError, DiskError):
+                return load_table(place, kept.identity, facts.n_features, facts.n_classes)
+        began = time.monotonic()
+        table = self._count(self._gain_model())
+        if time.monotonic() - began >= LEAST_SECONDS:
+            kept.write(lambda: save_table(table, place, kept.identity))
+        return table
+
     def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
         """Count the pairs of the store, or of about its first rows."""
         facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
@@ -263,15 +259,19 @@ class CountLearner:
         for i, (name, group) in enumerate(ways.items()):
             self._session.check()
             self._session.at(i, len(ways) + WHOLE_FIT)
-            tried[name] = self._fitting.screened(table, start_weights(group))
+            tried[name] = self._session.findings.once(
+                "screened", Reached, partial(self._fitting.screened, table, start_weights(group)),
+                of=[name, table.n_pairs, self._fitting.n_fit],
+            )  # fmt: skip
             self._session.tell(f"by {name}: held-out {self._said.both} {reached_text(tried[name])}")
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
         self._session.at(len(ways), len(ways) + WHOLE_FIT)
-        began = time.monotonic()
-        fitted = self._fitting.fitted(table, start_weights(ways[best]))
-        why = f"{best}: held-out {self._said.both} {figures}"
-        return fitted, why, time.monotonic() - began
+        fitted, seconds = fitted_once(
+            self._session, f"counts-{table.n_pairs}", self._fitting, table,
+            start_weights(ways[best]),
+        )  # fmt: skip
+        return fitted, f"{best}: held-out {self._said.both} {figures}", seconds
 
     def _taught(
         self, table: CountTable, alone: GroupWeights, kept: float
@@ -282,8 +282,8 @@ class CountLearner:
         models are left.
         """
         data, fitting, options = self._dataset, self._fitting, self._options
-        lessons = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
-        self._learnt = Share(self._session, options.pair_rows or lessons)
+        usual = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
+        self._learnt = Share(self._session, options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
@@ -291,10 +291,11 @@ class CountLearner:
         del found
         pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
         with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
+            lessons = KeptLessons(self._session.findings, learner)
             n_rows = learn_while_it_pays(
                 learner.learn, lambda: watch.of(learner.weights()), self._lessons,
                 n_rows=data.n_rows, most_rows=options.pair_rows,
-                over=lambda: self._clock.left < kept, tell=self._session.tell,
+                over=lambda: self._clock.left < kept, tell=self._session.tell, kept=lessons,
             )  # fmt: skip
         scorer.close()
         return learner.weights(), n_rows

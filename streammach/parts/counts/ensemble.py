@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streammach.counts.learning import weigh
+from streammach.counts.learning import GroupWeights, weigh
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
 from streammach.parts.base import Session
-from streammach.parts.counts.alone import MIN_FIT_ROWS, Counted, CountSettings
-from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
+from streammach.parts.counts.alone import MIN_FIT_ROWS, CountSettings
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import (
+    Fitted,
+    Fitting,
+    HashedModels,
+    fitted_once,
+    reached_text,
+)
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.pairs import CountWeights
@@ -87,13 +94,19 @@ def beside_hashes(
         hashed=HashedModels(backend, transform),
     )  # fmt: skip
     session.begin(BESIDE)
-    hashed = measure(rows, by_hashes(backend, "logsum", transform))
-    grouped = fitting.fitted(counted.table, counted.grouped, settings.factors)
+    hashed = session.findings.once(
+        "hashed", Reached, lambda: measure(rows, by_hashes(backend, "logsum", transform))
+    )
+
+    def fitted(name: str, start: GroupWeights) -> Fitted:
+        return fitted_once(session, name, fitting, counted.table, start, settings.factors)[0]
+
+    grouped = fitted("beside", counted.grouped)
     best = learnt = grouped
     if counted.learnt is not counted.grouped:
         session.check()
         session.at(1, 2)
-        learnt = fitting.fitted(counted.table, counted.learnt, settings.factors)
+        learnt = fitted("beside-pairs", counted.learnt)
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
     session.tell(
         f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "

@@ -17,13 +17,14 @@ from streammach.parts.counts import saved
 from streammach.parts.counts.alone import (
     COUNTING,
     LEARNING,
+    UNFINISHED,
     USUAL_PASSES,
     WEIGHING,
     WEIGHING_PAIRS,
-    Counted,
     CountLearner,
     CountSettings,
 )
+from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.ensemble import BESIDE, Ensemble, alone, beside_hashes
 from streammach.parts.counts.switch import SWITCH
 from streammach.parts.counts.watch import MOST_LESSONS
@@ -105,6 +106,11 @@ class CountsAhead:
     def beside_seconds(self) -> float:
         """Seconds that fits beside hashed models should take: two, of more candidates."""
         return 3 * self.counted.fit_seconds
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names under which arrays are kept until it is written."""
+        return UNFINISHED
 
     @property
     def measured(self) -> dict[str, float]:

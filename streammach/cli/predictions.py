@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -86,16 +87,22 @@ def predict(
         run, "predict", source, best, memory=memory, device=device, threads=threads,
         options=options,
     )  # fmt: skip
-    model, seen = Model.load(run), Seen()
+    seen = Seen()
     with (
-        Predictor(model, memory=memory, device=device, threads=threads) as predictor,
-        Progress(progress if goal is not None else "none", "rows") as shown,
+        Progress(progress if goal is not None else "none", {"predict": "rows"}) as shown,
+        ExitStack() as opened,
         output.opened(goal) as table,
     ):
+        shown("open", 0, 0)
+        model = Model.load(run)
+        predictor = opened.enter_context(
+            Predictor(model, memory=memory, device=device, threads=threads)
+        )
+        shown("predict", 0, 0)
         table.write(output.heading(min(k, model.spec.n_classes)))
         for part in predictor.stream(source, k, options=options, seen=seen, threshold=threshold):
             table.write(output.lines(part, predictor.labels(part.ids)))
-            shown("predict", seen.rows, 0)
+            shown("predict", seen.rows, seen.total)
     if seen.unknown_values:
         warnings.warn(
             f"{seen.unknown_values:,} values of features never seen in training were left out: "

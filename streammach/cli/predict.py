@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from pathlib import Path
 
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
     device_option,
     epilog,
@@ -16,6 +18,7 @@ from streammach.cli.options import (
     matrix_options,
     memory_option,
     progress_option,
+    rejects_option,
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
@@ -30,9 +33,16 @@ from streammach.progress import Progress
 @click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
               help="Of rows with lists of labels: the k likeliest labels with at least this "
                    "probability, and their probabilities as scores.")  # fmt: skip
+@click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Where to write.  [default: standard output]")  # fmt: skip
+@click.option("--out-format", metavar="tsv|csv|jsonl|parquet",
+              help="Format of what is written.  "
+                   "[default: by the name of --out, else tsv]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted prediction.")
+@bad_row_options
+@rejects_option
 @format_option
 @matrix_options
 @memory_option
@@ -47,8 +57,14 @@ def predict(
     source: Path,
     k: int,
     threshold: float | None,
+    probabilities: bool,
     out: Path | None,
+    out_format: str | None,
     force: bool,
+    resume: bool,
+    on_bad_row: str,
+    max_bad: int | None,
+    rejects: Path | None,
     form: str | None,
     x_path: str | None,
     memory: str | None,
@@ -60,61 +76,47 @@ def predict(
     """Write the best classes of each row.
 
     INPUT is a store, or a file of any format that can be converted, whose rows need no labels; - is
-    text on standard input. The table is tab-separated: a header, then a line for each row with its
-    number, its tag, and label and score of each class. Rows come in the order of the source, those
-    of a store in that of what it was converted from, and are numbered there from 0.
+    text on standard input. Rows come in the order of the source, those of a store in that of what
+    it was converted from, and are numbered there from 0.
+
+    The table has number and tag of each row, and label and score of each class: tab-separated or
+    CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. A table
+    that was interrupted goes on with --resume.
 
     The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
     logsum, else a probability.
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
-    from streammach.model.model import Model, folder_of
-    from streammach.prediction import output
-    from streammach.prediction.calibrate import CANDIDATES
-    from streammach.prediction.inputs import Seen
-    from streammach.prediction.memory import room_before
-    from streammach.prediction.predictor import Predictor
+    from streammach.files.destinations import STANDARD_OUTPUT
+    from streammach.prediction.predict import predict as write
 
-    goal = output.target(out, force=force, inputs=[folder_of(run), source])
-    if as_json and goal is None:
+    printed = out is None or out in STANDARD_OUTPUT
+    if as_json and printed:
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    options = SourceOptions(form=form, x_path=x_path)
-    best = k if threshold is None else max(k, CANDIDATES)
-    room = room_before(
-        run, "predict", source, best, memory=memory, device=device, threads=threads,
-        options=options,
-    )  # fmt: skip
-    model, seen = Model.load(run), Seen()
-    with (
-        Predictor(model, memory=memory, device=device, threads=threads) as predictor,
-        Progress(progress if goal is not None else "none", "rows") as shown,
-        output.opened(goal) as table,
-    ):
-        table.write(output.heading(min(k, model.spec.n_classes)))
-        for part in predictor.stream(source, k, options=options, seen=seen, threshold=threshold):
-            table.write(output.lines(part, predictor.labels(part.ids)))
-            shown("predict", seen.rows, 0)
-    if seen.unknown_values:
+    with Progress("none" if printed else progress, "rows") as shown:
+        done = write(
+            run, source, out, k=k, threshold=threshold, probabilities=probabilities,
+            out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+            resume=resume, force=force, options=SourceOptions(form=form, x_path=x_path),
+            memory=memory, device=device, threads=threads, progress=shown,
+        )  # fmt: skip
+    if done.unknown_values:
         warnings.warn(
-            f"{seen.unknown_values:,} values of features never seen in training were left out: "
+            f"{done.unknown_values:,} values of features never seen in training were left out: "
             f"{short_path(source)}",
             stacklevel=1,
         )
-    projected = room.projected_bytes
-    peak = peak_of(projected)
-    if as_json:
-        say_json(
-            {
-                "out": str(out),
-                "n_rows": seen.rows,
-                "k": min(k, model.spec.n_classes),
-                "estimator": predictor.estimator,
-                "unknown_values": seen.unknown_values,
-                "projected_bytes": projected,
-                "peak_bytes": peak,
-            }
+    if done.skipped:
+        listed = f", listed in {short_path(done.rejects)}" if done.rejects else ""
+        warnings.warn(
+            f"{sum(done.skipped.values()):,} rows could not be read and were left out: "
+            f"{short_path(source)}{listed}",
+            stacklevel=1,
         )
-    elif goal is not None:
-        say(f"{short_path(out)}: {seen.rows:,} rows, {min(k, model.spec.n_classes)} classes each")
+    peak = peak_of(done.projected_bytes)
+    if as_json:
+        say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
+    elif not printed:
+        say(f"{short_path(out)}: {done.n_rows:,} rows, {done.k:,} classes each")

@@ -111,7 +111,7 @@ def predict(
     if done.skipped:
         listed = f", listed in {short_path(done.rejects)}" if done.rejects else ""
         warnings.warn(
-            f"{sum(done.skipped.values()):,} rows could not be read and were left out: "
+            f"rows that could not be read and were left out: {sum(done.skipped.values()):,}, of "
             f"{short_path(source)}{listed}",
             stacklevel=1,
         )

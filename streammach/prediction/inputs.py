@@ -185,7 +185,8 @@ def _file_rows(
     )  # fmt: skip
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")
-    source = open_source(path, replace(options, recipe=model.recipe))
+    options = replace(options, recipe=model.recipe, prompt=is_piped(path) and not label_needed)
+    source = open_source(path, options)
     if model.recipe is None and tables_of([source]):
         raise no_recipe(path)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):

@@ -35,15 +35,14 @@ from streammach.prediction.output.places import Sink, streamed, target
 from streammach.prediction.output.registry import Output, output_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
-from streammach.spec.reported import Reported
 from streammach.spec.types import Ranker
 
 WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Predicted(Reported):
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
     """What was predicted and written.
 
     Attributes
@@ -80,9 +79,6 @@ class Predicted(Reported):
     resumed: bool
     seconds: float
     projected_bytes: int
-
-    def _line(self) -> str:
-        return f"{self.n_rows:,} rows, {self.k:,} classes each, {self.estimator}"
 
 
 def predict(

@@ -103,7 +103,7 @@ class RawFile(io.RawIOBase):
         return self._head[:n]
 
     def pauses(self) -> bool:
-        """Return whether lines that are there are wanted now, and no more bytes wait behind them."""
+        """Return whether lines are wanted as they come, and no more bytes wait at present."""
         if not self._prompt or self._head:
             return False
         ready, _, _ = select.select([self._file.fileno()], [], [], 0)

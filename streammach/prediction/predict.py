@@ -19,9 +19,8 @@ from streammach.data.identity import files_in, state_of
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.text import is_piped
-from streammach.errors import Interrupted, UsageError, clean
+from streammach.errors import DiskError, Interrupted, UsageError, clean
 from streammach.files.destinations import Destination
-from streammach.files.locks import locked
 from streammach.files.reading import file_pieces, sha256
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import DOCUMENT
@@ -38,6 +37,7 @@ from streammach.prediction.room import Room
 from streammach.spec.types import Ranker
 
 WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
+GOES_ON = "The same command with --resume goes on."
 Progress = Callable[[str, int, int], None]
 
 
@@ -165,6 +165,8 @@ def predict(
     output = output_of(table, out_format)
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
     reads = [Path(path), *([] if folder is None else [folder])]
+    if table is not None and not force and table.is_file():
+        KeptWork(table).tidy()
     goal = target(table, force=force, inputs=reads)
     listed = _list_of(goal, rejects, reads, skip=skip, force=force or resume)
     if resume and (folder is None or is_piped(Path(path)) or not isinstance(goal, Destination)):
@@ -173,8 +175,8 @@ def predict(
     with ExitStack() as stack:
         work = None
         if isinstance(goal, Destination):
-            stack.enter_context(locked(_lock(goal.path), clean(goal.path)))
             work = KeptWork(goal.path)
+            stack.enter_context(work.locked())
             work.check()
         room = None
         library = output.format.library_bytes
@@ -282,13 +284,16 @@ class _Job:
                 out.close()
             work.take(goal, work.finished(self.output, self.shape))
         except KeyboardInterrupt:
-            if is_piped(self.path):
+            if is_piped(self.path) or not work.has_rows:
                 work.remove()
                 raise
-            raise Interrupted(
-                f"what was predicted is kept, {self.n_rows:,} rows are written",
-                hint="The same command with --resume goes on.",
-            ) from None
+            raise Interrupted("what was predicted is kept", hint=GOES_ON) from None
+        except DiskError as error:
+            if is_piped(self.path) or not work.has_rows:
+                work.remove()
+            else:
+                error.hint = GOES_ON
+            raise
         except BaseException:
             work.remove()
             raise
@@ -299,10 +304,10 @@ class _Job:
             work.check_same(identity)
             self.resumed = True
         elif work.is_there:
-            if not work.is_over:
+            if work.has_rows:
                 warnings.warn(
-                    f"{work.written().rows:,} rows that an interrupted prediction had written are "
-                    f"given up: --resume would have gone on, {clean(work.folder, 300)}",
+                    "what an interrupted prediction had kept is given up, --resume would have gone "
+                    f"on with it: {clean(work.folder, 300)}",
                     stacklevel=5,
                 )
             work.remove()
@@ -347,10 +352,6 @@ def _list_of(
     if named is None:
         named = others[0].with_name(f"{others[0].name}.rejects.tsv")
     return Destination(Path(named), LIST, force=force, inputs=[*reads, *others])
-
-
-def _lock(table: Path) -> Path:
-    return table.with_name(f".{table.name}.lock")
 
 
 def _identity(job: _Job, folder: Path | None) -> dict[str, Any]:

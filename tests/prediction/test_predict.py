@@ -131,7 +131,7 @@ def test_rows_of_a_store_that_were_put_aside_are_not_ranked_again(job, monkeypat
         return rank(self, block, k, estimator)
 
     monkeypatch.setattr("streammach.prediction.predictor.Predictor.topk_ids", counted)
-    with pytest.raises(Interrupted, match="0 rows are written"):
+    with pytest.raises(Interrupted, match="what was predicted is kept"):
         sm.predict("run", "a.zarr", "a.tsv")
     assert sum(ranked) == 7 * 16
     sm.predict("run", "a.zarr", "a.tsv", resume=True)
@@ -156,7 +156,7 @@ def test_another_model_input_or_option_does_not_go_on(job):
     ):  # fmt: skip
         with pytest.raises(MismatchError, match=f"{what} is not that of the prediction"):
             sm.predict(model, source, "a.tsv", k=3, resume=True, **options)
-    with pytest.warns(UserWarning, match="32 rows that an interrupted prediction had written"):
+    with pytest.warns(UserWarning, match="interrupted prediction had kept is given up"):
         stopped()
     (job / "a.vw").write_text((job / "a.vw").read_text())
     with pytest.raises(MismatchError, match="the input"):

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from isal import igzip
 
-from streammach.errors import DiskError, MismatchError
+from streammach.errors import DiskError, LockedError, MismatchError, UsageError, clean
 from streammach.files.destinations import Destination
-from streammach.files.folders import remove_folder
+from streammach.files.folders import remove_folder, remove_left
+from streammach.files.locks import locked
 from streammach.files.reading import file_pieces, read_small
 from streammach.files.workplaces import Workplace
 from streammach.files.writing import TEMPORARY, Writer, remove_file, write_atomic
-from streammach.prediction.order import SAVED_SECONDS, Kept
+from streammach.prediction.order import SAVED, SAVED_SECONDS, Kept
 from streammach.prediction.output.base import Bytes, Shape
 from streammach.prediction.output.registry import Output
 
 MAX_STATE = 1 << 12
+WHOLE = "whole"  # names the file that is about to get the table's name
 IDENTITY = "identity"
 WHAT = {"model": "the model", "input": "the input", "options": "what the options say"}
 LEVEL = 1  # of gzip
@@ -44,15 +48,17 @@ class KeptWork:
     """
 
     def __init__(self, target: Path) -> None:
+        self._target = target
         self.folder = target.with_name(f".{target.name}.partial")
         self._place = Workplace(self.folder, "prediction")
         self._appended = self.folder / "rows"
         self._state = self.folder / "state.json"
+        self._order = self.folder / "order"
 
     @property
     def kept(self) -> Kept:
         """What a prediction needs to know of it."""
-        return Kept(self.written().rows, self.folder / "order")
+        return Kept(self.written().rows, self._order)
 
     @property
     def appended(self) -> Path:
@@ -77,9 +83,37 @@ class KeptWork:
         return all(TEMPORARY.fullmatch(name) for name in os.listdir(folder))
 
     @property
-    def is_over(self) -> bool:
-        """Whether the table got its name, and only the folder is left."""
-        return not self._appended.exists() and not (self.folder / "order").exists()
+    def has_rows(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.written().rows > 0 or (self._order / SAVED).exists()
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed after the table had got its name."""
+        lock = self.lock
+        for path in (self._target, self.folder):
+            remove_left(path)
+        if self.is_there or lock.exists():
+            with contextlib.suppress(DiskError, LockedError, UsageError), self.locked():
+                if self._place.facts() is not None and self._is_over:
+                    self.remove()
+
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while the folder is worked in."""
+        return self._target.with_name(f".{self._target.name}.lock")
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the lock while a block runs, or raise LockedError."""
+        return locked(self.lock, clean(self._target))
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the table got its name, and only the rest is left."""
+        whole = self.folder / WHOLE
+        try:
+            return not (self.folder / read_small(whole, MAX_STATE).decode()).exists()
+        except (DiskError, UnicodeDecodeError):
+            return False
 
     def written(self) -> Written:
         """Return how much can be gone on from."""
@@ -135,6 +169,7 @@ class KeptWork:
 
     def take(self, destination: Destination, made: Path) -> None:
         """Give the file that was made its name; the folder is gone then."""
+        write_atomic(self.folder / WHOLE, made.name.encode())
         destination.take(made)
         self.remove()
 

@@ -34,8 +34,10 @@ COMMANDS = {
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",
     "report": "streammach.cli.report",
+    "compile": "streammach.cli.compile",
     "demo": "streammach.cli.demo",
 }
+NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one
 
 
 class LazyGroup(click.Group):
@@ -50,7 +52,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = __import__(COMMANDS[cmd_name], fromlist=[cmd_name])
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, NAMED.get(cmd_name, cmd_name))
         return command
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
+from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, STARTS, decode
 from streammach.model.document import COLUMNS, Document, arrays_of
 from streammach.model.ours import TENSORS
@@ -78,6 +79,14 @@ def counts_in(folder: Path, document: Document, arrays: Arrays) -> Counts | None
         if not packed:
             return CountWeights.of(arrays, COUNTS, hashed)
         return packed_counts(arrays, document.coded, hashed)
+    except ValueError as error:
+        raise damaged(folder, clean(error)) from None
+
+
+def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibration:
+    """Return how scores become probabilities, or raise ModelError."""
+    try:
+        return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
     except ValueError as error:
         raise damaged(folder, clean(error)) from None
 

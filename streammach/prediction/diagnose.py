@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.calibrate import CANDIDATES, log_probabilities

@@ -254,6 +254,8 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
         "names": given.names,
         "pieces": given.pieces,
     }
+    if "class blocks" in found and not held.counted and task != "add":
+        del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
         found["count scores"] = CountScorer.footprint(spec.n_classes, spec.n_columns, threads)
     if held.listed and task in ("evaluate", "report"):

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
-from streammach.model.document import Calibration, Width
+from streammach.model.calibration import Calibration
+from streammach.model.document import Width
 from streammach.model.fit import shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -31,8 +32,8 @@ from streammach.model.shrink import (
     shrink,
     spare_after,
 )
-from streammach.prediction.calibrate import fit_calibration
 from streammach.prediction.evaluate import measure
+from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.rows.block import RowBlock, evenly
@@ -97,6 +98,28 @@ def judging_rows(session: Session, judges: int) -> RowBlock:
     return rows if judges >= MOST_ROWS else rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
 
 
+def calibrating_rows(session: Session, judges: int) -> RowBlock:
+    """Return the rows that probabilities are calibrated on: those that decide.
+
+    Probabilities are those of labels that were seen in training: rows with a label that no other
+    row has get the class -1.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    judges : int
+        Held-out rows that decide.
+    """
+    rows, held = judging_rows(session, judges), session.held
+    if rows.labels is not None:
+        return rows
+    seen = session.dataset.label_counts
+    if held.mask is not None:
+        seen = seen - np.bincount(held.rows.classes, minlength=len(seen))
+    return replace(rows, classes=np.where(seen[rows.classes] > 0, rows.classes, np.int32(-1)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judge:
     """What forms of a model reach on held-out rows that it has not learnt from.
@@ -144,7 +167,7 @@ class Judge:
     @property
     def calibrating(self) -> RowBlock:
         """The held-out rows that probabilities are calibrated on."""
-        return judging_rows(self.session, self.most_rows)
+        return calibrating_rows(self.session, self.most_rows)
 
     @property
     def n_rows(self) -> int:

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, words
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
-from streammach.prediction.calibrate import fit_calibration
 from streammach.prediction.evaluate import choose_estimator, scores_text
+from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.ranking import Ranking, by_hashes
-from streammach.rows.block import evenly
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
@@ -28,6 +27,7 @@ from streammach.training.compact import (
     Compact,
     Found,
     Judge,
+    calibrating_rows,
     choose,
     compacted,
     judging_rows,
@@ -156,16 +156,16 @@ def _decided_alone(
     session: Session, spec: TrainSpec, size: str, judges: int
 ) -> tuple[Model, tuple[str, ...], Found | None]:
     """Return what :func:`_decided` does, without hashed models."""
-    rows, shape = session.held.rows, ModelSpec.unhashed_of(session.plan.config.shape)
+    shape = ModelSpec.unhashed_of(session.plan.config.shape)
     ahead = next(iter(session.ahead.values()))
     with ExitStack() as closing:
         part = ahead.decision(session)
         closing.callback(part.close)
         assert part.ranking is not None, "it ranks alone"
         calibration = Calibration()
-        if rows.n_rows:
-            some = rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
-            calibration = fit_calibration(some, part.ranking, session.dataset.n_classes)
+        if session.held.rows.n_rows:
+            rows = calibrating_rows(session, judges)
+            calibration = fit_calibration(rows, part.ranking, session.dataset.n_classes)
         decided = Decided(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
             reasons=part.reasons,
@@ -202,7 +202,9 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     if session.dataset.listed and alone:
         figures[estimator], reason = tilt_bias(session, spec, rows)
         reasons = (reason,)
-    calibration = fit_calibration(rows, ranking, session.dataset.n_classes)
+    calibration = fit_calibration(
+        calibrating_rows(session, judges), ranking, session.dataset.n_classes
+    )
     both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),

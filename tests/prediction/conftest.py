@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from tests.builders import open_backend, spec_of, training
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streammach.errors import UsageError
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.prediction.calibrate import (
     CANDIDATES,
     class_probabilities,

@@ -29,7 +29,7 @@ COMMANDS = {
     "plan": "streammach.cli.plans",
     "train": "streammach.cli.training",
     "evaluate": "streammach.cli.evaluate",
-    "predict": "streammach.cli.predictions",
+    "predict": "streammach.cli.predict",
     "add": "streammach.cli.add",
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",

@@ -286,6 +286,12 @@ def bad_row_options(command: F) -> F:
     return _with(command, options)
 
 
+rejects_option = click.option(
+    "--rejects", metavar="FILE", type=click.Path(path_type=Path),
+    help="Where rows that are skipped are listed.  [default: beside --out, FILE.rejects.tsv]",
+)  # fmt: skip
+
+
 def epilog(example: str) -> str:
     """Return the example that stands at the end of a help text, kept as it is written."""
     return f"\b\nExample:\n  {example}"

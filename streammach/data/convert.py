@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from streammach.data.bad_rows import LIST
+from streammach.data.bad_rows import LIST, skipping
 from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
 from streammach.data.conversion.job import Job
 from streammach.data.explore import explore_sources
@@ -202,8 +202,7 @@ def convert(
     paths, label_paths = [] if in_memory else paths_of(sources), paths_of(labels)
     target = Path(out)
     check_name(target)
-    if on_bad_row not in ("error", "skip"):
-        raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
+    skipping(on_bad_row, max_bad)
     if not (paths or in_memory):
         raise UsageError("no source was named")
     if label_paths and len(label_paths) != len(paths):
@@ -215,8 +214,6 @@ def convert(
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     if threads is not None and threads < 1:
         raise UsageError(f"{threads} threads cannot work: --threads")
-    if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
-        raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     if target.exists() and not force:
         tidy(target)
     recipe = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
+from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
@@ -25,14 +26,22 @@ from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
-from streammach.prediction.memory import Input, Task, room_for
-from streammach.prediction.order import Predictions, in_source_order
+from streammach.prediction.memory import NOTHING, Input, Task, room_for
+from streammach.prediction.order import (
+    NOTHING_KEPT,
+    Kept,
+    Order,
+    Predictions,
+    SourceOrder,
+    after,
+)
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
+from streammach.threads import ahead
 
 
 class Predictor:
@@ -51,6 +60,17 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    estimator : str
+        How classes are ranked.
+    device : str
+        Where it computes.
+    threads : int
+        Threads that compute.
 
     Raises
     ------
@@ -84,12 +104,12 @@ class Predictor:
         self._scorer: CountScorer | None = None
         if model.counts is not None:
             self._scorer = CountScorer(model.counts, threads or cores())
-        self._threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
-        self._device, self._backend = open_to_predict(
+        self.threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
+        self.device, self._backend = open_to_predict(
             device,
             model.spec,
             dense=model.dense,
-            threads=self._threads,
+            threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
         )
@@ -240,6 +260,7 @@ class Predictor:
         path: str | os.PathLike[str] | None,
         k: int,
         options: SourceOptions = GUESSED,
+        beside: Mapping[str, int] = NOTHING,
     ) -> Room:
         """Return how much of an input is held at a time, and what all comes to.
 
@@ -253,6 +274,8 @@ class Predictor:
             Best classes of a row.
         options : SourceOptions, optional
             How a file is read.
+        beside : dict of str to int, optional
+            Bytes that something else takes, by name.
 
         Raises
         ------
@@ -263,8 +286,8 @@ class Predictor:
         """
         given = None if path is None else Input.of(path, self._held, options)
         return room_for(
-            self._held, task, given, k, device=self._device, threads=self._threads,
-            budget=self._budget,
+            self._held, task, given, k, device=self.device, threads=self.threads,
+            budget=self._budget, beside=beside,
         )  # fmt: skip
 
     def topk_ids(
@@ -319,6 +342,9 @@ class Predictor:
         seen: Seen | None = None,
         threshold: float | None = None,
         probabilities: bool = False,
+        room: Room | None = None,
+        bad_rows: BadRows | None = None,
+        kept: Kept = NOTHING_KEPT,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -340,6 +366,12 @@ class Predictor:
             scores; the id is -1 where there is no further one. Only of rows with lists of labels.
         probabilities : bool
             Give calibrated probabilities as scores; see :meth:`topk`.
+        room : Room, optional
+            How much of the input is held at a time; otherwise what the predictor's memory allows.
+        bad_rows : BadRows, optional
+            What to do with rows of a file that cannot be read; otherwise the first one is refused.
+        kept : Kept, optional
+            What is kept of an earlier call over the same input that was cut off.
 
         Raises
         ------
@@ -353,30 +385,30 @@ class Predictor:
             self._check_calibrated()
         place, k = Path(path), min(k, self.model.spec.n_classes)
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
-        room = self.room("predict", place, best, options)
+        room = room or self.room("predict", place, best, options)
         rank: Ranking = self.topk_ids
         if threshold is not None:
             rank = partial(self.likely_ids, threshold=threshold)
         elif probabilities:
             rank = self._probable_ids
-        found = self._predicted(place, k, options, seen or Seen(), room, rank)
-        order = source_order(place)
-        yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
-        room.done()
+        rows = rows_of(
+            place, self.model, seen or Seen(), room, options=options, label_needed=False,
+            bad_rows=bad_rows,
+        )  # fmt: skip
+        return self._streamed(rows, k, rank, room, source_order(place), kept)
 
-    def _predicted(
-        self,
-        path: Path,
-        k: int,
-        options: SourceOptions,
-        seen: Seen,
-        room: Room,
-        rank: Ranking,
-    ) -> Iterator[Predictions]:
-        """Yield the best classes of rows as they lie in the input."""
-        for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
-            assert block.numbers is not None
-            yield Predictions(block.numbers, *rank(block, k), block.tags)
+    def _streamed(
+        self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
+        kept: Kept,
+    ) -> Iterator[Predictions]:  # fmt: skip
+        """Yield the best classes of rows in the order of their source."""
+        if order is None:
+            yield from _ranked(rows, k, rank, kept.rows)
+        else:
+            put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
+            found = _ranked(rows, k, rank, put_aside.n_rows)
+            yield from after(put_aside.sorted(found), kept.rows)
+        room.done()
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float
@@ -433,3 +465,15 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
+    done = 0
+    for block in ahead(rows, "rows"):
+        skipped = min(max(first - done, 0), block.n_rows)
+        done += block.n_rows
+        if skipped < block.n_rows:
+            part = block.part(skipped, block.n_rows) if skipped else block
+            assert part.numbers is not None
+            yield Predictions(part.numbers, *rank(part, k), part.tags)

@@ -12,7 +12,7 @@ import pytest
 
 from streammach.cli.main import COMMANDS, main
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
-from streammach.prediction.output import cell
+from streammach.prediction.output.text import TsvOutput
 from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
@@ -190,9 +190,10 @@ def test_predict_writes_tab_separated_lines(job, capsys):
 
 
 def test_labels_stay_in_their_column_and_send_nothing_to_a_terminal():
-    assert cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
+    cell = TsvOutput().cell
+    assert cell(b"a\tb\\c\nd") == "a\\tb\\\\c\\nd"
     assert cell(b"\xff") == "\\xff"
-    assert cell("\x1b[31m\u202e") == "\\x1b[31m\\u202e"
+    assert cell("\x1b[31m\u202e".encode()) == "\\x1b[31m\\u202e"
 
 
 FAILURES = [

@@ -227,7 +227,13 @@ class Predictor:
             p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
         return ids[:, :k], p[:, :k].astype(np.float32)
 
-    def block(self, rows: Any, columns: Sequence[str | int | bytes] | None = None) -> RowBlock:
+    def block(
+        self,
+        rows: Any,
+        columns: Sequence[str | int | bytes] | None = None,
+        *,
+        unknown: NDArray[np.int64] | None = None,
+    ) -> RowBlock:
         """Return rows with the model's ids, as for :meth:`topk`; unknown features are left out.
 
         Parameters
@@ -236,6 +242,8 @@ class Predictor:
             The rows.
         columns : sequence, optional
             A name for each column of a matrix.
+        unknown : int64 (n,), optional
+            Receives how many features of each row the model does not know: of tables and dicts.
 
         Raises
         ------
@@ -246,13 +254,13 @@ class Predictor:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
-            return self._tables.block(rows)
+            return self._tables.block(rows, unknown)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)
         if given.names is None:
             return self._matrices.block(given.matrix)
-        return self._matrices.named(given)
+        return self._matrices.named(given, unknown)
 
     def room(
         self,

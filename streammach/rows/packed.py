@@ -276,7 +276,7 @@ def pack_gaps(row: Array, columns: int, data: Array, at: int) -> None:
             word &= ~(np.uint64(255) << np.uint64(8 * place))
             before = first + place - after
             while before > 15:
-                sixteens = np.int64(min(before >> 4, 16))
+                sixteens = before >> 4 if before < 256 else 16
                 data[at] = (sixteens - 1) << 4
                 at, before = at + 1, before - 16 * sixteens
             data[at] = (before << 4) | (row[first + place] & 15)

@@ -11,6 +11,7 @@ import click
 
 from streammach.cli.options import (
     debug_option,
+    decode_option,
     device_option,
     epilog,
     format_option,
@@ -27,7 +28,7 @@ from streammach.errors import UsageError
 from streammach.machine import time_text
 from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Decoding, Multilabel
 
 if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @source_options
 @memory_option
 @device_option
+@decode_option
 @threads_option
 @progress_option
 @json_option
@@ -66,6 +68,7 @@ def evaluate(
     multilabel: Multilabel,
     memory: str | None,
     device: str,
+    decode: Decoding,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -96,7 +99,12 @@ def evaluate(
     model = Model.load(run)
     with (
         Predictor(
-            model, estimator=estimator, memory=memory, device=device, threads=threads
+            model,
+            estimator=estimator,
+            memory=memory,
+            device=device,
+            threads=threads,
+            decode=decode,
         ) as predictor,
         Progress(progress, "rows") as shown,
     ):
@@ -152,6 +160,7 @@ def _figures(found: Evaluation) -> dict[str, Any]:
 @matrix_options
 @memory_option
 @device_option
+@decode_option
 @threads_option
 @progress_option
 @json_option
@@ -168,6 +177,7 @@ def predict(
     x_path: str | None,
     memory: str | None,
     device: str,
+    decode: Decoding,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -203,7 +213,7 @@ def predict(
     )  # fmt: skip
     model, seen = Model.load(run), Seen()
     with (
-        Predictor(model, memory=memory, device=device, threads=threads) as predictor,
+        Predictor(model, memory=memory, device=device, threads=threads, decode=decode) as predictor,
         Progress(progress if goal is not None else "none", "rows") as shown,
         output.opened(goal) as table,
     ):

@@ -31,6 +31,7 @@ from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Decoding
 from streammach.threads import Workers
 
 PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
@@ -107,12 +108,7 @@ class Forward(Ranked):
         self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
 
-    @property
-    def decoding(self) -> str:
-        """How the best classes of many rows are found: ``perm``, ``tile`` or ``one``."""
-        return "" if self.spec.unhashed else self.decoder.way()
-
-    def decode_by(self, way: str) -> None:
+    def decode_by(self, way: Decoding) -> None:
         """Find best classes in a way.
 
         Parameters

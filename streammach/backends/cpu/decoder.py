@@ -64,7 +64,9 @@ class Decoder:
     """
 
     def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
-        self.spec, self._by_class, self.wanted = spec, by_class, AUTO
+        self.spec, self.wanted, self._usual = spec, AUTO, usual_way(spec)
+        if by_class and self._usual == PERM:
+            self._usual = TILE
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
         self._blocks: NDArray[np.uint8] | None = None
         self._scratch, self._lock = threading.local(), threading.Lock()
@@ -112,10 +114,7 @@ class Decoder:
         """Return how the best classes of so many rows are found."""
         if self.wanted != AUTO:
             return self.wanted
-        way = usual_way(self.spec)
-        if way == PERM and self._by_class:
-            way = TILE
-        return ONE if way == TILE and n_rows < TILE_ROWS else way
+        return ONE if self._usual == TILE and n_rows < TILE_ROWS else self._usual
 
     def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
         """Return rows in parts of at most 64, each for one thread."""

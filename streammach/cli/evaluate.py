@@ -12,6 +12,7 @@ import click
 
 from streammach.cli.options import (
     debug_option,
+    decode_option,
     device_option,
     epilog,
     format_option,
@@ -27,7 +28,7 @@ from streammach.clock import Clock
 from streammach.machine import time_text
 from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Decoding, Multilabel
 
 if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @source_options
 @memory_option
 @device_option
+@decode_option
 @threads_option
 @progress_option
 @json_option
@@ -66,6 +68,7 @@ def evaluate(
     multilabel: Multilabel,
     memory: str | None,
     device: str,
+    decode: Decoding,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -96,7 +99,8 @@ def evaluate(
     with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         predictor = opened.enter_context(Predictor(
-            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads
+            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads,
+            decode=decode,
         ))  # fmt: skip
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,

@@ -11,6 +11,7 @@ import click
 from streammach.cli.options import (
     bad_row_options,
     debug_option,
+    decode_option,
     device_option,
     epilog,
     format_option,
@@ -24,6 +25,7 @@ from streammach.cli.options import (
 from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.errors import UsageError
 from streammach.progress import Progress
+from streammach.spec.types import Decoding
 
 
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
@@ -47,6 +49,7 @@ from streammach.progress import Progress
 @matrix_options
 @memory_option
 @device_option
+@decode_option
 @threads_option
 @progress_option
 @json_option
@@ -69,6 +72,7 @@ def predict(
     x_path: str | None,
     memory: str | None,
     device: str,
+    decode: Decoding,
     threads: int | None,
     progress: str,
     as_json: bool,
@@ -100,7 +104,7 @@ def predict(
             run, source, out, k=k, threshold=threshold, probabilities=probabilities,
             out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
             resume=resume, force=force, options=SourceOptions(form=form, x_path=x_path),
-            memory=memory, device=device, threads=threads, progress=shown,
+            memory=memory, device=device, decode=decode, threads=threads, progress=shown,
         )  # fmt: skip
     if done.unknown_values:
         warnings.warn(

@@ -34,7 +34,7 @@ from streammach.prediction.output.places import Sink, streamed, target
 from streammach.prediction.output.registry import Output, output_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
-from streammach.spec.types import Ranker
+from streammach.spec.types import Decoding, Ranker
 
 WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
 GOES_ON = "The same command with --resume goes on."
@@ -98,6 +98,7 @@ def predict(
     options: SourceOptions = GUESSED,
     memory: str | int | None = None,
     device: str = "auto",
+    decode: Decoding = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Predicted:
@@ -143,6 +144,9 @@ def predict(
         GB or what the model needs.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
+    decode : str
+        How the CPU finds the best classes; see
+        :class:`streammach.prediction.predictor.Predictor`.
     threads : int, optional
         Threads that compute; all cores otherwise.
     progress : callable, optional
@@ -189,7 +193,7 @@ def predict(
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(
-                Predictor(model, memory=memory, device=device, threads=threads)
+                Predictor(model, memory=memory, device=device, threads=threads, decode=decode)
             )
         room = room or predictor.room("predict", path, ask.best, options, beside)
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.registry import open_to_predict
+from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
@@ -40,7 +40,7 @@ from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Ranker
+from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
 
 
@@ -60,6 +60,10 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+    decode : str
+        How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
+        (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
+        ``one`` (class by class), or ``auto``: what is fastest for shape, machine and rows.
 
     Attributes
     ----------
@@ -71,11 +75,15 @@ class Predictor:
         Where it computes.
     threads : int
         Threads that compute.
+    decoding : str
+        The way for many rows: one of those of `decode`, or ``cuda``; empty where there are no
+        hashed models. Where it is ``tile`` for ``auto``, fewer than 4 rows are found by ``one``.
 
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model does not have what it ranks by.
+        If there is no such estimator, or the model does not have what it ranks by, or device,
+        model or machine do not allow the way of decoding.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -90,7 +98,11 @@ class Predictor:
         device: str = "auto",
         threads: int | None = None,
         memory: str | int | None = None,
+        decode: Decoding = "auto",
     ) -> None:
+        if decode not in get_args(Decoding):
+            known = ", ".join(get_args(Decoding))
+            raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
         if estimator is not None and estimator not in rankers():
             known = ", ".join(rankers())
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
@@ -112,7 +124,10 @@ class Predictor:
             threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
+            decode=decode,
         )
+        ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
+        self.decoding = "" if model.spec.unhashed else ways or self.device
         self._matrices = MatrixRows(model.features, model.columns)
         self._tables = ModelTables(model)
 

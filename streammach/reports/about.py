@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streammach.backends.registry import device_text
+from streammach.backends.registry import BACKENDS, device_text, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
 from streammach.figures import figures_text, words
@@ -22,6 +22,11 @@ from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
 from streammach.training.run import Result, Run
 from streammach.training.timetable import COMPILING
+
+DECODINGS = {
+    "perm": "64 classes to a vector",
+    "tile": "64 rows to a vector, fewer than 4 rows class by class",
+}
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
@@ -162,6 +167,11 @@ def _epochs(result: Result) -> str:
     return f"{len(result.history)} epochs, best {result.best_epoch + 1}"
 
 
+def decoding_of(model: Model) -> str:
+    """Return how the CPU of this machine finds the best classes of many rows."""
+    return BACKENDS[fallback()].decoding(model.spec)
+
+
 def model_lines(model: Model, path: Path | None = None) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows.
 
@@ -178,6 +188,9 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
         ("model", f"{spec} {model.width}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}{served} in memory, {model.estimator}")
     ]  # fmt: skip
+    if not (spec.unhashed or spec.exact):
+        way = decoding_of(model)
+        lines.append(("decoding", f"{way} on the CPU of this machine: {DECODINGS[way]}"))
     if model.counts is not None:
         said = [f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}"]
         alone, both = (model.validation.get(name) for name in ("logsum", "blend"))

@@ -10,7 +10,6 @@ from streammach.counts import footprint as bytes_of
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
-from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Draft, Part, Session
 from streammach.parts.counts import saved
@@ -38,9 +37,8 @@ FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 ELASTIC = 0.9  # of the fits, where time is short: they see fewer rows
 PASSES = 1.5  # over the rows that pairs are learnt from, on average
-# Of a query: a class beside counts, and a repetition of it: where rows are taken together, and
-# where they are not, as if no class could be left out.
-QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
+# Of a query: a class beside counts, a repetition of it, and a pair of the row's features.
+QUERY_CLASS, QUERY_REPETITION, QUERY_POSTING = 0.5e-9, 0.03e-9, 0.65e-9
 MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
 FITTED = Fit(  # what hashing loses beside counts
     columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
@@ -157,14 +155,14 @@ class Counts(Part):
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of counting, fitting and learning."""
         return bytes_of.footprint(
-            facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
+            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
             held_out_rows=config.batching.held_out_rows, threads=config.placement.threads,
         )  # fmt: skip
 
     def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of counts and of those of a form."""
         return bytes_of.judged(
-            facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
+            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
             threads=config.placement.threads,
         )  # fmt: skip
 
@@ -194,13 +192,13 @@ class Counts(Part):
             learnt += facts.n_rows * (classes * SCANNED_CLASS + postings * POSTING)
         passes = min(PASSES, MOST_LESSONS / max(facts.n_rows, 1))
         fitted = FITS * config.batching.held_out_rows
-        each, summed = QUERY_TILE if classes <= TILED_CLASSES else QUERY_ALONE
+        each = QUERY_CLASS + config.shape.n_repetitions * QUERY_REPETITION
         fits = fitted * (FIT_ROW + postings * FIT_POSTING)
         return Work(
             finish=facts.nnz * COUNT + passes * learnt + fits, fixed=FITS * FIT,
             elastic=passes * learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
             elastic_points=LEARNT_POINTS,
-            scoring=classes * each + classes * config.shape.n_repetitions * summed,
+            scoring=classes * each + postings * QUERY_POSTING,
         )  # fmt: skip
 
     def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:

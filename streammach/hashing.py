@@ -66,36 +66,38 @@ def code_type(n_buckets: int) -> np.dtype[np.generic]:
 
 
 def codes(
-    a: tuple[int, ...], b: tuple[int, ...], n_classes: int, n_buckets: int
+    a: tuple[int, ...], b: tuple[int, ...], n_classes: int, n_buckets: int, first: int = 0
 ) -> NDArray[np.unsignedinteger]:
-    """Return every class's bucket in each repetition.
+    """Return the bucket of each class, from the first one on, in each repetition.
 
     Parameters
     ----------
     a, b : tuple of int (R,)
         Coefficients; both empty where each class is its own bucket.
     n_classes, n_buckets : int
-        K and B.
+        How many classes; B.
+    first : int
+        The first of them.
 
     Returns
     -------
-    uint8, uint16 or uint32 (K, R)
+    uint8, uint16 or uint32 (n_classes, R)
         The codes, class by class; (K, 1) with the class ids where there is no hash and B = K.
     """
     dtype = code_type(n_buckets)
     if not a and n_buckets == n_classes:
         return np.arange(n_classes, dtype=dtype)[:, None]
     out = np.empty((n_classes, len(a)), dtype)
-    fill_codes(np.array(a, np.int64), np.array(b, np.int64), n_buckets, out)
+    fill_codes(np.array(a, np.int64), np.array(b, np.int64), first, n_buckets, out)
     return out
 
 
 @kernel()
-def fill_codes(a: Array, b: Array, n_buckets: int, out: Array) -> None:
-    """Write the codes of all classes: `a`, `b` int64 (R,), `out` unsigned (K, R)."""
-    for y in range(out.shape[0]):
+def fill_codes(a: Array, b: Array, first: int, n_buckets: int, out: Array) -> None:
+    """Write the codes of classes from one on: `a`, `b` int64 (R,), `out` unsigned (n, R)."""
+    for i in range(out.shape[0]):
         for r in range(a.shape[0]):
-            out[y, r] = ((a[r] * y + b[r]) % P) % n_buckets
+            out[i, r] = ((a[r] * (first + i) + b[r]) % P) % n_buckets
 
 
 def count_collisions(table: NDArray[np.unsignedinteger]) -> int:

@@ -136,6 +136,12 @@ def _mark(kind: tuple[object, ...]) -> Path | None:
     return Path(CACHE_DIR) / f"work-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
 
 
+def kept_kernels() -> tuple[int, int]:
+    """Return how many compiled kernels are kept, and their bytes on disk."""
+    sizes = [file.stat().st_size for file in Path(CACHE_DIR or os.devnull).rglob("*.nbc")]
+    return len(sizes), sum(sizes)
+
+
 def announce_compilation() -> None:
     """Tell that kernels will be compiled, in another process."""
     _first_compilation.announce()

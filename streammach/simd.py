@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
+from numpy.typing import NDArray
 
 from streammach.jit import Number, intrinsic, kernel
 
@@ -16,10 +19,27 @@ PADDING = 32  # bytes that must follow a text, since loads reach past the end of
 ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
-WIDE_LANES = 16  # of float32
-EXPANDS = binding.get_host_cpu_features().get("avx512vbmi2", False)  # one instruction for 64 bytes
-BYTE, FLOAT, INDEX = ir.IntType(8), ir.FloatType(), ir.IntType(64)
-BYTES, FLOATS = ir.VectorType(BYTE, LANES), ir.VectorType(FLOAT, WIDE_LANES)
+WIDEST = 256  # bytes of the largest table that is looked up in
+
+
+def _has(feature: str) -> bool:
+    """Return whether kernels may use what a machine has, by LLVM's name."""
+    given = numba.config.CPU_FEATURES
+    return f"+{feature}" in (get_host_cpu_features() if given is None else given).split(",")
+
+
+EXPANDS = _has("avx512vbmi2")  # one instruction for 64 bytes
+PERMUTES = _has("avx512vbmi")  # one instruction looks 64 bytes up in a table of 64 or 128
+BYTE, INDEX = ir.IntType(8), ir.IntType(64)
+BYTES = ir.VectorType(BYTE, LANES)
+START = ir.Constant(INDEX, 0)
+
+
+def aligned(n_bytes: int) -> NDArray[np.uint8]:
+    """Return zeros uint8 (n_bytes,) where a vector is: one across two lines takes twice as long."""
+    room = np.zeros(n_bytes + LANES, np.uint8)
+    start = -room.ctypes.data % LANES
+    return room[start : start + n_bytes]
 
 
 @intrinsic
@@ -103,10 +123,8 @@ def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, posi
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3)]
-        place = _vector(builder, arrays[0].data, args[1], BYTES)
-        marks = ir.Constant(BYTES, ir.Undefined)
-        for lane in range(LANES):
-            marks = builder.insert_element(marks, args[2], ir.Constant(ir.IntType(32), lane))
+        place = vector_at(builder, arrays[0].data, args[1], BYTES)
+        marks = splat(builder, args[2], BYTES)
         numbers = builder.load(place, align=1)
         chosen = builder.icmp_signed("==", numbers, marks)
         bytes_ = builder.gep(arrays[1].data, [args[4]])
@@ -134,9 +152,17 @@ def _put_each(builder: Any, marked: Any, bytes_: Any, out: Any) -> None:
         builder.store(builder.and_(word, builder.sub(word, one)), left)
 
 
-def _vector(builder: Any, data: Any, position: Any, vector: Any) -> Any:
+def vector_at(builder: Any, data: Any, position: Any, vector: Any) -> Any:
     """Return a pointer to a vector that begins at an element, aligned or not."""
     return builder.bitcast(builder.gep(data, [position]), vector.as_pointer())
+
+
+def splat(builder: Any, value: Any, vector: Any) -> Any:
+    """Return a vector of equal elements."""
+    out = ir.Constant(vector, ir.Undefined)
+    for lane in range(vector.count):
+        out = builder.insert_element(out, value, ir.Constant(ir.IntType(32), lane))
+    return out
 
 
 def _summed(
@@ -144,7 +170,7 @@ def _summed(
 ) -> tuple[Any, Any]:
     """Return the sum over r of ``table[r, codes[first + r]]``, r rising, and the last array's data.
 
-    The arguments are those of :func:`lanes_within`; `vector` is the type of an entry of the table.
+    The arguments are those of `lanes_within`; `vector` is the type of an entry of the table.
     """
     arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 5)]
     table, codes, last = (array.data for array in arrays)
@@ -155,44 +181,90 @@ def _summed(
         wide = builder.zext(code, INDEX) if code.type.width < INDEX.width else code
         column = builder.add(builder.mul(loop.index, buckets), wide)
         position = builder.mul(column, ir.Constant(INDEX, vector.count))
-        entry = builder.load(_vector(builder, table, position, vector), align=1)
+        entry = builder.load(vector_at(builder, table, position, vector), align=1)
         builder.store(add(builder, builder.load(total), entry), total)
     return builder.load(total), last
 
 
-@intrinsic
-def lanes_within(
-    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any, limits: Any
-) -> Any:
-    """Return a uint64 whose bit q says whether lane q's sum for one class is within its limit.
+def bytes_function(builder: Any, name: str) -> Any:
+    """Return an instruction on two vectors of bytes, by LLVM's name: ``uadd.sat`` or ``umin``."""
+    kind = ir.FunctionType(BYTES, [BYTES, BYTES])
+    return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}i8")
 
-    The sum of lane q is that of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in
-    uint8 and stopping at 255.
 
-    Parameters
-    ----------
-    table : uint8 (n_repetitions * n_buckets * 64,)
-        A vector of 64 bytes for each bucket of each model.
-    codes : unsigned (K * n_repetitions,)
-        Buckets of the classes.
-    first : int64
-        Where the class's codes start.
-    n_repetitions, n_buckets : int64
-        R and B.
-    limits : uint8 (64,)
-        The lanes' limits.
-    """
+def _saturated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return the sums of lanes in uint8, stopping at 255, and the last array's data."""
+    add = bytes_function(builder, "uadd.sat")
+    return _summed(context, builder, signature, args, BYTES, lambda b, x, y: b.call(add, [x, y]))
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        add = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(BYTES, [BYTES, BYTES]), f"llvm.uadd.sat.v{LANES}i8"
-        )
-        total, limits_data = _summed(
-            context, builder, signature, args, BYTES, lambda b, x, y: b.call(add, [x, y])
-        )
-        start = ir.Constant(INDEX, 0)
-        limit = builder.load(_vector(builder, limits_data, start, BYTES), align=1)
-        return builder.bitcast(builder.icmp_unsigned("<=", total, limit), INDEX)
 
-    integer = types.int64
-    return types.uint64(table, codes, integer, integer, integer, limits), generate
+def _lanes_compared(relation: str) -> Callable[..., Any]:
+    """Return a function for kernels that compares the sums of one class with limits."""
+
+    @intrinsic
+    def lanes(
+        typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+        limits: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            total, data = _saturated(context, builder, signature, args)
+            limit = builder.load(vector_at(builder, data, START, BYTES), align=1)
+            return builder.bitcast(builder.icmp_unsigned(relation, total, limit), INDEX)
+
+        integer = types.int64
+        return types.uint64(table, codes, integer, integer, integer, limits), generate
+
+    return lanes
+
+
+def _lanes_kept(better: str) -> Callable[..., Any]:
+    """Return a function for kernels that keeps the better of sums so far and those of a class."""
+
+    @intrinsic
+    def keep(
+        typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+        kept: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            total, data = _saturated(context, builder, signature, args)
+            place, choose = vector_at(builder, data, START, BYTES), bytes_function(builder, better)
+            builder.store(
+                builder.call(choose, [total, builder.load(place, align=1)]), place, align=1
+            )
+            return context.get_dummy_value()
+
+        integer = types.int64
+        return types.void(table, codes, integer, integer, integer, kept), generate
+
+    return keep
+
+
+# Functions of kernels on the sums of lanes for one class: that of lane q is the sum of
+# ``table[r, codes[first + r], q]`` over r in ``range(R)``, in uint8 and stopping at 255. Arguments
+# are ``table`` uint8 (R * B * 64,), a vector of 64 bytes for each bucket of each model, ``codes``
+# unsigned (K * R,), ``first``, R, B, and uint8 (64,).
+# The first two return a uint64 whose bit q says whether the sum of lane q is at most, or at least,
+# its limit in the last array; the others bring that array to the smaller, or the larger, of its
+# numbers and the sums.
+lanes_within, lanes_at_least = _lanes_compared("<="), _lanes_compared(">=")
+keep_smaller, keep_larger = _lanes_kept("umin"), _lanes_kept("umax")
+
+
+def table_width(n_bytes: int) -> int:
+    """Return how wide a table of at most 256 bytes is held, for instructions to look up in it."""
+    return next(width for width in (64, 128, WIDEST) if n_bytes <= width)
+
+
+def permute(builder: Any, parts: list[Any], indices: Any) -> Any:
+    """Return what a table in parts of 64 bytes has at 64 indices."""
+    name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
+    pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]
+    found = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(BYTES, [BYTES] * len(pair)), f"llvm.x86.avx512.{name}"
+    )
+    low = builder.call(found, pair)
+    if len(parts) <= 2:
+        return low
+    zeros = ir.Constant(BYTES, [0] * LANES)
+    high = builder.call(found, [parts[2], indices, parts[3]])
+    return builder.select(builder.icmp_signed("<", indices, zeros), high, low)

@@ -28,6 +28,12 @@ def test_enough_buckets_need_no_hash():
     assert hashing.codes((), (), 40, 40)[:, 0].tolist() == list(range(40))
 
 
+def test_codes_of_some_classes_are_those_of_all():
+    a, b = hashing.draw(3, 900, 32, 4)
+    some = hashing.codes(a, b, 100, 32, first=700)
+    assert (some == hashing.codes(a, b, 900, 32)[700:800]).all()
+
+
 def test_the_same_seed_gives_the_same_hashes_and_another_one_others():
     assert hashing.draw(5, 1000, 8, 9) == hashing.draw(5, 1000, 8, 9)
     assert hashing.draw(5, 1000, 8, 9) != hashing.draw(6, 1000, 8, 9)

@@ -31,7 +31,7 @@ sources_argument = click.argument(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 progress_option = click.option(
     "--progress",
-    type=click.Choice(["auto", "bar", "plain", "none"]),
+    type=click.Choice(["auto", "bar", "plain", "json", "none"]),
     default="auto",
     show_default=True,
     help="How progress is shown, on standard error.",
@@ -284,6 +284,12 @@ def bad_row_options(command: F) -> F:
                      help="Most rows that may be skipped.  [default: any number]"),
     ]  # fmt: skip
     return _with(command, options)
+
+
+rejects_option = click.option(
+    "--rejects", metavar="FILE", type=click.Path(path_type=Path),
+    help="Where rows that are skipped are listed.  [default: beside --out, FILE.rejects.tsv]",
+)  # fmt: skip
 
 
 def epilog(example: str) -> str:

@@ -12,17 +12,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
 from streammach.counts.vectors import vector_of
 from streammach.jit import Array, Number, intrinsic, kernel
-from streammach.simd import BYTES, INDEX, LANES
+from streammach.simd import (
+    BYTES,
+    INDEX,
+    LANES,
+    PERMUTES,
+    START,
+    WIDEST,
+    aligned,
+    bytes_function,
+    permute,
+    table_width,
+)
 
-PERMUTES = bool(binding.get_host_cpu_features().get("avx512vbmi", False))
-WIDEST = 256  # buckets
 UNITS = 250.0  # of the largest room
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
 
@@ -31,16 +40,16 @@ def width_of(n_buckets: int, codes: NDArray[Any]) -> int:
     """Return the bytes of a model's table of deficits; 0 where none can be looked up."""
     if not PERMUTES or codes.dtype != np.uint8 or n_buckets > WIDEST:
         return 0
-    return next(width for width in (64, 128, WIDEST) if n_buckets <= width)
+    return table_width(n_buckets)
 
 
 def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]:
     """Return buckets (K * R,) in blocks of 64 classes: (blocks * R * 64,), zeros for no class."""
     by_class = codes.reshape(-1, n_repetitions)
     blocks = -(-len(by_class) // LANES)
-    out = np.zeros((blocks, n_repetitions, LANES), np.uint8)
-    lay_in_blocks(by_class, out)
-    return out.reshape(-1)
+    out = aligned(blocks * n_repetitions * LANES)
+    lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
+    return out
 
 
 @kernel()
@@ -49,24 +58,6 @@ def lay_in_blocks(codes: Array, out: Array) -> None:
     for c in range(codes.shape[0]):
         for r in range(codes.shape[1]):
             out[c // LANES, r, c % LANES] = codes[c, r]
-
-
-def _looked_up(builder: Any, parts: list[Any], indices: Any) -> Any:
-    """Return what a table in 1, 2 or 4 parts of 64 bytes has at 64 indices."""
-    name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
-    kinds = [BYTES] * (2 if len(parts) == 1 else 3)
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(BYTES, kinds), f"llvm.x86.avx512.{name}"
-    )
-    if len(parts) == 1:
-        return builder.call(function, [parts[0], indices])
-    low = builder.call(function, [parts[0], indices, parts[1]])
-    if len(parts) == 2:
-        return low
-    high = builder.call(function, [parts[2], indices, parts[3]])
-    return builder.select(
-        builder.icmp_signed("<", indices, ir.Constant(BYTES, [0] * LANES)), high, low
-    )
 
 
 def _within(width: int) -> Callable[..., Any]:
@@ -79,9 +70,7 @@ def _within(width: int) -> Callable[..., Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if not PERMUTES:
                 return ir.Constant(INDEX, -1)
-            add = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(BYTES, [BYTES, BYTES]), f"llvm.uadd.sat.v{LANES}i8"
-            )
+            add = bytes_function(builder, "uadd.sat")
             total = cgutils.alloca_once_value(builder, ir.Constant(BYTES, [0] * LANES))
             with cgutils.for_range(builder, args[3]) as loop:
                 lanes_at = builder.mul(loop.index, ir.Constant(INDEX, LANES))
@@ -90,9 +79,9 @@ def _within(width: int) -> Callable[..., Any]:
                 start = builder.mul(loop.index, ir.Constant(INDEX, width))
                 places = [builder.add(start, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
                 parts = [vector_of(context, builder, signature, args, 0, x, BYTES) for x in places]
-                found = _looked_up(builder, parts, indices)
+                found = permute(builder, parts, indices)
                 builder.store(builder.call(add, [builder.load(total), found]), total)
-            rooms_ = vector_of(context, builder, signature, args, 4, ir.Constant(INDEX, 0), BYTES)
+            rooms_ = vector_of(context, builder, signature, args, 4, START, BYTES)
             within = builder.icmp_unsigned("<=", builder.load(total), rooms_)
             return builder.bitcast(within, INDEX)
 

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.bounded import BLOCK, best_of_rows, block_extremes
-from streammach.counts.deficits import WIDEST, in_blocks, width_of
+from streammach.counts.deficits import in_blocks, width_of
 from streammach.rows.block import RowBlock
 from streammach.rows.packed_pairs import PackedCounts
 from streammach.rows.pairs import CountWeights
+from streammach.simd import WIDEST, aligned
 from streammach.threads import Workers
 
 PIECES_PER_THREAD = 16
@@ -176,9 +177,9 @@ class CountScorer:
             blocks = -(-self.weights.n_classes // BLOCK)
             scratch.n_repetitions = n
             scratch.arrays = (
-                np.zeros(blocks * BLOCK, np.int32), np.empty(blocks, np.int32),
+                aligned(blocks * BLOCK * 4).view(np.int32), np.empty(blocks, np.int32),
                 np.empty(blocks, np.float32), np.empty(n, np.float32),
-                np.zeros(n * WIDEST, np.uint8),
+                aligned(n * WIDEST),
             )  # fmt: skip
         found: tuple[NDArray[Any], ...] = scratch.arrays
         return found

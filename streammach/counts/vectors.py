@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from streammach.jit import intrinsic
-from streammach.simd import BYTES, INDEX, LANES
+from streammach.simd import BYTES, INDEX, LANES, START, splat, vector_at
 
 HALVES, WORDS = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
@@ -20,7 +20,7 @@ def place_of(
 ) -> Any:
     """Return a pointer to a vector within an array that is an argument."""
     data = context.make_array(signature.args[which])(context, builder, args[which]).data
-    return builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+    return vector_at(builder, data, at, vector)
 
 
 def vector_of(
@@ -37,13 +37,6 @@ def _reduced(builder: Any, name: str, vector: Any) -> Any:
         f"llvm.vector.reduce.{name}",
     )  # fmt: skip
     return builder.call(function, [vector])
-
-
-def _all(builder: Any, value: Any) -> Any:
-    """Return a vector of one float32 in all lanes."""
-    one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(INDEX, 0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(FLOATS, ir.Undefined), lanes)
 
 
 @intrinsic
@@ -63,8 +56,7 @@ def take_units(typing: Any, units: Any, first: Any, gained: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = vector_of(context, builder, signature, args, 0, args[1], WORDS)
-        start = ir.Constant(INDEX, 0)
-        place = place_of(context, builder, signature, args, 2, start, WORDS)
+        place = place_of(context, builder, signature, args, 2, START, WORDS)
         builder.store(vector, place, align=1)
         return context.get_dummy_value()
 
@@ -77,8 +69,7 @@ def add_gains(typing: Any, wide: Any, first: Any, gained: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = vector_of(context, builder, signature, args, 0, args[1], HALVES)
-        start = ir.Constant(INDEX, 0)
-        place = place_of(context, builder, signature, args, 2, start, WORDS)
+        place = place_of(context, builder, signature, args, 2, START, WORDS)
         total = builder.add(builder.load(place, align=1), builder.sext(vector, WORDS))
         builder.store(total, place, align=1)
         return context.get_dummy_value()
@@ -114,12 +105,11 @@ def reach_block(
         def of(which: int, at: Any, vector: Any) -> Any:
             return vector_of(context, builder, signature, args, which, at, vector)
 
-        start = ir.Constant(INDEX, 0)
-        rest_, step_, cap_, bound_ = (_all(builder, args[i]) for i in (4, 5, 6, 7))
-        units = builder.sitofp(of(0, start, WORDS), FLOATS)
+        rest_, step_, cap_, bound_ = (splat(builder, args[i], FLOATS) for i in (4, 5, 6, 7))
+        units = builder.sitofp(of(0, START, WORDS), FLOATS)
         total = builder.fsub(of(1, args[3], FLOATS), builder.fmul(rest_, of(2, args[3], FLOATS)))
         total = builder.fadd(builder.fadd(total, builder.fmul(units, step_)), cap_)
-        place = place_of(context, builder, signature, args, 8, start, FLOATS)
+        place = place_of(context, builder, signature, args, 8, START, FLOATS)
         builder.store(total, place, align=1)
         return builder.bitcast(builder.fcmp_ordered(">=", total, bound_), INDEX)
 
@@ -134,15 +124,14 @@ def write_rooms(typing: Any, reached: Any, bound: Any, scale: Any, rooms: Any) -
     """Write ``(reached - bound) * scale`` of 64 classes, rounded down, 0 to 254, as uint8 (64,)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = ir.Constant(INDEX, 0)
-        total = vector_of(context, builder, signature, args, 0, start, FLOATS)
-        bound, scale = _all(builder, args[1]), _all(builder, args[2])
+        total = vector_of(context, builder, signature, args, 0, START, FLOATS)
+        bound, scale = (splat(builder, args[i], FLOATS) for i in (1, 2))
         room = builder.fmul(builder.fsub(total, bound), scale)
         for relation, limit in ((">", 0.0), ("<", 254.0)):
             limits = ir.Constant(FLOATS, [limit] * LANES)
             room = builder.select(builder.fcmp_ordered(relation, room, limits), room, limits)
         bytes_ = builder.trunc(builder.fptosi(room, WORDS), BYTES)
-        place = place_of(context, builder, signature, args, 3, start, BYTES)
+        place = place_of(context, builder, signature, args, 3, START, BYTES)
         builder.store(bytes_, place, align=1)
         return context.get_dummy_value()
 

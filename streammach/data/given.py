@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.names import MAX_NAME, Label, Names
+from streammach.rows.sparse import csr_array, is_sparse
 
 NUMBERS = "biuf"
 FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
@@ -51,7 +51,7 @@ class Given:
     @property
     def sparse(self) -> bool:
         """Whether the matrix is one of compressed sparse rows."""
-        return bool(scipy.sparse.issparse(self.matrix))
+        return is_sparse(self.matrix)
 
     @cached_property
     def nnz(self) -> int:
@@ -92,7 +92,7 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         if names is None and all(isinstance(name, str) for name in found):
             names = found
         rows = rows.to_numpy()
-    matrix = rows.tocsr() if scipy.sparse.issparse(rows) else np.asarray(rows)
+    matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
     if matrix.ndim != 2:
         raise DataError(f"rows have the shape {matrix.shape}: {FORMS}", path=PLACE)
     if matrix.dtype.kind not in NUMBERS:
@@ -125,7 +125,7 @@ def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
         indptr.append(len(indices))
     shape = (len(rows), len(places))
     arrays = (np.array(data, np.float64), np.array(indices, np.int32), np.array(indptr, np.int64))
-    return Given(scipy.sparse.csr_array(arrays, shape=shape), _names(list(places)))
+    return Given(csr_array(arrays, shape=shape), _names(list(places)))
 
 
 def _feature(name: Label, value: Any, row: int) -> tuple[bytes, float]:

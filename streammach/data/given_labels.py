@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
@@ -14,6 +13,7 @@ from streammach.data.label_sets import LabelSets
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError
 from streammach.rows.names import Names
+from streammach.rows.sparse import is_sparse
 
 WHAT = "the labels"
 OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
@@ -59,7 +59,7 @@ def given_labels(y: Any) -> GivenLabels:
     DataError
         If it is none of these, or a row of the first kind has no label.
     """
-    if scipy.sparse.issparse(y):
+    if is_sparse(y):
         matrix = y.tocsr()
         sets = LabelSets.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
         return GivenLabels(sets, "int")

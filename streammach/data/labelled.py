@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from streammach.data.given import Given, given_rows, given_weights
 from streammach.data.given_labels import GivenLabels, given_labels
@@ -18,6 +17,7 @@ from streammach.data.tables.memory import columns_of, recipe_of_table, rows_of_t
 from streammach.errors import DataError, UsageError, clean
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.block import RowBlock
+from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 
 LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
@@ -115,7 +115,7 @@ def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
     if not block.nnz:
         raise DataError("no row has a feature")
     shape = (block.n_rows, vocabulary.n_features)
-    matrix = scipy.sparse.csr_array((block.values, block.features, block.indptr), shape=shape)
+    matrix = csr_array((block.values, block.features, block.indptr), shape=shape)
     matrix.sum_duplicates()
     return Given(matrix, vocabulary.feature_names(), spaced=True)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, cast
 
 import msgspec
@@ -31,7 +33,7 @@ HOWS: dict[str, How] = {
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
-ZSTD_MAGIC, FRAME_HEADER_BYTES = b"\x28\xb5\x2f\xfd", 9
+ZSTD_MAGIC, FRAME_HEADER_BYTES, HEAD = b"\x28\xb5\x2f\xfd", 9, 18
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -193,12 +195,21 @@ def words_in(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
     ValueError
         If the bytes are not those of such an array.
     """
-    left, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
-    for a, b in _places(data, coded):
-        words = np.empty(min(PIECE_WORDS, left), word)
-        _fill(words, data[a:b])
-        yield words
-        left -= len(words)
+    n, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
+
+    def decompressed(number: int, place: tuple[int, int]) -> NDArray[Any]:
+        words = np.empty(min(PIECE_WORDS, n - number * PIECE_WORDS), word)
+        _fill(words, data[slice(*place)])
+        return words
+
+    with ThreadPoolExecutor(1, "pieces") as pool:  # the next one, while one is worked on
+        waiting: deque[Future[NDArray[Any]]] = deque()
+        for number, place in enumerate(_places(data, coded)):
+            waiting.append(pool.submit(decompressed, number, place))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        if waiting:
+            yield waiting.pop().result()
 
 
 def _n_words(coded: Coded) -> int:
@@ -217,23 +228,31 @@ def _places(data: NDArray[np.uint8], coded: Coded) -> list[tuple[int, int]]:
     pieces = list(itertools.pairwise(ends))
     for i, (a, b) in enumerate(pieces):  # before anything is allocated
         expected = min(PIECE_WORDS, n_words - i * PIECE_WORDS) * word.itemsize
-        if min(coded.sizes) < 0 or content_size(data[a:b].tobytes()) != expected:
+        if min(coded.sizes) < 0 or content_size(data[a : min(b, a + HEAD)].tobytes()) != expected:
             raise ValueError("a piece of a coded array has the wrong length")
     return pieces
 
 
 def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
     """Decompress a piece into its words."""
-    planes = np.empty(words.nbytes, np.uint8)
+    one = words.itemsize == 1  # a plane is what the words are
+    planes = words.view(np.uint8) if one else np.empty(words.nbytes, np.uint8)
     try:
-        Zstd().decode(piece.tobytes(), planes)
+        Zstd().decode(np.ascontiguousarray(piece), planes)
     except (RuntimeError, ValueError) as error:
         raise ValueError(clean(error)) from None
-    words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
+    if not one:
+        words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
 
 
 def content_size(frame: bytes) -> int | None:
-    """Return the bytes that a Zstandard frame says it holds; None where it does not say it."""
+    """Return the bytes that a Zstandard frame says it holds; None where it does not say it.
+
+    Parameters
+    ----------
+    frame : bytes
+        The frame, or its first 18 bytes.
+    """
     # RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
     # window and the number of a dictionary, then the size.
     if len(frame) < FRAME_HEADER_BYTES or not frame.startswith(ZSTD_MAGIC):

@@ -14,6 +14,7 @@ from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMATS
+from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, Coded
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.tensors import TensorFile, damaged
@@ -28,8 +29,10 @@ from streammach.spec.types import Amount, Count, Ranker
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
 # matrix, whose columns are remembered; any of these, of rows with cosines of projections; any of
 # these, of rows with lists of labels, whose rows are remembered; any of these, with classes that
-# were added after the training.
-FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT = MODEL_FORMATS
+# were added after the training; any of these, with a line that probabilities are corrected by.
+(
+    FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT, LINE_FORMAT
+) = MODEL_FORMATS  # fmt: skip
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
 LABEL_COUNTS = "label_counts"
@@ -41,17 +44,10 @@ NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
 
 
-class Calibration(msgspec.Struct, frozen=True):
-    """How scores become probabilities.
+class Scale(msgspec.Struct, frozen=True):
+    """The numbers of a calibration; see :class:`streammach.model.calibration.Calibration`."""
 
-    S is the score of a class by counts and hashed models together, or where there are no counts the
-    mean logarithm of the hashed models. Then ``p_i = e^(beta S_i) / (sum_j e^(beta S_j) +
-    e^other)`` over the best candidates j; what is left is spread evenly over the other classes.
-    Where rows have lists of labels, a label has ``p_i = 1 / (1 + e^-(beta (S_i - M) + other))`` on
-    its own, with M the median score of the row's 32 best candidates.
-    """
-
-    beta: float = 1.0
+    beta: Amount = 1.0
     other: float = -30.0
 
 
@@ -72,8 +68,8 @@ class Document(
         Whether rows go through matrix products.
     estimator : str
         How classes are ranked, chosen on held-out rows.
-    calibration : Calibration
-        Fitted on held-out rows.
+    calibration : Scale
+        Fitted on held-out rows; since format 7 with a line, whose points are arrays.
     hashed_weight : float or None
         Weight of the hashed models beside counts; None without counts.
     store : str
@@ -105,7 +101,7 @@ class Document(
     training: TrainSpec
     dense: bool
     estimator: Ranker
-    calibration: Calibration
+    calibration: Scale
     hashed_weight: Amount | None
     store: str
     label_kind: Kind
@@ -132,8 +128,11 @@ class Document(
             raise ValueError("the columns beyond the features do not belong to the format")
         if self.listed != (self.training.label_share is not None):
             raise ValueError("lists of labels do not belong to the format")
-        if bool(self.spec.added_codes) != (self.format == ADDED_FORMAT):
+        some = bool(self.spec.added_codes)
+        if some != (self.format == ADDED_FORMAT or (self.format > ADDED_FORMAT and some)):
             raise ValueError("added classes do not belong to the format")
+        if self.listed and self.format == LINE_FORMAT:
+            raise ValueError("a line of the calibration does not belong to lists of labels")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
@@ -162,6 +161,8 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
+    if document.format == LINE_FORMAT:
+        found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     later = document.format > COLUMNS_FORMAT and document.n_columns > 0
     if document.format == COLUMNS_FORMAT or later:
         found[COLUMNS] = ((d,), np.int32)

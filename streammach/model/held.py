@@ -19,7 +19,8 @@ from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, map_some, read_header
 from streammach.spec.model import ModelSpec
 
-WORD_BYTES = 24  # of a piece of a coded array's words while they are coded, or pairs decoded
+WORD_BYTES = 24  # of a piece of an array's words while they are coded
+PAIR_WORD_BYTES = 36  # of a piece of the words of pairs while they are decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
 NAMES = ("label", "feature")
 WIDE = COUNTS + "wide"
@@ -128,9 +129,9 @@ def _loading(document: Document, sizes: dict[str, int]) -> int:
     whole = max((sizes[name] for name in coded if name not in packed), default=0)
     pieces = [
         min(math.prod(facts.shape), PIECE_WORDS)
-        * (WORD_BYTES if name == CLASSES else 3 * np.dtype(facts.dtype).itemsize)
+        * (PAIR_WORD_BYTES if name == CLASSES else 5 * np.dtype(facts.dtype).itemsize)
         for name, facts in coded.items()
-    ]  # a word as it was compressed, as planes and as itself; a pair with its gain
+    ]  # a word as planes and as itself, and those of the next piece; a pair with its gain
     return 2 * whole + max(pieces) + PACKING_BYTES + document.tensors.size if coded else 0
 
 

@@ -16,6 +16,7 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
 from streammach.machine import give_back
+from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
     ADDED_FORMAT,
@@ -24,17 +25,18 @@ from streammach.model.document import (
     COLUMNS_FORMAT,
     FORMAT,
     LABEL_COUNTS,
+    LINE_FORMAT,
     LISTS_FORMAT,
     PROJECTION,
     WAVES_FORMAT,
     WEIGHTS_ARE,
-    Calibration,
     Document,
     Kind,
+    Scale,
     Stored,
     read_document,
 )
-from streammach.model.loading import counts_in, load_arrays, names_in, weights_in
+from streammach.model.loading import calibration_in, counts_in, load_arrays, names_in, weights_in
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
@@ -124,7 +126,8 @@ class Model(Reported):
     def n_bytes(self) -> int:
         """Bytes of the arrays in memory, and on disk unless they are coded there."""
         names = self.labels.n_bytes + self.features.n_bytes
-        return sum(a.nbytes for a in self.hashed.values()) + self.counts_bytes + names
+        arrays = [*self.hashed.values(), *self.calibration.arrays.values()]
+        return sum(a.nbytes for a in arrays) + self.counts_bytes + names
 
     @property
     def hashed(self) -> dict[str, Table]:
@@ -213,6 +216,7 @@ class Model(Reported):
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
+            **self.calibration.arrays,
         }  # fmt: skip
 
     def file_bytes(self, spare: NDArray[np.uint8] | None = None) -> int:
@@ -246,9 +250,12 @@ class Model(Reported):
             form = LISTS_FORMAT
         if self.spec.added_codes:
             form = ADDED_FORMAT
+        if self.calibration.stated:
+            form = LINE_FORMAT
         return Document(
             format=form, spec=self.spec, training=self.training, dense=self.dense,
-            estimator=self.estimator, calibration=self.calibration,
+            estimator=self.estimator,
+            calibration=Scale(self.calibration.beta, self.calibration.other),
             hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,
             label_kind=cast("Kind", self.labels.kind),
             feature_kind=cast("Kind", self.features.kind),
@@ -278,8 +285,8 @@ class Model(Reported):
         arrays = load_arrays(folder, document)
         model = cls(
             spec=document.spec, training=document.training, dense=document.dense,
-            estimator=document.estimator, calibration=document.calibration, store=document.store,
-            majority=document.majority, validation=document.validation,
+            estimator=document.estimator, calibration=calibration_in(folder, document, arrays),
+            store=document.store, majority=document.majority, validation=document.validation,
             counts=counts_in(folder, document, arrays),
             labels=names_in(folder, arrays, "label", document.label_kind),
             features=names_in(folder, arrays, "feature", document.feature_kind),

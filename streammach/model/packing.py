@@ -77,16 +77,24 @@ def _shape(coded: Coded) -> tuple[int, int]:
     return n, columns
 
 
-def _rows(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[np.int8]]:
-    """Yield narrow weights as rows int8 (n, C), some at a time."""
-    columns, left = coded.shape[1], np.zeros(0, np.int8)
+def _rows(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
+    """Yield narrow weights some rows at a time: int8 (n, C), or uint8 (n, C / 2), two to a byte."""
+    columns = coded.shape[1]
+    halves = coded.how == "nibbles" and columns % 2 == 0
+    width = columns // 2 if halves else columns
+    left = np.zeros(0, np.uint8 if halves else np.int8)  # of a row that goes on in the next piece
     for words in words_in(data, coded):
-        for start in range(0, len(words), WORDS):
-            some = words[start : start + WORDS]
-            flat = np.concatenate([left, values_of(some, 2 * len(some), coded, {})])
-            n = len(flat) // columns
-            yield flat[: n * columns].reshape(n, columns)
-            left = flat[n * columns :]
+        piece = words if halves else values_of(words, 2 * len(words), coded, {})
+        if len(left):
+            n = width - len(left)
+            left, piece = np.concatenate([left, piece[:n]]), piece[n:]
+            if len(left) < width:
+                continue
+            yield left[None]
+        whole = len(piece) // width * width
+        rows, left = piece[:whole].reshape(-1, width), piece[whole:]
+        step = max(1, WORDS // width)
+        yield from (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def _layout(

@@ -3,16 +3,111 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
-from streammach.model.document import Calibration
-from streammach.prediction.ranking import Ranking
-from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
+from streammach.model.calibration import Calibration
 
 CANDIDATES = 32
+LARGEST, HUGE = float(np.finfo(np.float32).max), 1e300  # of scores, and once they are scaled
+TINY = float(np.finfo(np.float64).tiny)
+LEAST_OTHERS = 0.5  # of what other classes have before a line is applied that they keep
+
+
+def class_probabilities(
+    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the probabilities of a row's best classes, and of each other class.
+
+    They do not depend on how many best classes are asked for: those after the 32 best have that of
+    all others. No class has a larger one than a class with a better score, and those of all K
+    classes of a row add up to 1.
+
+    Parameters
+    ----------
+    scores : float32 (n, m)
+        Scores of the m best classes of each row, best first, by the ranking that was calibrated; m
+        is at least 32, or K.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    probabilities : float64 (n, m)
+        Of the best classes.
+    others : float64 (n,)
+        Of each of the K - m other classes.
+    """
+    z = bases(scores[:, :CANDIDATES], calibration)
+    n_others = n_classes - z.shape[1]
+    q = np.exp(softmax_logs(z, n_others, calibration.beta, calibration.other))
+    p, left = q[:, : z.shape[1]], q[:, z.shape[1] :].sum(axis=1)
+    if calibration.stated:
+        p, left = _corrected(p, left, calibration)
+    if n_others:
+        p, left = _levelled(p, left, n_others)
+    found = np.repeat(left[:, None], scores.shape[1], axis=1)
+    found[:, : p.shape[1]] = p
+    return found, left
+
+
+def _corrected(
+    q: NDArray[np.float64], others: NDArray[np.float64], calibration: Calibration
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the line makes of the best classes of rows, and what is left for others."""
+    p = np.interp(q, *calibration.line)
+    total = p.sum(axis=1)
+    if not others.any():
+        return p / total[:, None], others
+    left = np.maximum(1 - total, LEAST_OTHERS * others)
+    return p * np.minimum(1.0, (1 - left) / total)[:, None], left
+
+
+def bases(scores: NDArray[np.float32], calibration: Calibration) -> NDArray[np.float64]:
+    """Return what of scores (n, m) is multiplied with beta: float64 (n, m)."""
+    z = above_others(scores) if calibration.stated else scores.astype(np.float64)
+    return np.clip(z, -LARGEST, LARGEST)
+
+
+def softmax_logs(
+    z: NDArray[np.float64], n_others: int, beta: float, other: float
+) -> NDArray[np.float64]:
+    """Return ln q of classes and, in a last column, of all others together, if there are any.
+
+    Parameters
+    ----------
+    z : float64 (n, m)
+        What :func:`bases` returns.
+    n_others : int
+        K - m.
+    beta, other : float
+        Of the equation.
+    """
+    z = np.clip(beta * z, -HUGE, HUGE)
+    if n_others:
+        z = np.column_stack([z, np.full(len(z), other)])
+    z -= z.max(axis=1, keepdims=True)
+    logs: NDArray[np.float64] = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    return logs
+
+
+def _levelled(
+    p: NDArray[np.float64], left: NDArray[np.float64], n_others: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Spread what is left of rows evenly, so that no other class is likelier than a better one.
+
+    Where it would be, the last of the better ones share their probability with it: the fewest that
+    are needed.
+    """
+    m = p.shape[1]
+    tails = np.column_stack([np.cumsum(p[:, ::-1], axis=1)[:, ::-1], np.zeros(len(p))])
+    levels = (tails + left[:, None]) / (n_others + np.arange(m, -1, -1))
+    better = np.column_stack([np.ones(len(p), bool), p >= levels[:, 1:]])
+    kept = m - better[:, ::-1].argmax(axis=1)
+    level = levels[np.arange(len(p)), kept]
+    return np.where(np.arange(m) < kept[:, None], p, level[:, None]), level
 
 
 def log_probabilities(
@@ -23,7 +118,7 @@ def log_probabilities(
     n_classes: int,
     calibration: Calibration,
 ) -> NDArray[np.float64]:
-    """Return ln p of each row's label.
+    """Return ln p of each row's label, -708 at the least.
 
     Parameters
     ----------
@@ -41,47 +136,39 @@ def log_probabilities(
     float64 (n,)
         Natural logarithms.
     """
-    z = calibration.beta * scores.astype(np.float64)
-    rest = n_classes - ids.shape[1]
-    if rest > 0:
-        z = np.column_stack([z, np.full(len(z), calibration.other)])
-    top = z.max(axis=1, keepdims=True)
-    total = top[:, 0] + np.log(np.exp(z - top).sum(axis=1))
-    found = ids == classes[:, None]
-    place = np.where(found.any(axis=1), found.argmax(axis=1), z.shape[1] - 1)
-    own = z[np.arange(len(z)), place] - total
-    logs: NDArray[np.float64] = np.where(found.any(axis=1), own, own - np.log(max(rest, 1)))
+    right = ids == classes[:, None]
+    return own_logs(scores, right, n_classes, calibration)
+
+
+def own_logs(
+    scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int, calibration: Calibration
+) -> NDArray[np.float64]:
+    """Return ln p of the labels of rows: float64 (n,).
+
+    Parameters
+    ----------
+    scores, right : float32 (n, m), bool (n, m)
+        Scores of the best candidates, and which of them are the label.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map.
+    """
+    p, others = class_probabilities(scores, n_classes, calibration)
+    own = np.where(right.any(axis=1), (p * right).sum(axis=1), others)
+    logs: NDArray[np.float64] = np.log(np.maximum(own, TINY))
     return logs
 
 
-def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibration:
-    """Return the map from scores to probabilities with the smallest log loss on held-out rows."""
-    if rows.labels is not None:
-        return fit_label_calibration(rows, rows.labels, ranking)
-    known = np.flatnonzero(rows.classes >= 0)
-    if not len(known):
-        return Calibration()
-    ids, scores = ranking(rows, CANDIDATES)
-    ids, scores, classes = ids[known], scores[known], rows.classes[known]
-
-    def loss(x: NDArray[np.float64]) -> float:
-        map_ = Calibration(float(np.exp(x[0])), float(x[1]))
-        logs = log_probabilities(ids, scores, classes, n_classes=n_classes, calibration=map_)
-        return float(-logs.mean())
-
-    start = np.array([0.5, -4.0])
-    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
-    return Calibration(float(np.exp(best.x[0])), float(best.x[1]))
-
-
 def above_others(scores: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how far scores (n, m) are above the median of their row's best candidates."""
+    """Return how far scores (n, m), best first, are above the median of a row's best candidates."""
     # Scores of counts are not comparable from row to row: they grow with the features of a row.
-    finite = np.where(np.isfinite(scores), scores, np.nan)[:, :CANDIDATES].astype(np.float64)
-    some = np.isfinite(finite).any(axis=1)
-    middle = np.zeros(len(scores))
-    middle[some] = np.nanmedian(finite[some], axis=1)
-    found: NDArray[np.float64] = scores.astype(np.float64) - middle[:, None]
+    own = scores.astype(np.float64)
+    n = np.isfinite(own[:, :CANDIDATES]).sum(axis=1)  # others are last
+    pair = np.stack([np.maximum(n - 1, 0) // 2, n // 2], axis=1)
+    pair = np.minimum(pair, own.shape[1] - 1)
+    middle = np.where(n > 0, np.take_along_axis(own, pair, axis=1).mean(axis=1), 0.0)
+    found: NDArray[np.float64] = own - middle[:, None]
     return found
 
 
@@ -95,32 +182,11 @@ def label_probabilities(
     scores : float32 (n, m)
         The m best scores of each row, best first; m is at least 32, or K.
     calibration : Calibration
-        The map; see its text for the equation.
+        The map; see its text for the equation. Where there were no rows to fit it on, a score is
+        taken for the logarithm of a probability.
     """
+    if calibration == Calibration():
+        return np.exp(np.minimum(scores.astype(np.float64), 0.0))
     z = calibration.beta * above_others(scores) + calibration.other
     found: NDArray[np.float64] = scipy.special.expit(z)
     return found
-
-
-def fit_label_calibration(rows: RowBlock, labels: LabelLists, ranking: Ranking) -> Calibration:
-    """Return the map from scores to probabilities of labels of held-out rows with lists of them."""
-    # It has the smallest logistic loss over the best candidates of each row (Platt scaling), and is
-    # pulled a little to where the search starts.
-    if not rows.n_rows:
-        return Calibration(1.0, 0.0)
-    ids, scores = ranking(rows, CANDIDATES)
-    right, usable = labels.matched(ids), np.isfinite(scores)
-    x, y = above_others(scores)[usable], right[usable]
-    if not len(x):
-        return Calibration(1.0, 0.0)
-    middle, spread = float(x.mean()), max(float(x.std()), 1e-6)
-
-    def loss(w: NDArray[np.float64]) -> float:
-        z = np.exp(w[0]) * (x - middle) / spread + w[1]
-        pull = float(((w - start) ** 2).sum()) / len(x)
-        return float((np.logaddexp(0, z) - y * z).mean()) + pull
-
-    start = np.array([0.0, -1.0])
-    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
-    beta = float(np.exp(best.x[0])) / spread
-    return Calibration(beta, float(best.x[1]) - beta * middle)

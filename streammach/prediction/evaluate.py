@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from streammach.prediction.set_metrics import (
     SetFigures,
     SetMetrics,
 )
+from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators
 from streammach.spec.reported import Reported
@@ -141,7 +142,7 @@ def evaluate(
     path: str | os.PathLike[str],
     *,
     options: SourceOptions = GUESSED,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Wanted = None,
     threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
 ) -> Evaluation:
@@ -157,8 +158,9 @@ def evaluate(
         A store, or a labelled file of any format that can be converted.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
-    progress : callable, optional
-        Called with (stage, done, 0).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
     threshold : float
         Probability from which on a label is predicted, where rows have lists of labels.
     propensity : (float, float)
@@ -171,23 +173,25 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
+    began = time.monotonic()
     if not isinstance(predictor, Predictor):
         known = predictor if isinstance(predictor, Model) else Model.load(predictor)
         with Predictor(known) as opened:
-            return evaluate(
+            found = evaluate(
                 opened, path, options=options, progress=progress, threshold=threshold,
                 propensity=propensity,
             )  # fmt: skip
-    began = time.monotonic()
+        return replace(found, seconds=time.monotonic() - began)
     seen, model = Seen(), predictor.model
     sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)
     room = predictor.room("evaluate", path, CANDIDATES, options)
-    for block in rows_of(Path(path), model, seen, room, options=options):
-        if block.labels is not None and not model.listed:
-            raise lists_of_labels(path)
-        sums.add(block)
-        if progress is not None:
-            progress("evaluate", seen.rows, 0)
+    with shown(progress, "rows") as told:
+        told("evaluate", 0, 0)
+        for block in rows_of(Path(path), model, seen, room, options=options):
+            if block.labels is not None and not model.listed:
+                raise lists_of_labels(path)
+            sums.add(block)
+            told("evaluate", seen.rows, seen.total)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()

@@ -33,6 +33,8 @@ VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transforme
 ROW_BYTES = 160  # of a row: pointers, class, number, place, importance, and work
 BEST_BYTES = 110  # of one of a row's best classes: its score becomes a probability
 CELL_BYTES = 200  # of one of a row's best classes in a table, its name aside
+AHEAD_BYTES = 24  # of a value of rows that are read while others are ranked
+AHEAD_ROW_BYTES = 96  # of such a row, its tag, and its place
 LABEL_BYTES = 96  # of a label: its rows, its gain, how often it is there, found and said, its place
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
@@ -52,6 +54,7 @@ def room_before(
     threads: int | None = None,
     options: SourceOptions = GUESSED,
     smaller: bool = False,
+    beside: Mapping[str, int] = NOTHING,
 ) -> Room:
     """Return what work with a model will take, before the model is loaded.
 
@@ -75,6 +78,8 @@ def room_before(
         How a file is read.
     smaller : bool
         Whether a smaller model is made of it, too.
+    beside : dict of str to int
+        Bytes that something else takes, by name.
 
     Raises
     ------
@@ -87,7 +92,7 @@ def room_before(
     return room_for(
         held, task, Input.of(path, held, options), k, device=choose_device(device)[0],
         threads=threads or cores(), budget=budget_of(memory),
-        beside=held.smaller if smaller else NOTHING,
+        beside={**beside, **(held.smaller if smaller else NOTHING)},
     )  # fmt: skip
 
 
@@ -249,6 +254,8 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
         "names": given.names,
         "pieces": given.pieces,
     }
+    if "class blocks" in found and not held.counted and task != "add":
+        del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
         found["count scores"] = CountScorer.footprint(
             spec.n_classes, held.n_wide, spec.n_repetitions, threads
@@ -273,6 +280,8 @@ def _lines(
         "values": VALUE_BYTES * max(values, given.longest),
         "rows": rows * (ROW_BYTES + int(best * k)),
     }
+    if task == "predict":
+        found["read ahead"] = AHEAD_BYTES * max(values, given.longest) + AHEAD_ROW_BYTES * rows
     if task == "predict" and given.is_store:
         found["order"] = ordered
     work = sum(found.values()) - found["code"] - found["model"]

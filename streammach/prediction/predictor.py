@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
+from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
@@ -21,17 +23,25 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES, label_probabilities
+from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
-from streammach.prediction.memory import Input, Task, room_for
-from streammach.prediction.order import Predictions, in_source_order
-from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.prediction.memory import NOTHING, Input, Task, room_for
+from streammach.prediction.order import (
+    NOTHING_KEPT,
+    Kept,
+    Order,
+    Predictions,
+    SourceOrder,
+    after,
+)
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
+from streammach.threads import ahead
 
 
 class Predictor:
@@ -50,6 +60,17 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    estimator : str
+        How classes are ranked.
+    device : str
+        Where it computes.
+    threads : int
+        Threads that compute.
 
     Raises
     ------
@@ -79,15 +100,16 @@ class Predictor:
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.model = model
         self.estimator: Ranker = estimator or model.estimator
+        self._asked = estimator
         self._scorer: CountScorer | None = None
         if model.counts is not None:
             self._scorer = CountScorer(model.counts, threads or cores())
-        self._threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
-        self._device, self._backend = open_to_predict(
+        self.threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
+        self.device, self._backend = open_to_predict(
             device,
             model.spec,
             dense=model.dense,
-            threads=self._threads,
+            threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
         )
@@ -100,6 +122,7 @@ class Predictor:
         k: int = 5,
         *,
         columns: Sequence[str | int | bytes] | None = None,
+        probabilities: bool = False,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, best first.
 
@@ -117,6 +140,11 @@ class Predictor:
         columns : sequence, optional
             A name for each column of the matrix, in any order, and other ones than in training:
             features as the model lists them. Needed for a model of text whose features have names.
+        probabilities : bool
+            Give calibrated probabilities, from 0 to 1, in place of scores. They are those of the
+            ranking that was calibrated (``model.calibrated``), and of its best classes. Of all K
+            classes of a row they add up to 1; where rows have lists of labels each label has a
+            probability of its own.
 
         Returns
         -------
@@ -124,19 +152,25 @@ class Predictor:
             In the type of the training data: int64 or object.
         scores : float32 (n, k)
             By the estimator: an unbiased probability, a logarithm for ``logsum``, a log odds for
-            ``blend``.
+            ``blend``; or calibrated probabilities.
 
         Raises
         ------
         DataError
             If columns cannot be told apart, or a value is not finite, or a cell cannot be read.
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
         """
         block = rows if isinstance(rows, RowBlock) else self.block(rows, columns)
-        ids, scores = self.ranked(block, k)
+        ids, scores = self.ranked(block, k, probabilities=probabilities)
         return self.labels(ids), scores
 
     def ranked(
-        self, block: RowBlock, k: int, estimator: Ranker | None = None
+        self,
+        block: RowBlock,
+        k: int,
+        estimator: Ranker | None = None,
+        probabilities: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return what :meth:`topk_ids` does, of any number of rows in bounded memory.
 
@@ -148,20 +182,58 @@ class Predictor:
             How many.
         estimator : str, optional
             What makes the scores; the predictor's own otherwise.
+        probabilities : bool
+            Give calibrated probabilities in place of scores; see :meth:`topk`.
 
         Returns
         -------
         ids, scores : int64 (n, min(k, K)), float32 (n, min(k, K))
             Class ids and their scores.
+
+        Raises
+        ------
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
         """
+        if probabilities:
+            self._check_calibrated(estimator)
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
-        for some in self.room("rows", None, k).ranges(block.indptr):
+        best = max(k, CANDIDATES) if probabilities else k
+        for some in self.room("rows", None, best).ranges(block.indptr):
             part = block.part(some.start, some.stop)
-            ids[some], scores[some] = self.topk_ids(part, k, estimator)
+            found = self._probable_ids(part, k) if probabilities else None
+            ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
         return ids, scores
 
-    def block(self, rows: Any, columns: Sequence[str | int | bytes] | None = None) -> RowBlock:
+    def _check_calibrated(self, estimator: Ranker | None = None) -> None:
+        """Refuse probabilities of a ranking that was asked for and is not the calibrated one."""
+        asked, known = estimator or self._asked, self.model.calibrated
+        if asked not in (None, known):
+            raise UsageError(
+                f"probabilities are those of the ranking {known}, not of {asked}: --estimator",
+                hint=f"Leave it out, or name {known}.",
+            )
+
+    def _probable_ids(
+        self, block: RowBlock, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the k best class ids by the calibrated ranking and their probabilities."""
+        model = self.model
+        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
+        if model.listed:
+            p = label_probabilities(scores, model.calibration)
+        else:
+            p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
+        return ids[:, :k], p[:, :k].astype(np.float32)
+
+    def block(
+        self,
+        rows: Any,
+        columns: Sequence[str | int | bytes] | None = None,
+        *,
+        unknown: NDArray[np.int64] | None = None,
+    ) -> RowBlock:
         """Return rows with the model's ids, as for :meth:`topk`; unknown features are left out.
 
         Parameters
@@ -170,6 +242,8 @@ class Predictor:
             The rows.
         columns : sequence, optional
             A name for each column of a matrix.
+        unknown : int64 (n,), optional
+            Receives how many features of each row the model does not know: of tables and dicts.
 
         Raises
         ------
@@ -180,13 +254,13 @@ class Predictor:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
-            return self._tables.block(rows)
+            return self._tables.block(rows, unknown)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)
         if given.names is None:
             return self._matrices.block(given.matrix)
-        return self._matrices.named(given)
+        return self._matrices.named(given, unknown)
 
     def room(
         self,
@@ -194,6 +268,7 @@ class Predictor:
         path: str | os.PathLike[str] | None,
         k: int,
         options: SourceOptions = GUESSED,
+        beside: Mapping[str, int] = NOTHING,
     ) -> Room:
         """Return how much of an input is held at a time, and what all comes to.
 
@@ -207,6 +282,8 @@ class Predictor:
             Best classes of a row.
         options : SourceOptions, optional
             How a file is read.
+        beside : dict of str to int, optional
+            Bytes that something else takes, by name.
 
         Raises
         ------
@@ -217,8 +294,8 @@ class Predictor:
         """
         given = None if path is None else Input.of(path, self._held, options)
         return room_for(
-            self._held, task, given, k, device=self._device, threads=self._threads,
-            budget=self._budget,
+            self._held, task, given, k, device=self.device, threads=self.threads,
+            budget=self._budget, beside=beside,
         )  # fmt: skip
 
     def topk_ids(
@@ -272,6 +349,10 @@ class Predictor:
         options: SourceOptions = GUESSED,
         seen: Seen | None = None,
         threshold: float | None = None,
+        probabilities: bool = False,
+        room: Room | None = None,
+        bad_rows: BadRows | None = None,
+        kept: Kept = NOTHING_KEPT,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -291,39 +372,51 @@ class Predictor:
         threshold : float, optional
             Give the labels with at least this probability, k at most, and their probabilities as
             scores; the id is -1 where there is no further one. Only of rows with lists of labels.
+        probabilities : bool
+            Give calibrated probabilities as scores; see :meth:`topk`.
+        room : Room, optional
+            How much of the input is held at a time; otherwise what the predictor's memory allows.
+        bad_rows : BadRows, optional
+            What to do with rows of a file that cannot be read; otherwise the first one is refused.
+        kept : Kept, optional
+            What is kept of an earlier call over the same input that was cut off.
 
         Raises
         ------
         UsageError, DataError, StoreError, DiskError
-            If the input cannot be read, or a threshold is given and rows have one label each.
+            If the input cannot be read, or a threshold is given and rows have one label each, or
+            probabilities are asked of an estimator that is not the calibrated one.
         """
         if threshold is not None and not self.model.listed:
             raise UsageError("rows have one label each: --threshold")
+        if probabilities:
+            self._check_calibrated()
         place, k = Path(path), min(k, self.model.spec.n_classes)
-        best = k if threshold is None else max(k, CANDIDATES)
-        room = self.room("predict", place, best, options)
-        found = self._predicted(place, k, options, seen or Seen(), room, threshold)
-        order = source_order(place)
-        yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
-        room.done()
+        best = max(k, CANDIDATES) if probabilities or threshold is not None else k
+        room = room or self.room("predict", place, best, options)
+        rank: Ranking = self.topk_ids
+        if threshold is not None:
+            rank = partial(self.likely_ids, threshold=threshold)
+        elif probabilities:
+            rank = self._probable_ids
+        rows = rows_of(
+            place, self.model, seen or Seen(), room, options=options, label_needed=False,
+            bad_rows=bad_rows,
+        )  # fmt: skip
+        return self._streamed(rows, k, rank, room, source_order(place), kept)
 
-    def _predicted(
-        self,
-        path: Path,
-        k: int,
-        options: SourceOptions,
-        seen: Seen,
-        room: Room,
-        threshold: float | None,
-    ) -> Iterator[Predictions]:
-        """Yield the best classes of rows as they lie in the input."""
-        for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
-            assert block.numbers is not None
-            if threshold is None:
-                found = self.topk_ids(block, k)
-            else:
-                found = self.likely_ids(block, k, threshold)
-            yield Predictions(block.numbers, *found, block.tags)
+    def _streamed(
+        self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
+        kept: Kept,
+    ) -> Iterator[Predictions]:  # fmt: skip
+        """Yield the best classes of rows in the order of their source."""
+        if order is None:
+            yield from _ranked(rows, k, rank, kept.rows)
+        else:
+            put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
+            found = _ranked(rows, k, rank, put_aside.n_rows)
+            yield from after(put_aside.sorted(found), kept.rows)
+        room.done()
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float
@@ -354,9 +447,7 @@ class Predictor:
         DataError
             If the scores of a row are no numbers.
         """
-        ids, scores = self.topk_ids(block, max(k, CANDIDATES), self.model.calibrated)
-        p = label_probabilities(scores, self.model.calibration).astype(np.float32)
-        ids, p = ids[:, :k], p[:, :k]
+        ids, p = self._probable_ids(block, k)
         likely = p >= threshold
         return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
 
@@ -382,3 +473,15 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
+    done = 0
+    for block in ahead(rows, "rows"):
+        skipped = min(max(first - done, 0), block.n_rows)
+        done += block.n_rows
+        if skipped < block.n_rows:
+            part = block.part(skipped, block.n_rows) if skipped else block
+            assert part.numbers is not None
+            yield Predictions(part.numbers, *rank(part, k), part.tags)

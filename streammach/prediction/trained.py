@@ -59,7 +59,12 @@ class Model(model.Model):
         return labels[:, 0] if k == 1 else labels
 
     def predict_topk(
-        self, rows: Any, k: int = 5, *, columns: Sequence[Label] | None = None
+        self,
+        rows: Any,
+        k: int = 5,
+        *,
+        columns: Sequence[Label] | None = None,
+        probabilities: bool = False,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
 
@@ -71,6 +76,8 @@ class Model(model.Model):
             How many; all if there are fewer labels.
         columns : sequence, optional
             A name for each column of a matrix.
+        probabilities : bool
+            Give calibrated probabilities, from 0 to 1, in place of scores.
 
         Returns
         -------
@@ -81,7 +88,7 @@ class Model(model.Model):
         """
         with self._lock:
             block = self._predictor.block(rows, columns)
-            ids, scores = self._predictor.ranked(block, k)
+            ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
         return self._values[ids], scores
 
     @cached_property

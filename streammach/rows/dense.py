@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
+from streammach.rows.sparse import csr_array
 
 MAX_FEATURES = 8192  # whose covariance is worked with: it has d x d entries
 PIECE_BYTES = 32_000_000  # of rows that are worked on at once
@@ -109,7 +109,7 @@ class LabelSums:
         """Return them for rows float32 (n, d)."""
         shares = labels.shares
         classes, which = np.unique(labels.classes, return_inverse=True)
-        pairs = scipy.sparse.csr_array(
+        pairs = csr_array(
             (shares.astype(np.float32), (which, labels.rows)), shape=(len(classes), len(x))
         )
         return cls(classes, which, shares, pairs @ x)

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from streammach.jit import Array, Number, kernel
-from streammach.simd import prefetch, replace_marked
+from streammach.simd import PADDING, load8, prefetch, replace_marked, trailing_zeros
 
 GAPS, TWO, FOUR, PLAIN = 1, 2, 3, 4
 LINE = 64  # bytes
+LEAST_HALF = 128 - 8  # of numbers of four bits, counted from -128 on
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,35 +46,31 @@ class PackedRows:
     dtype = np.dtype(np.int8)
 
     @classmethod
-    def of(cls, pieces: Iterable[NDArray[np.int8]], shape: tuple[int, int]) -> PackedRows:
+    def of(cls, pieces: Iterable[NDArray[Any]], shape: tuple[int, int]) -> PackedRows:
         """Pack rows.
 
         Parameters
         ----------
-        pieces : iterable of int8 (n, C)
-            The rows, some at a time.
+        pieces : iterable of int8 (n, C) or uint8 (n, C / 2)
+            The rows, some at a time; of the second kind are numbers from -8 to 7, two to a byte,
+            the first in the low bits.
         shape : tuple of int
             d, the rows of all pieces, and C.
         """
         n, columns = shape
         most = n * (columns + 1)
         starts = np.zeros(n + 1, starts_type(most))
-        data, done, end = np.empty(most, np.uint8), 0, 0  # pages that get no bytes are not taken
-        for rows in pieces:
-            sizes, forms, lows = _forms(rows)
-            ends = end + np.cumsum(sizes)
-            pack_rows(rows, forms, lows, ends - sizes, data)
-            starts[done + 1 : done + 1 + len(rows)] = ends
-            done, end = done + len(rows), int(ends[-1]) if len(rows) else end
+        data = np.empty(most + 1, np.uint8)  # pages that get no bytes are not taken
+        end = _packed(pieces, columns, starts, data)
         data.resize(end, refcheck=False)
         return cls(data, starts, columns)
 
     @staticmethod
-    def footprint(pieces: Iterable[NDArray[np.int8]], shape: tuple[int, int]) -> int:
+    def footprint(pieces: Iterable[NDArray[Any]], shape: tuple[int, int]) -> int:
         """Return the bytes that :meth:`of` takes for the same rows."""
         n, columns = shape
-        n_bytes = sum(int(_forms(rows)[0].sum()) for rows in pieces)
-        return n_bytes + starts_type(n * (columns + 1)).itemsize * (n + 1)
+        starts = np.zeros(n + 1, starts_type(n * (columns + 1)))
+        return _packed(pieces, columns, starts, np.zeros(0, np.uint8)) + starts.nbytes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,138 +105,195 @@ def starts_type(most: int) -> np.dtype[Any]:
     return np.dtype(np.uint32 if most < 1 << 32 else np.int64)
 
 
-def _forms(
-    rows: NDArray[np.int8],
-) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the bytes, the form and the lowest number of each row: (n,) each."""
-    sizes = np.zeros(len(rows), np.int64)
-    forms, lows = np.zeros(len(rows), np.uint8), np.zeros(len(rows), np.uint8)
-    choose_forms(rows, sizes, forms, lows)
-    return sizes, forms, lows
+def _packed(
+    pieces: Iterable[NDArray[Any]], columns: int, starts: NDArray[Any], data: NDArray[np.uint8]
+) -> int:
+    """Write rows to `data`, unless it is empty, and where each ends; return where the last does."""
+    done, end, (row, marks) = 0, 0, np.zeros((2, columns + PADDING), np.uint8)
+    for rows in pieces:
+        some = starts[done : done + len(rows) + 1]
+        flat = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+        end = int(pack_rows(flat, rows.dtype == np.uint8, columns, row, marks, some, end, data))
+        done += len(rows)
+    return end
 
 
 @kernel()
-def choose_forms(rows: Array, sizes: Array, forms: Array, lows: Array) -> None:
-    """Choose the form of each row.
+def pack_rows(
+    rows: Array, halves: bool, columns: int, row: Array, marks: Array, starts: Array, end: int,
+    data: Array,
+) -> Any:  # fmt: skip
+    """Pack rows behind what is there.
 
     Parameters
     ----------
-    rows : int8 (n, C)
-        The rows.
-    sizes, forms, lows : int64 (n,), uint8 (n,), uint8 (n,)
-        Receive the bytes, the form and the bits of the lowest number; zeros before.
+    rows : uint8 (n * C,) or (n * C / 2,)
+        The rows: a byte for each number, or half of one.
+    halves : bool
+        Which of both.
+    columns : int
+        C; even for halves.
+    row, marks : uint8 (C + 32,)
+        Scratch; zeros behind C.
+    starts : unsigned (n + 1,)
+        Receives where each row ends.
+    end : int
+        Where the first one starts.
+    data : uint8
+        Receives the bytes; empty where only their number is asked for.
+
+    Returns
+    -------
+    int64
+        Where the last row ends.
     """
-    columns, found = rows.shape[1], np.empty((4, 256), np.int32)
-    for i in range(rows.shape[0]):
-        count_numbers(rows[i], found)
-        met = found[0]
-        if met[128] == columns:  # all are 0
-            continue
-        low, most = most_frequent(met, 3)
-        size, form = 2 + (columns + 3) // 4 + columns - most, TWO
-        other, most = most_frequent(met, 15)
-        if 2 + (columns + 1) // 2 + columns - most <= size:
-            low, size, form = other, 2 + (columns + 1) // 2 + columns - most, FOUR
-        few = np.int64(0)
-        for v in range(120, 136):
-            few += met[v]
-        if few == columns and columns - met[128] + 1 < size:
-            n = 1 + gap_bytes(rows[i])
-            if n < size:
-                size, form = n, GAPS
-        if size > columns - columns // 8:  # others cost time
-            size, form = 1 + columns, PLAIN
-        sizes[i], forms[i], lows[i] = size, form, low & 255
+    found = np.zeros((4, 256), np.int32)
+    low, high = (LEAST_HALF, LEAST_HALF + 16) if halves else (0, 256)
+    for i in range(starts.shape[0] - 1):
+        if halves:
+            half = columns // 2
+            for c in range(half):
+                byte = rows[i * half + c]
+                row[2 * c] = ((byte & np.uint8(15)) ^ np.uint8(8)) - np.uint8(8)
+                row[2 * c + 1] = ((byte >> np.uint8(4)) ^ np.uint8(8)) - np.uint8(8)
+        else:
+            for c in range(columns):
+                row[c] = rows[i * columns + c]
+        count_numbers(row, columns, low, high, found)
+        size, form, least = form_of(row, columns, low, high, found[0])
+        if data.shape[0] and form:
+            write_row(row, marks, columns, form, least, data, end, size)
+        end += size
+        starts[i + 1] = end
+    return end
 
 
 @kernel(inline=True)
-def count_numbers(row: Array, found: Array) -> None:
-    """Write how often each number from -128 on is met in a row: ``found[0]`` int32 (256,)."""
-    n = row.shape[0] & ~3
-    found[:] = 0
+def count_numbers(row: Array, columns: int, low: int, high: int, found: Array) -> None:
+    """Write how often each number is met in a row: ``found[0]`` int32 (256,), from -128 on."""
+    # Only numbers from `low` to below `high` are met, counted from -128 on.
+    n = columns & ~3
+    for k in range(4):
+        found[k, low:high] = 0
     for c in range(0, n, 4):  # in four arrays, as numbers repeat: none waits for the one before
         for k in range(4):
-            found[k, np.uint8(row[c + k]) ^ np.uint8(128)] += 1
-    for c in range(n, row.shape[0]):
-        found[0, np.uint8(row[c]) ^ np.uint8(128)] += 1
-    for v in range(256):
+            found[k, row[c + k] ^ np.uint8(128)] += 1
+    for c in range(n, columns):
+        found[0, row[c] ^ np.uint8(128)] += 1
+    for v in range(low, high):
         found[0, v] += found[1, v] + found[2, v] + found[3, v]
 
 
+@kernel(fastmath=False)
+def form_of(row: Array, columns: int, low: int, high: int, met: Array) -> Any:
+    """Return the bytes, the form and the bits of the lowest number of a row with some numbers."""
+    # `met` int32 (256,) says how often each number is met, from -128 on.
+    if met[128] == columns:  # all are 0
+        return 0, 0, np.uint8(0)
+    least, most = most_frequent(met, low, high, 3)
+    size, form = 2 + (columns + 3) // 4 + columns - most, TWO
+    other, most = most_frequent(met, low, high, 15)
+    if 2 + (columns + 1) // 2 + columns - most <= size:
+        least, size, form = other, 2 + (columns + 1) // 2 + columns - most, FOUR
+    few = np.int64(0)
+    for v in range(LEAST_HALF, LEAST_HALF + 16):
+        few += met[v]
+    if few == columns and columns - met[128] + 1 < size:
+        n = 1 + gap_bytes(row, columns)
+        if n < size:
+            size, form = n, GAPS
+    if size > columns - columns // 8:  # others cost time
+        size, form = 1 + columns, PLAIN
+    return size, form, np.uint8(least & 255)
+
+
 @kernel(inline=True)
-def most_frequent(met: Array, n: int) -> Any:
+def most_frequent(met: Array, low: int, high: int, n: int) -> Any:
     """Return the first of the n successive numbers that are met most, and how often they are."""
-    # `met` int32 (256,) says how often each number from -128 on is met.
+    # Of `met` int32 (256,) only what lies from `low` to below `high` is not 0.
+    start = max(0, low - n + 1)
     total = np.int64(0)
-    for v in range(n):
+    for v in range(start, start + n):
         total += met[v]
-    low, most = 0, total
-    for v in range(1, 257 - n):
+    place, most = start, total
+    for v in range(start + 1, min(257 - n, high)):
         total += met[v + n - 1] - met[v - 1]
         if total > most:
-            low, most = v, total
-    return low - 128, most
+            place, most = v, total
+    return place - 128, most
 
 
 @kernel(inline=True)
-def gap_bytes(row: Array) -> Any:
+def gap_bytes(row: Array, columns: int) -> Any:
     """Return how many bytes a row's numbers take in the form ``GAPS``."""
-    n, before = np.int64(0), np.int64(0)
-    for c in range(row.shape[0]):
-        there = np.int64(row[c] != 0)
-        n += there * ((before + 16) >> 4)
-        before = (before + 1) * (1 - there)
+    n, after = np.int64(0), np.int64(0)
+    for first in range(0, columns, 8):
+        word = load8(row, np.int64(first))
+        while word:
+            place = np.int64(trailing_zeros(word)) >> 3
+            word &= ~(np.uint64(255) << np.uint64(8 * place))
+            n += 1 + ((first + place - after) >> 4)
+            after = first + place + 1
     return n
 
 
-@kernel()
-def pack_rows(rows: Array, forms: Array, lows: Array, starts: Array, data: Array) -> None:
-    """Write rows int8 (n, C) to `data` from `starts` int64 (n,) on, in forms that were chosen."""
-    for i in range(rows.shape[0]):
-        row, at, form = rows[i], starts[i] + 1, forms[i]
-        if form == 0:
-            continue
-        data[starts[i]] = form
-        if form == PLAIN:
-            for c in range(row.shape[0]):
-                data[at + c] = row[c]
-        elif form == GAPS:
-            pack_gaps(row, data, at)
-        else:
-            data[at] = lows[i]
-            pack_bits(row, 2 if form == TWO else 4, lows[i], data, at + 1)
-
-
 @kernel(fastmath=False)
-def pack_gaps(row: Array, data: Array, at: int) -> None:
+def write_row(
+    row: Array, marks: Array, columns: int, form: int, least: Number, data: Array, start: int,
+    size: int,
+) -> None:  # fmt: skip
+    """Write a row in a form that was chosen, from `start` on."""
+    data[start] = form
+    if form == PLAIN:
+        for c in range(columns):
+            data[start + 1 + c] = row[c]
+    elif form == GAPS:
+        pack_gaps(row, columns, data, start + 1)
+    else:
+        data[start + 1] = least
+        bits = 2 if form == TWO else 4
+        pack_bits(row, marks, columns, bits, least, data, start + 2, start + size)
+
+
+@kernel(inline=True)
+def pack_gaps(row: Array, columns: int, data: Array, at: int) -> None:
     """Write a row in the form ``GAPS`` from `at` on."""
-    before = 0
-    for c in range(row.shape[0]):
-        if row[c] == 0:
-            before += 1
-            continue
-        while before > 15:
-            data[at] = 15 << 4
-            at, before = at + 1, before - 16
-        data[at] = (before << 4) | (row[c] & 15)
-        at, before = at + 1, 0
+    after = np.int64(0)
+    for first in range(0, columns, 8):
+        word = load8(row, np.int64(first))
+        while word:
+            place = np.int64(trailing_zeros(word)) >> 3
+            word &= ~(np.uint64(255) << np.uint64(8 * place))
+            before = first + place - after
+            while before > 15:
+                data[at] = 15 << 4
+                at, before = at + 1, before - 16
+            data[at] = (before << 4) | (row[first + place] & 15)
+            at, after = at + 1, first + place + 1
 
 
-@kernel(fastmath=False)
-def pack_bits(row: Array, bits: int, low: int, data: Array, at: int) -> None:
+@kernel(inline=True)
+def pack_bits(
+    row: Array, marks: Array, columns: int, bits: int, least: Number, data: Array, at: int, end: int
+) -> None:  # fmt: skip
     """Write a row's numbers in so many bits from `at` on, and then those that these do not hold."""
-    columns, other = row.shape[0], (1 << bits) - 1
+    other = np.uint8((1 << bits) - 1)
     part = -(-columns * bits // 8)
-    end = at + part
-    data[at:end] = 0
+    codes = data[at : at + part]
     for k in range(8 // bits):
-        some = row[k * part : (k + 1) * part]
+        some = row[k * part : min((k + 1) * part, columns)]
+        here = marks[k * part : min((k + 1) * part, columns)]
         for c in range(some.shape[0]):
-            code = np.uint8(some[c]) - np.uint8(low) & 255
-            data[at + c] |= (code if code < other else other) << (bits * k)
-    for c in range(columns):
-        data[end] = row[c]  # the byte behind the last one is that of a row that comes later
-        end += (np.uint8(row[c]) - np.uint8(low) & 255) >= other
+            code = np.uint8(some[c] - least)
+            here[c] = code >= other
+            code = code if code < other else other
+            codes[c] = code if k == 0 else codes[c] | np.uint8(code << np.uint8(bits * k))
+    at += part
+    for first in range(0, columns if at < end else 0, 8):
+        word = load8(marks, np.int64(first))
+        while word:
+            data[at] = row[first + (np.int64(trailing_zeros(word)) >> 3)]
+            at, word = at + 1, word & (word - np.uint64(1))
 
 
 @kernel(inline=True)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.machine import advised, parse_size, size_text
-from streammach.model.document import Calibration
-from streammach.prediction.calibrate import label_probabilities
+from streammach.model.calibration import Calibration
+from streammach.prediction.calibrate import class_probabilities, label_probabilities
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.trained import Model
 from streammach.rows.block import RowBlock
@@ -85,14 +85,15 @@ class Answers:
             yield some, out
 
     def _as_probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        found = scores.astype(np.float64)
-        model = self.model
+        """Return the probabilities of all classes of rows, in the order of their scores."""
+        model, ranking = self.model, self._estimator or self.model.estimator
         if model.listed:
-            if model.calibration == Calibration():  # there were no rows to calibrate on
-                return np.asarray(np.exp(np.minimum(found, 0)))
             return label_probabilities(scores, model.calibration)
-        if self._estimator in (None, "logsum", "blend"):
-            found = np.exp(model.calibration.beta * (found - found[:, :1]))
+        if ranking == model.calibrated and model.calibration != Calibration():
+            return class_probabilities(scores, model.spec.n_classes, model.calibration)[0]
+        found = scores.astype(np.float64)
+        if ranking in ("logsum", "blend"):  # no rows were held out: the scores as they are
+            found = np.exp(found - found[:, :1])
         else:
             found = np.maximum(found, 0)
             found[found.sum(axis=1) == 0] = 1

@@ -293,6 +293,11 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def predict_proba(self, X: Any, classes: Any = None) -> NDArray[np.float64]:
         """Return the probability of each class, or of those that are named.
 
+        Where rows were held out (``early_stopping``, text, tables) it is calibrated on them, as by
+        :class:`streammach.model.calibration.Calibration`: of more than 32 classes those after a
+        row's 32 best share evenly what is left. Otherwise, and for another `combine` than the
+        calibrated ranking, it is what the scores say.
+
         Parameters
         ----------
         X : array, sparse matrix or DataFrame (n, n_features)
@@ -303,8 +308,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Returns
         -------
         float64 (n, m)
-            A column for each. All classes of a row add up to 1; of sets each label has a
-            probability of its own.
+            A column for each. All classes of a row add up to 1, and those that are named to less
+            where others are left out; of sets each label has a probability of its own.
 
         Raises
         ------

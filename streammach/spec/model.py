@@ -105,19 +105,30 @@ class ModelSpec(ModelShape):
         """Whether every class has a bucket of its own."""
         return not (self.hash_a or self.unhashed)
 
-    def codes(self) -> NDArray[np.unsignedinteger]:
-        """Return every class's bucket in each repetition, added classes last.
+    def codes(self, first: int = 0, last: int | None = None) -> NDArray[np.unsignedinteger]:
+        """Return the buckets of classes in each repetition, added classes last.
+
+        Parameters
+        ----------
+        first, last : int, optional
+            The classes ``first:last``; all of them otherwise.
 
         Returns
         -------
-        uint8, uint16 or uint32 (K, R)
+        uint8, uint16 or uint32 (n, R)
             As :func:`streammach.hashing.codes` gives them.
         """
+        last = self.n_classes if last is None else last
+        if not self.hash_a:
+            alone = hashing.codes((), (), self.n_classes, self.n_buckets)
+            return alone[first:last]
         hashed = self.n_classes - len(self.added_codes)
-        found = hashing.codes(self.hash_a, self.hash_b, hashed, self.n_buckets)
-        if not self.added_codes:
+        n = max(min(last, hashed) - first, 0)
+        found = hashing.codes(self.hash_a, self.hash_b, n, self.n_buckets, first)
+        if last <= hashed:
             return found
-        return np.concatenate([found, np.array(self.added_codes, found.dtype)])
+        added = self.added_codes[max(first - hashed, 0) : last - hashed]
+        return np.concatenate([found, np.array(added, found.dtype)])
 
     def first(self, n_repetitions: int) -> ModelSpec:
         """Return the model of the first repetitions."""

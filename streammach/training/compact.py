@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
-from streammach.model.document import Calibration, Width
+from streammach.model.calibration import Calibration
+from streammach.model.document import Width
 from streammach.model.fit import shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -31,8 +32,9 @@ from streammach.model.shrink import (
     shrink,
     spare_after,
 )
-from streammach.prediction.calibrate import fit_calibration
+from streammach.planning.cost import FORMS
 from streammach.prediction.evaluate import measure
+from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.rows.block import RowBlock, evenly
@@ -97,6 +99,28 @@ def judging_rows(session: Session, judges: int) -> RowBlock:
     return rows if judges >= MOST_ROWS else rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
 
 
+def calibrating_rows(session: Session, judges: int) -> RowBlock:
+    """Return the rows that probabilities are calibrated on: those that decide.
+
+    Probabilities are those of labels that were seen in training: rows with a label that no other
+    row has get the class -1.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    judges : int
+        Held-out rows that decide.
+    """
+    rows, held = judging_rows(session, judges), session.held
+    if rows.labels is not None:
+        return rows
+    seen = session.dataset.label_counts
+    if held.mask is not None:
+        seen = seen - np.bincount(held.rows.classes, minlength=len(seen))
+    return replace(rows, classes=np.where(seen[rows.classes] > 0, rows.classes, np.int32(-1)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judge:
     """What forms of a model reach on held-out rows that it has not learnt from.
@@ -132,8 +156,20 @@ class Judge:
     def reached(self, form: Form) -> Reached:
         """Return what a form reaches."""
         self.session.check()
+        return self.session.findings.once("form", Reached, lambda: self._measured(form), of=form)
+
+    def _measured(self, form: Form) -> Reached:
         with self.ranking(form) as ranking:
             return measure(self._judging, ranking)
+
+    def calibrated(self, form: Form) -> Calibration:
+        """Return how the scores of a form become probabilities."""
+
+        def fitted() -> Calibration:
+            with self.ranking(form, "logsum") as ranking:
+                return fit_calibration(self.calibrating, ranking, self.session.dataset.n_classes)
+
+        return self.session.findings.once("calibration", Calibration, fitted, of=form)
 
     @cached_property
     def _judging(self) -> RowBlock:
@@ -144,7 +180,7 @@ class Judge:
     @property
     def calibrating(self) -> RowBlock:
         """The held-out rows that probabilities are calibrated on."""
-        return judging_rows(self.session, self.most_rows)
+        return calibrating_rows(self.session, self.most_rows)
 
     @property
     def n_rows(self) -> int:
@@ -234,21 +270,20 @@ def choose(judge: Judge) -> Found:
     judge : Judge
         Says what a form reaches.
     """
-    form = judge.whole
+    form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
     error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
-            found = judge.reached(other)
+            judge.session.at(n, max(FORMS, n) + 1)
+            found, n = judge.reached(other), n + 1
             if found.selection_score < best - FREE * error:
                 break
             form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
         return Found(form=form, evidence=f"as it was trained: {LOST}")
-    n_classes = judge.session.dataset.n_classes
-    with judge.ranking(form, "logsum") as ranking:
-        calibration = fit_calibration(judge.calibrating, ranking, n_classes)
+    calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
     return Found(form=form, calibration=calibration, evidence=evidence)

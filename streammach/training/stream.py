@@ -14,7 +14,7 @@ from streammach.backends.cpu.backend import CpuBackend
 from streammach.errors import BudgetError, DivergedError, UsageError
 from streammach.jit import CODE_BYTES
 from streammach.machine import parse_size, size_text
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.prediction.trained import Model
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock

@@ -1,99 +1,236 @@
-"""Exact decoding: every method gives the ids and the bits of scoring all classes."""
+"""Exact decoding: every way gives the ids and the bits of scoring all classes."""
+
+import threading
 
 import numpy as np
 import pytest
 
-from streammach import hashing
+from streammach.backends.cpu import decoder as decoders
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode import decode_one, decode_tile
+from streammach.backends.cpu.decode_perm import in_blocks, n_blocks
+from streammach.backends.cpu.decoder import WAYS, Decoder, permutes
+from streammach.errors import UsageError
+from streammach.simd import PERMUTES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, spec_of, training
-from tests.reference.decoding import topk
+from tests.reference.decoding import SHAPES, differences, values_like
 
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
+MODELS = [  # K, B, R, rows, k
+    (700, 32, 7, 5, 5),
+    (1000, 50, 4, 64, 1),
+    (1500, 300, 3, 9, 20),
+    (65, 2, 9, 3, 5),
+    (3000, 16, 12, 31, 5),
+    (639, 200, 5, 6, 100),
+    (641, 100, 1, 7, 641),
+]
 
 
-def distribution(name, n, n_buckets, n_repetitions, rng):
-    """Bucket values as models give them, and as they hardly ever do."""
-    shape = (n, n_repetitions, n_buckets)
-    if name == "tied":
-        p = rng.integers(1, 3, shape).astype(np.float32)
-    elif name == "equal":
-        p = np.ones(shape, np.float32)
-    elif name == "peaked":
-        p = rng.dirichlet(np.full(n_buckets, 0.05), shape[:2]).astype(np.float32) + np.float32(1e-7)
-    else:
-        p = rng.random(shape, np.float32)
-    return (p / p.sum(axis=2, keepdims=True)).astype(np.float32).reshape(n, -1)
+def possible(way, spec):
+    """Leave a test out where machine or shape do not allow a way."""
+    if way == "perm" and not permutes(spec):
+        pytest.skip("this way needs at most 256 buckets and AVX-512 VBMI")
 
 
-def decode(method, p, codes, n_buckets, kind, k):
-    n_classes, n_repetitions = codes.shape
+def decoder_of(way, spec):
+    possible(way, spec)
+    found = Decoder(spec, by_class=False)
+    found.want(way)
+    return found
+
+
+def decode(found, p, kind, k):
+    """Ids and scores of the k best classes."""
     scores, ids = np.empty((len(p), k), np.float32), np.empty((len(p), k), np.int64)
-    flat = codes.reshape(-1)
-    if method == "one":
-        decode_one(p, flat, n_classes, n_repetitions, n_buckets, KINDS[kind], scores, ids)
-        return ids, scores
-    columns = n_buckets * n_repetitions
-    by_column, table = np.zeros(columns * 64, np.float32), np.zeros(columns * 64, np.uint8)
-    decode_tile(
-        p, flat, n_classes, n_repetitions, n_buckets, KINDS[kind], by_column, table, scores, ids
-    )
+    for first, last in found.parts(len(p), 1):
+        found.decode(p[first:last], KINDS[kind], scores[first:last], ids[first:last])
     return ids, scores
 
 
-@pytest.mark.parametrize("name", ["random", "tied", "equal", "peaked"])
+@pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("kind", ["sum", "min", "median"])
 @pytest.mark.parametrize("logarithms", [False, True])
-@pytest.mark.parametrize("method", ["one", "tile"])
-def test_every_method_equals_scoring_all_classes(method, kind, name, logarithms, rng):
-    for n_classes, n_buckets, n_repetitions, n, k in (
-        (700, 32, 7, 5, 5), (1000, 50, 4, 64, 1), (1500, 300, 3, 9, 20), (65, 2, 9, 3, 5),
-        (3000, 16, 12, 31, 5),
-    ):  # fmt: skip
-        a, b = hashing.draw(int(rng.integers(1 << 30)), n_classes, n_buckets, n_repetitions)
-        codes = hashing.codes(a, b, n_classes, n_buckets)
-        p = distribution(name, n, n_buckets, n_repetitions, rng)
-        p = np.log(p) if logarithms else p
-        ids, scores = decode(method, p, codes, n_buckets, kind, k)
-        for q in range(n):
-            expected_ids, expected = topk(p[q], codes, n_buckets, kind, k)
-            assert ids[q].tolist() == expected_ids.tolist()
-            assert scores[q].view(np.int32).tolist() == expected.view(np.int32).tolist()
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_every_way_equals_scoring_all_classes(way, kind, name, logarithms, rng):
+    for n_classes, n_buckets, n_repetitions, n, k in MODELS:
+        spec = spec_of(n_classes, 4, n_buckets, n_repetitions, seed=int(rng.integers(1 << 30)))
+        if way == "perm" and not permutes(spec):
+            continue
+        p = values_like(name, n, n_buckets, n_repetitions, rng)
+        p = np.log(np.maximum(p, np.float32(1e-9))) if logarithms else p
+        p.flags.writeable = False
+        found = decoder_of(way, spec)
+        ids, scores = decode(found, p, kind, k)
+        assert differences(p, spec.codes(), n_buckets, kind, ids, scores) == []
 
 
-def test_a_row_does_not_depend_on_the_others(rng):
-    a, b = hashing.draw(1, 900, 32, 6)
-    codes = hashing.codes(a, b, 900, 32)
-    p = distribution("peaked", 40, 32, 6, rng)
-    ids, scores = decode("tile", p, codes, 32, "sum", 5)
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_threads_may_share_the_classes(way, rng):
+    spec = spec_of(2111, 4, 20, 6)
+    found, p = decoder_of(way, spec), values_like("tied", 3, 20, 6, rng)
+    for k, parts in ((5, 3), (100, 40)):  # of the second only some have as many classes as k
+        ids, scores = np.empty((3, k), np.int64), np.empty((3, k), np.float32)
+        pieces = []
+
+        def run(work, some, pieces=pieces):
+            pieces.extend(some)
+            for first, last in some:
+                work(first, last)
+
+        found.decode_shared(p, SUM, scores, ids, run, parts)
+        assert len(pieces) == min(parts, 33)
+        assert differences(p, spec.codes(), 20, "sum", ids, scores) == []
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_row_does_not_depend_on_the_others(way, rng):
+    found = decoder_of(way, spec_of(900, 4, 32, 6))
+    p = values_like("peaked", 40, 32, 6, rng)
+    ids, scores = decode(found, p, "sum", 5)
     for q in (0, 17, 39):
-        alone = decode("tile", p[q : q + 1], codes, 32, "sum", 5)
+        alone = decode(found, p[q : q + 1], "sum", 5)
         assert alone[0][0].tolist() == ids[q].tolist()
         assert alone[1][0].tolist() == scores[q].tolist()
 
 
-def test_best_class_at_the_very_end_is_found(rng):
-    a, b = hashing.draw(2, 5000, 32, 8)
-    codes = hashing.codes(a, b, 5000, 32)
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_best_class_at_the_very_end_is_found(way):
+    spec = spec_of(5000, 4, 32, 8)
+    found, codes = decoder_of(way, spec), spec.codes()
     p = np.full((6, 8 * 32), 0.01, np.float32)
     for r in range(8):
         p[:, r * 32 + codes[4999, r]] = 0.5
-    ids, _ = decode("tile", p, codes, 32, "sum", 3)
+    ids, _ = decode(found, p, "sum", 3)
     assert (ids[:, 0] == 4999).all()
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_two_threads_may_ask_one_decoder(way, rng):
+    found = decoder_of(way, spec_of(2000, 4, 32, 6))
+    p = [values_like(name, 40, 32, 6, rng) for name in ("peaked", "flat")]
+    expected = [decode(found, one, "sum", 5) for one in p]
+    again = [[], []]
+
+    def ask(i):
+        again[i].extend(decode(found, p[i], "sum", 5) for _ in range(20))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(2):
+        assert len(again[i]) == 20
+        for ids, scores in again[i]:
+            assert (ids == expected[i][0]).all()
+            assert (scores == expected[i][1]).all()
+
+
+def test_scores_that_are_no_numbers_are_told(rng):
+    spec = spec_of(500, 4, 16, 5)
+    for way in WAYS[1:]:
+        if way == "perm" and not permutes(spec):
+            continue
+        p = values_like("random", 9, 16, 5, rng)
+        p[4] = np.nan
+        ids, _ = decode(decoder_of(way, spec), p, "sum", 5)
+        assert (ids[4] < 0).all()
+        assert (np.delete(ids, 4, axis=0) >= 0).all()
+
+
+def test_the_way_follows_shape_machine_and_rows(monkeypatch):
+    few, many, exact = spec_of(500, 4, 16, 5), spec_of(900, 4, 300, 3), spec_of(9, 4, 9, 1)
+    monkeypatch.setattr(decoders, "PERMUTES", True)
+    assert [Decoder(few, by_class=False).way(n) for n in (1, 64)] == ["perm", "perm"]
+    assert [Decoder(few, by_class=True).way(n) for n in (1, 64)] == ["one", "tile"]
+    assert [Decoder(many, by_class=False).way(n) for n in (1, 64)] == ["one", "tile"]
+    assert [Decoder(exact, by_class=False).way(n) for n in (1, 64)] == ["one", "one"]
+    monkeypatch.setattr(decoders, "PERMUTES", False)
+    assert [Decoder(few, by_class=False).way(n) for n in (3, 4)] == ["one", "tile"]
+    with pytest.raises(UsageError, match="decode perm"):
+        Decoder(few, by_class=False).want("perm")
+    with pytest.raises(UsageError, match="not one of auto, perm, tile, one: decode"):
+        Decoder(few, by_class=False).want("fast")
+
+
+def test_rows_come_in_parts(monkeypatch):
+    monkeypatch.setattr(decoders, "PERMUTES", True)
+    found = Decoder(spec_of(500, 4, 16, 5), by_class=False)
+    assert found.parts(200, 2) == [(0, 64), (64, 128), (128, 192), (192, 200)]
+    assert found.parts(40, 2) == [(0, 20), (20, 40)]
+    assert found.parts(1, 2) == [(0, 1)]
+    found.want("tile")
+    assert found.parts(100, 2) == [(0, 64), (64, 100)]
+    found.want("one")
+    assert found.parts(2, 2) == [(0, 1), (1, 2)]
+
+
+def test_codes_in_blocks_are_those_of_the_classes(monkeypatch):
+    monkeypatch.setattr("streammach.backends.cpu.decode_perm.LAID_CLASSES", 128)
+    spec = spec_of(500, 4, 16, 5).with_added(np.arange(20, dtype=np.uint8).reshape(4, 5) % 16)
+    blocks = in_blocks(spec).reshape(n_blocks(504), 5, 64)
+    codes = spec.codes()
+    by_class = blocks.transpose(0, 2, 1).reshape(-1, 5)
+    assert (by_class[:504] == codes).all()
+    assert not by_class[504:].any()
+    assert blocks.ctypes.data % 64 == 0
+    for first, last in ((0, 10), (490, 504), (499, 501), (501, 503)):
+        assert (spec.codes(first, last) == codes[first:last]).all()
 
 
 @pytest.mark.parametrize("estimator", ["mean", "min", "median", "logsum"])
 @pytest.mark.parametrize("n_classes", [1, 3, 64, 65, 500])
-def test_more_classes_than_there_are_gives_all_of_them(estimator, n_classes, rng):
+@pytest.mark.parametrize("predicts", [False, True])
+def test_more_classes_than_there_are_gives_all_of_them(predicts, estimator, n_classes, rng):
     spec = spec_of(n_classes, 6, 4, 5)
-    backend = CpuBackend(spec, dense=False, threads=2)
-    backend.prepare(training(), 1000)
-    backend.arrays()["weights"][:] = rng.normal(size=(6, spec.n_columns))
+    weights = rng.normal(size=(6, spec.n_columns)).astype(np.float32)
+    given = {"weights": weights, "bias": np.zeros(spec.n_columns, np.float32)}
+    backend = CpuBackend(spec, dense=False, threads=2, weights=given if predicts else None)
+    if not predicts:
+        backend.prepare(training(), 1000)
+        backend.arrays()["weights"][:] = weights
     ids, scores = backend.topk(dense_block(rng.random((9, 6))), 700, estimator)
     assert ids.shape == scores.shape == (9, n_classes)
     assert all(sorted(row) == list(range(n_classes)) for row in ids.tolist())
     assert (np.diff(scores, axis=1) <= 0).all()
+    backend.close()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("shape", [(300, 12, 8, 5), (900, 12, 300, 2), (40, 12, 40, 1)])
+def test_predictions_are_the_same_for_any_threads_and_in_every_way(dense, shape, rng):
+    spec = spec_of(*shape)
+    weights = {
+        "weights": rng.normal(size=(12, spec.n_columns)).astype(np.float32),
+        "bias": rng.normal(size=spec.n_columns).astype(np.float32),
+    }
+    rows, found, written = dense_block(rng.random((131, 12))), set(), set()
+    for threads in (1, 2, 3):
+        backend = CpuBackend(spec, dense=dense, threads=threads, weights=weights)
+        for way in WAYS:
+            if way != "perm" or permutes(spec):
+                backend.decode_by(way)
+                ids, scores = backend.topk(rows, 5, "logsum")
+                found.add((ids.tobytes(), scores.tobytes()))
+        written.add(backend.outputs(rows, logarithms=True).tobytes())
+        backend.close()
+    assert len(found) == len(written) == 1
+
+
+def test_a_model_that_only_predicts_holds_its_codes_once(rng):
+    spec = spec_of(500, 6, 16, 5)
+    weights = {
+        "weights": rng.normal(size=(6, spec.n_columns)).astype(np.float32),
+        "bias": np.zeros(spec.n_columns, np.float32),
+    }
+    backend = CpuBackend(spec, dense=False, threads=1, weights=weights)
+    backend.topk(dense_block(rng.random((9, 6))), 5, "logsum")
+    held = vars(backend.decoder)
+    assert (held["_codes"] is None) == PERMUTES
+    assert (held["_blocks"] is None) != PERMUTES
+    assert (backend.codes == spec.codes()).all()
+    assert backend.decoding == ("perm" if PERMUTES else "tile")
     backend.close()
 
 

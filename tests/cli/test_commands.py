@@ -12,7 +12,7 @@ import pytest
 
 from streammach.cli.main import COMMANDS, main
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
-from streammach.prediction.output import cell
+from streammach.prediction.output.text import TsvOutput
 from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
@@ -190,9 +190,10 @@ def test_predict_writes_tab_separated_lines(job, capsys):
 
 
 def test_labels_stay_in_their_column_and_send_nothing_to_a_terminal():
-    assert cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
+    cell = TsvOutput().cell
+    assert cell(b"a\tb\\c\nd") == "a\\tb\\\\c\\nd"
     assert cell(b"\xff") == "\\xff"
-    assert cell("\x1b[31m\u202e") == "\\x1b[31m\\u202e"
+    assert cell("\x1b[31m\u202e".encode()) == "\\x1b[31m\\u202e"
 
 
 FAILURES = [
@@ -318,11 +319,17 @@ def test_a_full_output_is_a_disk_error(job):
 
 def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
     monkeypatch.setattr("streammach.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.progress.SHORT_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.stages.TICK_SECONDS", 1e-3)
     options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
     lines = [line for line in err.splitlines() if "epoch 1/1" in line]
     assert lines
     assert all("rows/s" in line and "\x1b" not in line and len(line) <= 100 for line in lines)
+    assert any(" left" in line for line in lines)
+    passed = [line.split("  ")[0].split("Z ")[1] for line in err.splitlines() if " took " in line]
+    assert passed == sorted(set(passed), key=passed.index)  # each once
+    assert {"counting pairs", "epochs", "ranking", "writing"} <= set(passed)
     options = [*options[:-2], "--transform", "l2", "--progress", "none"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r2", *options)
     assert "epoch 1/1" not in err

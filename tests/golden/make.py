@@ -1,12 +1,13 @@
 """What older and present versions wrote, kept for ever, and how it was made.
 
-    cd tests/golden && python make.py formats-6      # with the version whose formats are kept
+    cd tests/golden && python make.py formats-7      # with the version whose formats are kept
     cd tests/golden && python make.py --expect       # afterwards, with the present one
 
 A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
 ``smaller`` (coded weights), since formats 5 ``lists`` (a store of rows with lists of labels) and
 ``listed`` (its model), since formats 6 ``added`` (the smaller model with classes added after the
-training), and since formats 3 ``columns`` (a model of a matrix, whose columns have names; since
+training), since formats 7 ``calibrated`` (the model with a line that corrects probabilities), and
+since formats 3 ``columns`` (a model of a matrix, whose columns have names; since
 formats 4 with random Fourier features) and ``run`` (a training that was interrupted in its second
 epoch, with its plan and its checkpoint). `expected.json` has what they answer. ``formats-2`` was
 made at commit ada63a0.
@@ -16,6 +17,7 @@ none is made again, and none is removed. Nothing here is run by the tests.
 """
 
 import contextlib
+import dataclasses
 import json
 import random
 import shutil
@@ -99,6 +101,15 @@ def make(name):
     more.model.save(folder / "columns")
     add(folder)
     interrupt(folder)
+    calibrate(model, folder / "calibrated")
+
+
+def calibrate(model, out):
+    """Save a model with a line of a calibration, which so few rows do not give."""
+    from streammach.model.calibration import Calibration
+
+    line = (0.0, 0.125, 0.5, 0.75, 1.0), (0.0, 0.25, 0.375, 0.875, 1.0)
+    dataclasses.replace(model, calibration=Calibration(0.75, 1.5, *line)).save(out)
 
 
 def add(folder):
@@ -130,13 +141,17 @@ def interrupt(folder):
 
 
 def answers(path):
-    """Labels and scores of a model of text on rows.vw, of another on the matrix."""
+    """Labels and scores of a model of text on rows.vw, of another on the matrix.
+
+    Of a calibrated one probabilities, in place of scores.
+    """
     model = sm.Model.load(path)
     with sm.Predictor(model, device="cpu", threads=1) as predictor:
         if path.name == "columns":
             labels, scores = predictor.topk(sp.csr_array(matrix()[0]), 3)
         else:
-            found = list(predictor.stream(HERE / "rows.vw", 3))
+            calibrated = path.name == "calibrated"
+            found = list(predictor.stream(HERE / "rows.vw", 3, probabilities=calibrated))
             labels = np.concatenate([predictor.labels(part.ids) for part in found])
             scores = np.concatenate([part.scores for part in found])
     return {"labels": labels.tolist(), "scores": np.round(scores, 5).tolist()}

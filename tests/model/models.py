@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.rows.pairs import CountWeights, ends

@@ -6,7 +6,7 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.errors import UsageError
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.calibrate import log_probabilities
 from streammach.prediction.diagnose import deciles, diagnose, stated_probabilities

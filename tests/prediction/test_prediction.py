@@ -8,42 +8,14 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
-from streammach.model.document import Calibration
+from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from streammach.prediction.calibrate import fit_calibration, log_probabilities
+from streammach.prediction.calibrate import log_probabilities
 from streammach.prediction.evaluate import choose_estimator, evaluate
+from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.inputs import Seen
 from streammach.prediction.predictor import Predictor
 from tests.builders import block_of, open_backend, spec_of, training
-
-
-@pytest.fixture
-def trained(tiny):
-    """A store, its text, and a model whose weights are counts: no training needed to be right."""
-    from streammach.rows.batch import BatchSlot
-
-    data = tiny.dataset(n_rows=400, n_classes=20)
-    spec = spec_of(data.n_classes, data.n_features, 8, 6)
-    how = training(batch_size=64, transform="binary", learning_rate=0.7)
-    backend = open_backend("cpu", spec, dense=False, threads=1)
-    backend.prepare(how, 1000)
-    rows = data.rows(0, data.n_rows)
-    slot = BatchSlot(64, rows.nnz, data.n_features, by_feature=True)
-    for _ in range(4):
-        for start in range(0, 400, 64):
-            slot.clear()
-            slot.add(rows, np.arange(start, min(start + 64, 400)), "binary")
-            backend.step(slot.batch(), 0.7)
-    model = Model(
-        spec=spec, training=how, dense=False, estimator="logsum",
-        calibration=Calibration(2.0, -4.0), store=data.digest,
-        majority=int(data.label_counts.argmax()), validation={}, labels=data.labels,
-        features=data.features, weights=backend.arrays()["weights"],
-        bias=backend.arrays()["bias"],
-    )  # fmt: skip
-    yield data, model, backend
-    backend.close()
-    data.close()
 
 
 def test_labels_come_back_by_name(trained):

@@ -240,3 +240,20 @@ def test_rows_touch_a_disk_only_where_they_do_not_fit(data, monkeypatch):
 def test_budgets_are_kept(data):
     with pytest.raises(BudgetError):
         MACHClassifier(memory="50MB").fit(*data)
+
+
+def test_probabilities_of_more_classes_than_candidates_are_calibrated(rng):
+    y = rng.integers(0, 40, 2000)
+    x = rng.random((2000, 40)) < 0.05
+    x[np.arange(2000), y] |= rng.random(2000) < 0.8
+    clf = MACHClassifier(epochs=5, early_stopping=True, n_buckets=20, n_repetitions=8)
+    p = clf.fit(x[:1500].astype(float), y[:1500]).predict_proba(x[1500:].astype(float))
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    best, _ = clf.predict_topk(x[1500:].astype(float), 40)
+    ranked = np.take_along_axis(p, np.searchsorted(clf.classes_, best), axis=1)
+    assert (np.diff(ranked, axis=1) <= 0).all()  # as the scores
+    assert (ranked[:, 32:] == ranked[:, 32:33]).all()
+    assert clf.model_.calibration.stated
+    found = ranked[np.arange(500), (best == y[1500:, None]).argmax(axis=1)]
+    assert -np.log(found).mean() < np.log(40) / 2
+    assert np.array_equal(clf.predict_proba(x[1500:].astype(float), classes=[3, 1]), p[:, [3, 1]])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
+from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
 from streammach.backends.loss import NOTHING, Loss
@@ -39,13 +40,17 @@ class CpuBackend(Forward):
         """Return the bytes of every buffer of such a backend, by name."""
         shape, columns, d = config.wide, config.shape.n_columns, config.shape.n_features
         code_bytes = hashing.code_type(shape.n_buckets).itemsize
+        threads, predicts = config.placement.threads, config.optimizer is None
         lines = {
             "weights": 4 * (config.weight_rows + 1) * columns,
             "tables": shape.n_classes * shape.n_repetitions * code_bytes,
-            "decode tile": config.placement.threads * LANES * columns * 5,
-            "scoring": chunk_rows(shape) * columns * 4
-            + (LANES * shape.n_features * 4 if config.dense else 0),
+            "decode tile": threads * LANES * columns * 5,
+            "scoring": chunk_rows(shape) * columns * 4,
         }
+        dense_rows = LANES * (threads if predicts else 1) if config.dense else 0
+        lines["scoring"] += 4 * dense_rows * shape.n_features
+        if predicts:
+            lines |= Decoder.footprint(shape, threads)
         if config.optimizer is not None:
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
             buffers = STEPS[config.dense].shapes(
@@ -55,7 +60,7 @@ class CpuBackend(Forward):
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
-            lines["scoring"] += 4 * LANES * shape.n_features
+            lines["scoring"] += 4 * max(dense_rows, LANES) * shape.n_features
         return lines
 
     @property
@@ -100,8 +105,8 @@ class CpuBackend(Forward):
         """Take on a model of the same hashes and more classes: no weight changes."""
         assert (spec.hash_a, spec.hash_b) == (self.spec.hash_a, self.spec.hash_b), "its hashes"
         self.spec = spec
-        self.codes = spec.codes()
-        self._flat_codes = self.codes.reshape(-1)
+        self.decoder = Decoder(spec, by_class=True)
+        self.codes = self.decoder.codes
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""

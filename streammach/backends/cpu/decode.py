@@ -1,21 +1,25 @@
-"""Exact top-k classes from bucket probabilities.
+"""Exact top-k classes from bucket probabilities: what all ways share, and the plain one.
 
 The score of class i is ``sum_r P_r[h_r(i)]`` in float32, r = 0 .. R-1 in order (mean, and log-sum
 on logarithms), or the minimum or median over r. Ties go to the smaller class. Every way of
-computing it gives the ids and the bits of scoring all classes.
+computing it gives the ids and the bits of scoring all classes, which `decode_one` does.
 
-`decode_tile` handles up to 64 rows at once. It scans all classes with 8-bit sums, 64 rows to a
-vector, and scores exactly only those that such a sum does not rule out:
+The others (`decode_tile`, `decode_perm`) scan all classes with 8-bit sums, 64 to a vector, and
+score exactly only those that such a sum does not rule out:
 
-- With theta the k-th best score so far, ``slack = sum_r max_b P_r[b]`` plus twice the rounding
-  error of R float32 additions, and ``D = slack - theta``, the deficit of bucket b is
-  ``floor((max P_r - P_r[b]) * unit)``, at most 255, with ``unit = 254 / D``. A class with a score
-  of at least theta lacks at most D in all, so its deficits sum to at most ``D * unit``; the limit
-  has a margin of 1e-6 for the rounding of the products.
-- theta only rises, and a class met later needs more than theta, since ties go to the smaller id.
+- With theta the k-th best score so far, or a number below the k-th best score of all, ``slack``
+  the sum of the best values of all models plus twice the rounding error of R float32 additions,
+  and ``D = slack - theta``, the deficit of bucket b is ``floor((max P_r - P_r[b]) * unit)``, at
+  most 255, with ``unit = 254 / D``. A class with a score of at least theta lacks at most D in all,
+  so its deficits sum to at most ``D * unit``; the limit has a margin of 1e-6 for the rounding of
+  the products.
+- Theta only rises, and a class met later needs more than theta, since ties go to the smaller id.
   So the limit falls, and the deficits are written again with a finer unit once D has shrunk enough.
-- Minimum: the deficit is 1 where ``P_r[b] < theta``, the limit 0. Median: the limit is R // 2, and
-  theta is lowered by more than the one rounding of an even R's mean.
+- Minimum: the deficit is 1 where ``P_r[b]`` is theta or less, and the limit 0. Median: the limit is
+  R // 2, since a median is no more than the larger of the values in the middle, rounded or not.
+- A first theta comes from the exact scores of some classes. A better one comes from 8-bit sums:
+  where k classes have sums of deficits of at most s < 255, each has a score of at least
+  ``slack - (s + R) / unit`` less these errors, and so has the k-th best.
 """
 
 from __future__ import annotations
@@ -25,11 +29,8 @@ from typing import Any
 import numpy as np
 
 from streammach.jit import Array, Number, kernel
-from streammach.simd import LANES, lanes_within, trailing_zeros
 from streammach.spec.estimators import MINIMUM, SUM
 
-FIRST_CLASSES = 64  # scored exactly for a first theta
-FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time
 FULL_UNIT, WORN_UNIT = 254.0, 160.0
 
 
@@ -51,13 +52,45 @@ def aggregate(v: Array, kind: int) -> Any:
     return v[0] if kind == MINIMUM else (v[n // 2] + v[(n - 1) // 2]) * np.float32(0.5)
 
 
+@kernel(inline=True)
+def total(p: Array, codes: Array, first: int, step: int, n_buckets: int, n_repetitions: int) -> Any:
+    """Return the sum of a class's values in order; its codes are ``codes[first + step * r]``."""
+    # Indices without a sign cost no test for negative ones.
+    at, column, more, width = (
+        np.uint64(first), np.uint64(0), np.uint64(step), np.uint64(n_buckets)
+    )  # fmt: skip
+    s = p[np.uint64(codes[at])]
+    for _ in range(1, n_repetitions):
+        at += more
+        column += width
+        s += p[column + np.uint64(codes[at])]
+    return s
+
+
 @kernel(fastmath=False)
 def score(
-    p: Array, codes: Array, i: int, n_repetitions: int, n_buckets: int, kind: int, v: Array
+    p: Array, codes: Array, first: int, step: int, n_buckets: int, kind: int, v: Array
 ) -> Any:
-    """Return the exact score of class `i`: `p` float32 (C,), `codes` (K * R,), `v` scratch (R,)."""
-    for r in range(n_repetitions):
-        v[r] = p[r * n_buckets + np.int64(codes[i * n_repetitions + r])]
+    """Return the exact score of a class.
+
+    Parameters
+    ----------
+    p : float32 (C,)
+        The row.
+    codes : unsigned (n,)
+        The class's bucket in model r at ``first + step * r``.
+    first, step, n_buckets, kind : int
+        Where its codes are; B; SUM, MINIMUM or MEDIAN.
+    v : float32 (R,)
+        Scratch.
+    """
+    if kind == SUM:
+        return total(p, codes, first, step, n_buckets, v.shape[0])
+    at, column = np.uint64(first), np.uint64(0)
+    for r in range(v.shape[0]):
+        v[r] = p[column + np.uint64(codes[at])]
+        at += np.uint64(step)
+        column += np.uint64(n_buckets)
     return aggregate(v, kind)
 
 
@@ -76,89 +109,97 @@ def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
 
 
 @kernel(fastmath=False)
+def next_above(x: Number) -> Any:
+    """Return the next float32 above `x`."""
+    return np.nextafter(np.float32(x), np.float32(np.inf))
+
+
+@kernel(fastmath=False)
+def next_below(x: Number) -> Any:
+    """Return the next float32 below the float32 nearest to `x`."""
+    return np.nextafter(np.float32(x), np.float32(-np.inf))
+
+
+@kernel(fastmath=False)
 def decode_one(
     p: Array,
     codes: Array,
-    n_classes: int,
+    first: int,
+    last: int,
     n_repetitions: int,
     n_buckets: int,
     kind: int,
     scores: Array,
     ids: Array,
 ) -> None:
-    """Score every class of each row: `p` float32 (n, C), results (n, k), k <= K."""
-    v = np.empty(n_repetitions, np.float32)
-    for q in range(p.shape[0]):
-        row, best, where = p[q], scores[q], ids[q]
-        best[:], where[:] = -np.inf, -1
-        for i in range(n_classes):
-            offer(score(row, codes, i, n_repetitions, n_buckets, kind, v), i, best, where)
-
-
-@kernel(inline=True)
-def extremes(v: Array) -> Any:
-    """Return the largest value and the largest magnitude of `v` float32 (B,)."""
-    top, low = v[0], v[0]
-    for b in range(v.shape[0]):
-        top = max(top, v[b])
-        low = min(low, v[b])
-    return top, max(top, -low)
-
-
-@kernel(inline=True)
-def lay_out(
-    p: Array, n_repetitions: int, n_buckets: int, by_column: Array, best: Array, slack: Array
-) -> None:
-    """Bring up to 64 rows side by side, and find what bounds their scores.
+    """Score classes ``first:last`` for each row.
 
     Parameters
     ----------
     p : float32 (n, C)
         The rows.
-    by_column : float32 (C * 64,)
-        Receives ``p[q, c]`` at ``64 c + q``.
-    best : float32 (R, 64)
-        Receives the best value of each model.
-    slack : float64 (64,)
-        Receives an upper bound of every float32 sum.
+    codes : unsigned (K * R,)
+        Buckets of the classes, class by class.
+    first, last, n_repetitions, n_buckets, kind : int
+        The classes, R, B, and SUM, MINIMUM or MEDIAN.
+    scores, ids : float32 (n, k), int64 (n, k)
+        Receive the k best, best first; -1 where there are no more.
     """
-    columns = n_repetitions * n_buckets
-    for first in range(0, columns, 16):
-        for q in range(p.shape[0]):
-            for c in range(first, min(columns, first + 16)):
-                by_column[c * LANES + q] = p[q, c]
+    v = np.empty(n_repetitions, np.float32)
     for q in range(p.shape[0]):
-        total, size = 0.0, 0.0
-        for r in range(n_repetitions):
-            top, magnitude = extremes(p[q, r * n_buckets : (r + 1) * n_buckets])
-            best[r, q] = top
-            total += np.float64(top)
-            size += np.float64(magnitude)
-        slack[q] = total + size * n_repetitions * 2.0**-22
+        row, best, where = p[q], scores[q], ids[q]
+        best[:], where[:] = -np.inf, -1
+        if kind == SUM:
+            best_sums(row, codes, first, last, n_repetitions, n_buckets, best, where)
+            continue
+        most = 0 if kind == MINIMUM else n_repetitions // 2
+        for i in range(first, last):
+            needed = best[best.shape[0] - 1]
+            at, column, below = np.uint64(i * n_repetitions), np.uint64(0), 0
+            for _ in range(n_repetitions):
+                below += row[column + np.uint64(codes[at])] <= needed
+                at += np.uint64(1)
+                column += np.uint64(n_buckets)
+            if below <= most:
+                s = score(row, codes, i * n_repetitions, 1, n_buckets, kind, v)
+                offer(s, i, best, where)
 
 
-@kernel(inline=True)
-def write_deficits(
-    by_column: Array, best: Array, units: Array, n_repetitions: int, n_buckets: int, table: Array
-) -> None:
-    """Write the deficits of all buckets in units of 1 / `units`: `table` uint8 (C * 64,)."""
-    most = np.float32(255)
-    for r in range(n_repetitions):
-        tops = best[r]
-        for c in range(r * n_buckets, (r + 1) * n_buckets):
-            values, out = by_column[c * LANES : (c + 1) * LANES], table[c * LANES : (c + 1) * LANES]
-            for q in range(LANES):
-                d = (tops[q] - values[q]) * units[q]
-                out[q] = np.uint8(np.int32(d if d < most else most))
-
-
-@kernel(inline=True)
-def write_below(by_column: Array, thresholds: Array, n_columns: int, table: Array) -> None:
-    """Write 1 for each bucket whose value is below the row's threshold: `table` uint8 (C * 64,)."""
-    for c in range(n_columns):
-        values, out = by_column[c * LANES : (c + 1) * LANES], table[c * LANES : (c + 1) * LANES]
-        for q in range(LANES):
-            out[q] = np.uint8(values[q] < thresholds[q])
+@kernel(fastmath=False)
+def best_sums(
+    row: Array, codes: Array, first: int, last: int, n_repetitions: int, n_buckets: int,
+    best: Array, where: Array,
+) -> None:  # fmt: skip
+    """Do so for the sums of one row: `row` float32 (C,), results (k,)."""
+    # Four classes side by side: their additions do not wait for one another.
+    step, width = np.uint64(n_repetitions), np.uint64(n_buckets)
+    i = first
+    while i + 4 <= last:
+        a = np.uint64(i) * step
+        b, c, d = a + step, a + step + step, a + step + step + step
+        s, t = row[np.uint64(codes[a])], row[np.uint64(codes[b])]
+        u, w = row[np.uint64(codes[c])], row[np.uint64(codes[d])]
+        column = np.uint64(0)
+        for _ in range(1, n_repetitions):
+            a += np.uint64(1)
+            b += np.uint64(1)
+            c += np.uint64(1)
+            d += np.uint64(1)
+            column += width
+            s += row[column + np.uint64(codes[a])]
+            t += row[column + np.uint64(codes[b])]
+            u += row[column + np.uint64(codes[c])]
+            w += row[column + np.uint64(codes[d])]
+        needed = best[best.shape[0] - 1]
+        if s > needed or t > needed or u > needed or w > needed:
+            offer(s, i, best, where)
+            offer(t, i + 1, best, where)
+            offer(u, i + 2, best, where)
+            offer(w, i + 3, best, where)
+        i += 4
+    while i < last:
+        offer(total(row, codes, i * n_repetitions, 1, n_buckets, n_repetitions), i, best, where)
+        i += 1
 
 
 @kernel(fastmath=False)
@@ -168,100 +209,30 @@ def limit_of(room: Number, unit: Number) -> Any:
 
 
 @kernel(fastmath=False)
-def next_above(x: Number) -> Any:
-    """Return the next float32 above `x`."""
-    return np.nextafter(np.float32(x), np.float32(np.inf))
+def raised(theta: Number, scores: Array, ids: Array) -> None:
+    """Have the k best of a row exceed a number that is below the k-th best score of all."""
+    j = scores.shape[0] - 1
+    while j >= 0 and scores[j] <= theta:
+        scores[j], ids[j] = theta, -1
+        j -= 1
 
 
 @kernel(fastmath=False)
-def set_limits(
-    n: int,
-    kind: int,
-    n_repetitions: int,
-    n_buckets: int,
-    scores: Array,
-    slack: Array,
-    by_column: Array,
-    best: Array,
-    units: Array,
-    thresholds: Array,
-    limits: Array,
-    table: Array,
-) -> None:
-    """Bring limits, and where it pays the table, up to the present k-th best scores."""
-    rewrite = kind != SUM
-    for q in range(n):
-        theta = next_above(scores[q, -1])
-        if kind == SUM:
-            room = slack[q] - np.float64(theta)
-            if room >= 0 and room * units[q] < WORN_UNIT:
-                units[q] = np.float32(FULL_UNIT / max(room, 1e-30))
-                rewrite = True
-            limits[q] = limit_of(room, np.float64(units[q]))
-        elif kind == MINIMUM:
-            thresholds[q], limits[q] = theta, 0
-        else:
-            thresholds[q], limits[q] = theta - abs(theta) * np.float32(2.0**-22), n_repetitions // 2
-    if rewrite and kind == SUM:
-        write_deficits(by_column, best, units, n_repetitions, n_buckets, table)
-    elif rewrite:
-        write_below(by_column, thresholds, n_repetitions * n_buckets, table)
-
-
-@kernel(fastmath=False)
-def decode_tile(
-    p: Array,
-    codes: Array,
-    n_classes: int,
-    n_repetitions: int,
-    n_buckets: int,
-    kind: int,
-    by_column: Array,
-    table: Array,
-    scores: Array,
-    ids: Array,
-) -> None:
-    """Find the k best classes of up to 64 rows: see the module's text.
+def merge_best(best: Array, where: Array, scores: Array, ids: Array) -> None:
+    """Bring the best of ranges of classes together.
 
     Parameters
     ----------
-    p : float32 (n, C)
-        Finite probabilities or logarithms of n <= 64 rows.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    n_classes, n_repetitions, n_buckets, kind : int
-        K, R, B, and SUM, MINIMUM or MEDIAN.
-    by_column, table : float32 (C * 64,), uint8 (C * 64,)
-        Scratch.
+    best, where : float32 (m, n, k), int64 (m, n, k)
+        The best of each of m ranges for n rows, -1 where there are no more; ranges in the order of
+        their classes.
     scores, ids : float32 (n, k), int64 (n, k)
-        Receive the k <= K best, best first.
+        Receive the best of all.
     """
-    n, k = scores.shape
-    v, best = np.empty(n_repetitions, np.float32), np.zeros((n_repetitions, LANES), np.float32)
-    slack, units = np.zeros(LANES), np.zeros(LANES, np.float32)
-    thresholds = np.full(LANES, np.float32(np.inf))
-    limits = np.zeros(LANES, np.uint8)
-    start = min(n_classes, max(FIRST_CLASSES, k))
-    decode_one(p, codes, start, n_repetitions, n_buckets, kind, scores, ids)
-    lay_out(p, n_repetitions, n_buckets, by_column, best, slack)
-    size = FIRST_SCAN
-    while start < n_classes:
-        set_limits(
-            n, kind, n_repetitions, n_buckets, scores, slack, by_column, best, units, thresholds,
-            limits, table,
-        )  # fmt: skip
-        stop = min(n_classes, start + size)
-        for i in range(start, stop):
-            lanes = lanes_within(table, codes, i * n_repetitions, n_repetitions, n_buckets, limits)
-            while lanes:
-                q = np.int64(trailing_zeros(lanes))
-                lanes &= lanes - np.uint64(1)
-                if q >= n:
+    for q in range(scores.shape[0]):
+        scores[q, :], ids[q, :] = -np.inf, -1
+        for m in range(best.shape[0]):
+            for j in range(best.shape[2]):
+                if where[m, q, j] < 0:
                     break
-                offer(
-                    score(p[q], codes, i, n_repetitions, n_buckets, kind, v), i, scores[q], ids[q]
-                )
-                if kind == SUM:
-                    room = slack[q] - np.float64(next_above(scores[q, k - 1]))
-                    limits[q] = limit_of(room, np.float64(units[q]))
-        start, size = stop, size * 2
+                offer(best[m, q, j], where[m, q, j], scores[q], ids[q])

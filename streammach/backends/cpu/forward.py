@@ -1,15 +1,17 @@
 """The forward pass on the CPU, and the best classes: weights, threads, and launches of kernels.
 
-Threads share the rows in pieces taken as they become free. Dense rows go through BLAS, whose bits
-are the same for the same number of threads.
+Threads share the rows in pieces taken as they become free. Dense rows go through BLAS. Where a
+model only predicts, 64 rows are one thread's, and BLAS has no threads of its own: those wait for
+one another, which takes many times as long on cores that others use, and the bits of a single row
+depend on how many there are. In training BLAS has all threads, on whose number the bits depend.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
-from streammach.backends.cpu.decode import decode_one, decode_tile
+from streammach.backends.cpu.blas import one_thread_each
+from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.list_kernels import sigmoids
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch
@@ -32,7 +35,6 @@ from streammach.threads import Workers
 
 PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
-DECODE_ROWS = 4  # fewer rows than this are scored class by class
 
 
 def chunk_rows(spec: ModelShape) -> int:
@@ -66,11 +68,15 @@ class Forward(Ranked):
         Room that is kept between calls: ``x`` and ``plain`` for dense rows, and what steps need.
     basis : Basis, Waves or None
         What dense rows are brought to.
+    decoder : Decoder
+        Finds the best classes; it has the codes.
     dense_rows : int
         How many dense rows are multiplied with the weights at a time.
     """
 
     dense_rows = LANES
+    # Made when they are asked for.
+    codes: NDArray[Any] = cached_property(lambda self: self.decoder.codes)  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -82,8 +88,8 @@ class Forward(Ranked):
         logistic: bool = False,
     ) -> None:
         self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
-        self.codes = spec.codes()
-        self._flat_codes = self.codes.reshape(-1)
+        self._predicts = weights is not None
+        self.decoder = Decoder(spec, by_class=not self._predicts)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
             self.weights = np.zeros((spec.n_features, spec.n_columns), np.float32)
@@ -98,36 +104,66 @@ class Forward(Ranked):
         self.basis: RowMap | None = None
         if weights is not None and "projection" in weights:
             self.basis = Waves(np.asarray(weights["projection"]))
-        self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
+
+    @property
+    def decoding(self) -> str:
+        """How the best classes of many rows are found: ``perm``, ``tile`` or ``one``."""
+        return "" if self.spec.unhashed else self.decoder.way()
+
+    def decode_by(self, way: str) -> None:
+        """Find best classes in a way.
+
+        Parameters
+        ----------
+        way : str
+            One of :mod:`streammach.backends.cpu.decoder`, or ``auto``.
+
+        Raises
+        ------
+        UsageError
+            If the model's shape or the machine do not allow it.
+        """
+        self.decoder.want(way)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
-        values = rows.values
-        if self._scale is not None:
-            values = values * self._scale[rows.features]
-
-        def piece(first: int, last: int) -> None:
-            if self.dense:
-                self.products(rows.part(first, last), z[first:last])
-            else:
-                self._logits(rows, values, first, last, z)
-            if self.logistic:
-                sigmoids(first, last, logarithms, z)
-                return
-            kernels.probabilities(
-                self.spec.n_buckets, self.spec.n_repetitions, first, last, logarithms, z
-            )
-
-        if self.dense:
-            with self.blas():
-                for first in range(0, rows.n_rows, self.dense_rows):
-                    piece(first, min(first + self.dense_rows, rows.n_rows))
+        write = partial(self._write, rows, self._scaled(rows), logarithms, z)
+        if not self.dense:
+            self.run(write, self.pieces(rows.n_rows))
+        elif self._predicts:
+            with one_thread_each(self._blas):
+                self.run(write, self._dense_pieces(rows.n_rows))
         else:
-            self.run(piece, self.pieces(rows.n_rows))
+            with self.blas():
+                for first, last in self._dense_pieces(rows.n_rows):
+                    write(first, last)
         return z
+
+    def _dense_pieces(self, n: int) -> list[tuple[int, int]]:
+        """Return n rows in the pieces that are multiplied with the weights."""
+        return [(i, min(i + self.dense_rows, n)) for i in range(0, n, self.dense_rows)]
+
+    def _scaled(self, rows: RowBlock) -> NDArray[Any]:
+        """Return values times what stored weights are to be multiplied with."""
+        return rows.values if self._scale is None else rows.values * self._scale[rows.features]
+
+    def _write(
+        self, rows: RowBlock, values: NDArray[Any], logarithms: bool, z: NDArray[np.float32],
+        first: int, last: int,
+    ) -> None:  # fmt: skip
+        """Write the outputs of rows ``first:last`` with these values."""
+        if self.dense:
+            self.products(rows.part(first, last), z[first:last])
+        else:
+            self._logits(rows, values, first, last, z)
+        if self.logistic:
+            sigmoids(first, last, logarithms, z)
+            return
+        spec = self.spec
+        kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, logarithms, z)
 
     def _logits(
         self, rows: RowBlock, values: NDArray[Any], first: int, last: int, z: NDArray[np.float32]
@@ -145,32 +181,46 @@ class Forward(Ranked):
         """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
         chunk = chunk_rows(self.spec)
         for start in range(0, rows.n_rows, chunk):
-            stop = min(start + chunk, rows.n_rows)
-            p = self.outputs(rows.part(start, stop), logarithms=kind.logarithms)
-            self._decode_all(p, kind.branch, scores[start:stop], ids[start:stop])
+            some = slice(start, min(start + chunk, rows.n_rows))
+            part = rows.part(some.start, some.stop)
+            if self.decoder.shares_classes(part.n_rows, self.threads):
+                p = self.outputs(part, logarithms=kind.logarithms)
+                best = (scores[some], ids[some])
+                self.decoder.decode_shared(p, kind.branch, *best, self.run, self.threads)
+            elif self.dense and not self._predicts:
+                p = self.outputs(part, logarithms=kind.logarithms)
+                decode = partial(self._decode_part, p, kind.branch, scores[some], ids[some])
+                self.run(decode, self.decoder.parts(part.n_rows, self.threads))
+            else:
+                self._rank_part(part, kind, scores[some], ids[some])
 
-    def _decode_all(
-        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]
+    def _rank_part(
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
-        """Find the best classes of any number of rows, up to 64 to a thread at a time."""
-        step = LANES if len(p) > DECODE_ROWS * self.threads else 1
-        edges = [(i, min(i + step, len(p))) for i in range(0, len(p), step)]
-        self.run(lambda a, b: self.decode(p[a:b], branch, scores[a:b], ids[a:b]), edges)
+        """Have each thread find the best classes of rows as soon as it has their outputs."""
+        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        values = self._scaled(rows)
+
+        def piece(first: int, last: int) -> None:
+            self._write(rows, values, kind.logarithms, z, first, last)
+            self._decode_part(z, kind.branch, scores, ids, first, last)
+
+        if self.dense:
+            with one_thread_each(self._blas):
+                self.run(piece, self._dense_pieces(rows.n_rows))
+        else:
+            self.run(piece, self.decoder.parts(rows.n_rows, self.threads))
+
+    def _decode_part(
+        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any], first: int,
+        last: int,
+    ) -> None:  # fmt: skip
+        some = slice(first, last)
+        self.decoder.decode(p[some], branch, scores[some], ids[some])
 
     def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
         """Find the best classes from the probabilities of at most 64 rows: float32 (n, R*B)."""
-        spec = self.spec
-        sizes = (spec.n_classes, spec.n_repetitions, spec.n_buckets)
-        if len(p) < DECODE_ROWS or spec.exact:
-            decode_one(p, self._flat_codes, *sizes, branch, scores, ids)
-            return
-        scratch = self._scratch
-        if not hasattr(scratch, "table"):
-            scratch.by_column = np.zeros(spec.n_columns * LANES, np.float32)
-            scratch.table = np.zeros(spec.n_columns * LANES, np.uint8)
-        decode_tile(
-            p, self._flat_codes, *sizes, branch, scratch.by_column, scratch.table, scores, ids
-        )
+        self.decoder.decode(p, branch, scores, ids)
 
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""

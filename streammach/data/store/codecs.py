@@ -11,7 +11,6 @@ import struct
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import zarr.codecs
 from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
@@ -73,6 +72,8 @@ class BloscLz4:
 
     def document(self, dtype: np.dtype[np.generic]) -> list[Any]:
         """Return the codec as zarr-python takes it."""
+        import zarr.codecs  # where stores are written: chunks are read without it
+
         return [zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle=_shuffle_of(dtype))]
 
 

@@ -10,10 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 import numpy as np
-import zarr
-import zarr.codecs
 from numpy.typing import NDArray
-from zarr.storage import MemoryStore
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, FileFacts, OpenArray
 from streammach.data.store.codecs import WRITTEN
@@ -267,6 +264,9 @@ class StoreWriter(RowsWriter):
 
     def _documents(self, root: Root) -> dict[str, bytes]:
         """Return every ``zarr.json`` of the hierarchy, as zarr-python writes it."""
+        import zarr.codecs  # where a store is finished: those that read one do without
+        from zarr.storage import MemoryStore
+
         content: dict[str, Any] = {}
         store = MemoryStore(content)
         zarr.create_group(store, attributes={"streammach": root.document()})

@@ -1,0 +1,188 @@
+"""How best classes are found on the CPU: the way for a shape and a number of rows, and its tables.
+
+===== ==================================================================================
+perm  64 classes a vector: at most 256 buckets, and a machine with AVX-512 VBMI
+tile  64 rows a vector: any shape; it pays from a few rows on
+one   every class of one row after another: few rows, and where classes are the buckets
+===== ==================================================================================
+
+All give the same ids and the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.backends.cpu.decode import decode_one, merge_best
+from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
+from streammach.backends.cpu.decode_tile import decode_tile
+from streammach.errors import UsageError
+from streammach.simd import LANES, PERMUTES, WIDEST, aligned, table_width
+from streammach.spec.model import ModelShape, ModelSpec
+
+AUTO, PERM, TILE, ONE = "auto", "perm", "tile", "one"
+WAYS = (AUTO, PERM, TILE, ONE)
+TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself
+SHARED_CODES = 1 << 24  # so many that threads share the classes of few rows
+Run = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
+
+
+def permutes(shape: ModelShape) -> bool:
+    """Return whether this machine looks buckets of such a model up in vectors."""
+    return PERMUTES and not shape.unhashed and shape.n_buckets <= WIDEST and not shape.exact
+
+
+class Decoder:
+    """Finds the best classes of rows from what the R models say of their buckets.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        The model.
+    by_class : bool
+        Whether the codes are held class by class in any case, so that those in blocks would be
+        held beside them.
+
+    Attributes
+    ----------
+    wanted : str
+        ``perm``, ``tile``, ``one``, or ``auto``: the way that pays.
+    """
+
+    def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
+        self.spec, self._by_class, self.wanted = spec, by_class, AUTO
+        self._codes: NDArray[Any] | None = spec.codes() if by_class else None
+        self._blocks: NDArray[np.uint8] | None = None
+        self._scratch, self._lock = threading.local(), threading.Lock()
+
+    @staticmethod
+    def footprint(shape: ModelShape, threads: int) -> dict[str, int]:
+        """Return the bytes that predicting takes beside codes class by class and tiles, by name.
+
+        Parameters
+        ----------
+        shape : ModelShape
+            The model's shape.
+        threads : int
+            Threads that decode.
+        """
+        if not permutes(shape):
+            return {}
+        rows = shape.n_repetitions * LANES
+        return {
+            "class blocks": n_blocks(shape.n_classes) * rows,
+            "decode tables": threads * rows * table_width(shape.n_buckets),
+        }
+
+    @property
+    def codes(self) -> NDArray[Any]:
+        """Every class's bucket in each repetition, unsigned (K, R); made when it is asked for."""
+        with self._lock:
+            if self._codes is None:
+                self._codes = self.spec.codes()
+            return self._codes
+
+    def want(self, way: str) -> None:
+        """Take a way; UsageError if shape or machine do not allow it."""
+        if way not in WAYS:
+            raise UsageError(f"'{way}' is not one of {', '.join(WAYS)}: --decode")
+        if way == PERM and not permutes(self.spec):
+            raise UsageError(
+                "it takes hashes to at most 256 buckets, and a machine with AVX-512 VBMI: "
+                "--decode perm",
+                hint="Use --decode auto.",
+            )
+        self.wanted = way
+
+    def way(self, n_rows: int = LANES) -> str:
+        """Return how the best classes of so many rows are found."""
+        if self.wanted != AUTO:
+            return self.wanted
+        if permutes(self.spec) and not self._by_class:
+            return PERM
+        return ONE if n_rows < TILE_ROWS or self.spec.exact else TILE
+
+    def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
+        """Return rows in parts of at most 64, each for one thread."""
+        way, step = self.way(n_rows), LANES
+        if way == ONE and not self.spec.exact:
+            step = 1
+        elif way == PERM and n_rows < LANES * threads:  # four share what is loaded
+            step = max(4, -(-n_rows // (4 * threads)) * 4)
+        return [(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+    def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
+        """Find the best classes of at most 64 rows.
+
+        Parameters
+        ----------
+        p : float32 (n, R*B)
+            Probabilities of their buckets, or logarithms.
+        branch : int
+            The estimator's branch.
+        scores, ids : float32 (n, k), int64 (n, k)
+            Receive the k <= K best.
+        """
+        self._range(p, branch, 0, self.spec.n_classes, scores, ids)
+
+    def decode_shared(
+        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any], run: Run,
+        threads: int,
+    ) -> None:  # fmt: skip
+        """Do the same, where `run` has threads share the classes."""
+        n_classes, k = self.spec.n_classes, scores.shape[1]
+        step = max(-(-n_classes // (threads * LANES)), 1) * LANES
+        edges = [(i, min(i + step, n_classes)) for i in range(0, n_classes, step)]
+        best = np.empty((len(edges), len(p), k), np.float32)
+        where = np.empty(best.shape, np.int64)
+
+        def part(first: int, last: int) -> None:
+            self._range(p, branch, first, last, best[first // step], where[first // step])
+
+        run(part, edges)
+        merge_best(best, where, scores, ids)
+
+    def shares_classes(self, n_rows: int, threads: int) -> bool:
+        """Return whether threads had better share the classes of so many rows than the rows."""
+        n_codes = self.spec.n_classes * self.spec.n_repetitions
+        return threads > len(self.parts(n_rows, threads)) and n_codes >= SHARED_CODES
+
+    def _range(
+        self, p: NDArray[Any], branch: int, first: int, last: int, scores: NDArray[Any],
+        ids: NDArray[Any],
+    ) -> None:  # fmt: skip
+        """Find the best of the classes ``first:last``, -1 where there are no more."""
+        spec, way = self.spec, self.way(len(p))
+        sizes = (first, last, spec.n_repetitions, spec.n_buckets, branch)
+        if way == PERM:
+            width = table_width(spec.n_buckets)
+            tables = self._room("tables", LANES * spec.n_repetitions * width)
+            decode_perm(p, self._in_blocks(), *sizes, width, tables, scores, ids)
+            return
+        codes = self.codes.reshape(-1)
+        if way == ONE:
+            decode_one(p, codes, *sizes, scores, ids)
+            return
+        by_column = self._room("columns", 4 * LANES * spec.n_columns).view(np.float32)
+        tables = self._room("tables", LANES * spec.n_columns)
+        decode_tile(p, codes, *sizes, by_column, tables, scores, ids)
+
+    def _in_blocks(self) -> NDArray[np.uint8]:
+        """Return the codes in blocks of 64 classes."""
+        with self._lock:
+            if self._blocks is None:
+                self._blocks = in_blocks(self.spec)
+            return self._blocks
+
+    def _room(self, name: str, n_bytes: int) -> NDArray[np.uint8]:
+        """Return this thread's scratch of a name."""
+        found: NDArray[np.uint8] | None = getattr(self._scratch, name, None)
+        if found is None or len(found) < n_bytes:
+            found = aligned(n_bytes)
+            setattr(self._scratch, name, found)
+        return found

@@ -22,7 +22,7 @@ from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
 from streammach.prediction.inputs import is_store
 from streammach.prediction.room import Room
-from streammach.rows.names import table_bytes
+from streammach.rows.name_table import table_bytes
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
 
@@ -257,7 +257,9 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
     if "class blocks" in found and not held.counted and task != "add":
         del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
-        found["count scores"] = CountScorer.footprint(spec.n_classes, spec.n_columns, threads)
+        found["count scores"] = CountScorer.footprint(
+            spec.n_classes, held.n_wide, spec.n_repetitions, threads
+        )
     if held.listed and task in ("evaluate", "report"):
         found["sums of labels"] = LABEL_BYTES * spec.n_classes
     if task == "report":

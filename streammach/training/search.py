@@ -15,8 +15,8 @@ from streammach.parts.base import Part
 from streammach.parts.registry import planned
 from streammach.planning.cost import search_trials
 from streammach.planning.schedule import EPOCHS, rungs, trial
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL

@@ -11,8 +11,8 @@ from streammach.figures import Reached, words
 from streammach.parts.base import Session
 from streammach.parts.counts.alone import MIN_FIT_ROWS, Counted, CountSettings
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
 

@@ -290,7 +290,8 @@ class Predictor:
         Parameters
         ----------
         task : str
-            ``evaluate``, ``predict``, ``report``, or ``rows`` for those in memory.
+            ``evaluate``, ``first`` (the same with the first repetitions alone beside), ``predict``,
+            ``report``, or ``rows`` for those in memory.
         path : path-like or None
             The input.
         k : int
@@ -476,6 +477,10 @@ class Predictor:
         for i, class_id in enumerate(unique.tolist()):
             found[i] = names.label(class_id) if class_id >= 0 else ""
         return found[where].reshape(ids.shape)
+
+    def of(self, model: Model) -> Predictor:
+        """Return a predictor of another model, as this one is."""
+        return Predictor(model, estimator=self._asked, device=self.device, threads=self.threads)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -17,8 +17,8 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import cost, search_trials, step_seconds
 from streammach.planning.schedule import EPOCHS, rungs, trial
 from streammach.planning.speed import known_speed
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import decode_one, merge_best
 from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
 from streammach.backends.cpu.decode_tile import decode_tile
-from streammach.backends.cpu.permutes import WIDEST, table_width
 from streammach.errors import UsageError, clean
-from streammach.simd import LANES, PERMUTES, aligned
+from streammach.simd import LANES, PERMUTES, WIDEST, aligned, table_width
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
 

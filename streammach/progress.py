@@ -115,8 +115,7 @@ class Progress:
     ) -> None:  # fmt: skip
         self._called = wanted if callable(wanted) else None
         self.mode = "none" if callable(wanted) else _mode(wanted)
-        if self.mode != "none":
-            _announce_compilation(self.tell)
+        self._announced = self.mode == "none"
         self._units, self._expected = unit, expected
         self._lock = threading.RLock()
         self._began = time.monotonic()
@@ -135,6 +134,15 @@ class Progress:
             self._stages = Stages(self.show, self._expected, relative=True, began=self._began)
         self._stages.begin(stage)
         self._stages.at(done, total, note)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Have it said when kernels are compiled; this loads numba, so something is shown first."""
+        if not self._announced:
+            self._announced = True
+            from streammach.jit import on_first_compilation
+
+            on_first_compilation(lambda: self.tell("compiling kernels; later runs load them"))
 
     def show(self, state: StageState) -> None:
         """Show how far a piece of work is.
@@ -306,12 +314,6 @@ def _mode(wanted: bool | str | None) -> str:
     if "ipykernel" in sys.modules:  # rich draws with widgets there, where they are installed
         return "bar" if importlib.util.find_spec("ipywidgets") else "plain"
     return "bar" if sys.stderr is not None and sys.stderr.isatty() else "plain"
-
-
-def _announce_compilation(told: Callable[[str], None]) -> None:
-    from streammach.jit import on_first_compilation  # loads numba, which --help does without
-
-    on_first_compilation(lambda: told("compiling kernels; later runs load them"))
 
 
 def _bar() -> Any:

@@ -57,16 +57,16 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    from streammach.data.class_weights import weighed  # compiled code loads on demand
-    from streammach.data.store.dataset import Dataset
-    from streammach.planning.speed import speed
-    from streammach.training.run import begun
-
-    begun(out, resume=arguments.resume)
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, Progress(progress, "") as shown:
         shown("plan", 0, 0)
+        from streammach.data.class_weights import weighed  # compiled code loads on demand
+        from streammach.data.store.dataset import Dataset
+        from streammach.planning.speed import speed
+        from streammach.training.run import begun
+
+        begun(out, resume=arguments.resume)
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))

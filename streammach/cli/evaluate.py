@@ -23,7 +23,7 @@ from streammach.cli.options import (
     source_options,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, say_named, short_path
 from streammach.clock import Clock
 from streammach.errors import clean
 from streammach.machine import time_text
@@ -145,8 +145,7 @@ def evaluate(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    for name, text in evaluation_lines(found):
-        say(f"{name:<12}{text}")
+    say_named(evaluation_lines(found), 12)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

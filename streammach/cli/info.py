@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from streammach.cli.options import debug_option, epilog, json_option
-from streammach.cli.output import Document, say, say_json
+from streammach.cli.output import Document, say_json, say_named
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
@@ -31,8 +31,7 @@ def info(path: Path, as_json: bool) -> None:
     if as_json:
         say_json({**document, "lines": lines})
         return
-    for name, text in lines:
-        say(f"{name:<10}{text}")
+    say_named(lines)
 
 
 def _of_store(path: Path) -> tuple[Document, Lines]:

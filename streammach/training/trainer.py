@@ -28,7 +28,6 @@ from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
-from streammach.planning.cost import cost
 from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
@@ -204,7 +203,7 @@ class Trainer:
         """Return the stages of the run, and how long they should take."""
         facts, config, speed = self.plan.facts, self.plan.config, known_speed()
         wanted = timetable(
-            facts, config, cost(facts, config, speed), speed=speed,
+            facts, config, self.options, speed=speed,
             compiled=are_compiled(self.plan, self.options),
         )  # fmt: skip
         limit = (lambda: self._clock.left) if self._clock.limited else None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
+    from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
     from streammach.prediction.trained import Model
     from streammach.reports.write import report
@@ -52,6 +53,7 @@ __all__ = [
     "explore",
     "pilot",
     "plan",
+    "predict",
     "report",
     "shrink",
     "sweep",
@@ -76,6 +78,7 @@ _HOMES = {
     "explore": "streammach.data.explore",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
+    "predict": "streammach.prediction.predict",
     "report": "streammach.reports.write",
     "shrink": "streammach.training.smaller",
     "sweep": "streammach.training.sweep",

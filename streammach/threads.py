@@ -1,12 +1,18 @@
-"""Threads that share the work of one object, also in a process that was forked from its own."""
+"""Threads that share the work of one object, and one that works ahead of who takes its results."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
 
 from streammach.errors import UsageError
+
+T = TypeVar("T")
+PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for input itself
 
 
 class Workers:
@@ -49,3 +55,66 @@ class Workers:
             self._pool = ThreadPoolExecutor(self.n_threads, self._name)
             self._process = os.getpid()
         return self._pool
+
+
+def ahead(items: Iterable[T], name: str) -> Iterator[T]:
+    """Yield items in their order, while a thread of its own makes the next one.
+
+    At most one item is made or waits beside the one that was yielded last. When no more are asked
+    for, the thread ends after the item that it is making; one that waits for input is left behind.
+
+    Parameters
+    ----------
+    items : iterable
+        The items; it is used, and closed where it can be, by the thread alone.
+    name : str
+        What the thread is called.
+    """
+    work = _Ahead(items)
+    thread = threading.Thread(target=work.run, name=name, daemon=True)
+    thread.start()
+    try:
+        while (made := work.next()) is not None:
+            yield made[0]
+        thread.join()
+    finally:
+        work.stop()
+        thread.join(PATIENCE)
+
+
+class _Ahead(Generic[T]):
+    """Items on their way from one thread to another one."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
+        self._wanted = threading.Semaphore(1)
+        self._stopped = False
+
+    def run(self) -> None:
+        """Make the items, as the thread's work."""
+        end: BaseException | None = None
+        try:
+            while self._wanted.acquire() and not self._stopped:
+                self._made.put((next(self._items),))
+        except StopIteration:
+            pass
+        except BaseException as error:  # raised where the items are taken
+            end = error
+        close = getattr(self._items, "close", None)
+        if close is not None:
+            close()
+        self._made.put(end)
+
+    def next(self) -> tuple[T] | None:
+        """Return the next item, None after the last; raise what was raised while it was made."""
+        made = self._made.get()
+        if isinstance(made, BaseException):
+            raise made
+        self._wanted.release()
+        return made
+
+    def stop(self) -> None:
+        """Say that no more items are wanted."""
+        self._stopped = True
+        self._wanted.release()

@@ -79,7 +79,7 @@ def printed(tmp_path_factory):
         "plan": "plan rows.zarr",
         "train": f"train rows.zarr --out run {small}",
         "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
-        "evaluate": "evaluate run rows.zarr",
+        "evaluate": "evaluate run rows.zarr --estimators --first 1,2 --by w",
         LISTED: "evaluate lists lists.zarr",
         "predict": "predict run rows.vw --out best.tsv",
         "shrink": "shrink run --out small --on rows.zarr",

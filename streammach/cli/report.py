@@ -15,9 +15,8 @@ from streammach.cli.options import (
     progress_option,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, say_named, short_path
 from streammach.machine import peak_bytes, size_text
-from streammach.progress import Progress
 
 
 @click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
@@ -53,11 +52,10 @@ def report(
     """
     from streammach.reports.write import report as write  # compiled code loads on demand
 
-    with Progress(progress, "rows") as shown:
-        made = write(
-            run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
-            progress=shown,
-        )  # fmt: skip
+    made = write(
+        run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
+        progress=progress,
+    )  # fmt: skip
     projected, page = made.projected_bytes, made.page
     peak = peak_bytes() if projected is None else peak_of(projected)
     size = made.path.stat().st_size
@@ -73,6 +71,5 @@ def report(
             }
         )
         return
-    for plot in page.plots:
-        say(f"{plot.name:<12}{plot.finding}")
+    say_named([(plot.name, plot.finding) for plot in page.plots], 12)
     say(f"{short_path(made.path)}: {len(page.plots)} plots, {size_text(size)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,14 @@ from streammach.cli.plans import made_plan
 from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress, tell
+from streammach.progress import Progress
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
-    from streammach.training.run import Run
+    from streammach.training.run import Result, Run
+
+LARGE = 0.1  # share of the time from which on a stage is named
 
 
 @click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
@@ -54,52 +57,49 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    from streammach.data.class_weights import weighed  # compiled code loads on demand
-    from streammach.data.store.dataset import Dataset
-    from streammach.planning.speed import speed
-    from streammach.training.run import begun
-
-    begun(out, resume=arguments.resume)
-    if arguments.class_weight is None:
-        speed()
-        return _trained(store, out, arguments, progress)
-    if arguments.pilot is not None:
+    if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
-    with Dataset.open(store) as data:
-        rows = weighed(data, arguments.class_weight)
+    with ExitStack() as opened, Progress(progress, "") as shown:
+        shown("plan", 0, 0)
+        from streammach.data.class_weights import weighed  # compiled code loads on demand
+        from streammach.data.store.dataset import Dataset
+        from streammach.planning.speed import speed
+        from streammach.training.run import begun
+
+        begun(out, resume=arguments.resume)
+        rows: Path | Dataset = store
+        if arguments.class_weight is not None:
+            data = opened.enter_context(Dataset.open(store))
+            rows, arguments = weighed(data, arguments.class_weight), arguments.for_weighted_rows()
         speed()
-        return _trained(rows, out, arguments.for_weighted_rows(), progress)
+        return _trained(rows, out, arguments, shown)
 
 
-def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress: str) -> Run:
+def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, shown: Progress) -> Run:
     """Plan and train on a store, or on a view of one."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.reports.plan_text import budgets, shape_text
-    from streammach.training.callbacks import EarlyStopping
-    from streammach.training.callbacks import Progress as Watcher
+    from streammach.training.callbacks import EarlyStopping, watcher
     from streammach.training.trainer import Trainer
 
     chosen = _planned(rows, out, arguments)
+    shown.close()  # the rest of the stages is the training's
     name = rows if isinstance(rows, Path) else rows.path
-    tell(
+    shown.tell(
         f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
         f"{chosen.config.placement.weights}, {device_text(chosen)}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
-        tell(
+        shown.tell(
             f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-    with Progress(progress, "rows") as shown:
-        trainer = Trainer(
-            chosen,
-            arguments.training(),
-            callbacks=[Watcher(bar=shown), EarlyStopping()],
-            checkpoint_minutes=arguments.checkpoint_minutes,
-            clock=arguments.clock(),
-        )
-        return trainer.fit(rows, out, resume=arguments.resume)
+    trainer = Trainer(
+        chosen, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
+        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
+    )  # fmt: skip
+    return trainer.fit(rows, out, resume=arguments.resume)
 
 
 def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:
@@ -131,6 +131,7 @@ def run_document(run: Run) -> Document:
         "estimator": result.estimator,
         "validation": msgspec.to_builtins(result.validation),
         "seconds": result.seconds,
+        "stages": result.stages,
         "projected_bytes": result.projected_bytes,
         "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
@@ -138,11 +139,22 @@ def run_document(run: Run) -> Document:
     }
 
 
+def _stages(result: Result) -> str:
+    """Return the stages that took long, and the rest."""
+    by_time = sorted(result.stages.items(), key=lambda item: -item[1])
+    large = {name: seconds for name, seconds in by_time if seconds >= LARGE * result.seconds}
+    rest = max(result.seconds - sum(large.values()), 0.0)
+    return ", ".join(
+        f"{name} {time_text(seconds)}" for name, seconds in {**large, "the rest": rest}.items()
+    )
+
+
 def say_run(run: Run) -> None:
     """Say what a finished run chose and reached."""
     result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
+    say(f"time: {_stages(result)}")
     listed = run.plan.facts.listed
     reached = "" if best is None else f"held-out {figures_text(best, listed=listed)}; "
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"

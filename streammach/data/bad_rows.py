@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.errors import DataError, clean
-from streammach.files.destinations import told_by_start
+from streammach.errors import DataError, UsageError, clean
+from streammach.files.destinations import Destination, told_by_start
 from streammach.files.reading import disk_error
-from streammach.files.writing import fsync_folder
+from streammach.files.writing import fsync_folder, remove_file
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 HEADING = "file\tline\tbyte\treason\n"
@@ -166,6 +168,64 @@ class BadRows:
                 data = data[self._file.write(data) or 0 :]
         except OSError as error:
             raise disk_error(error, self._listed) from error
+
+
+def skipping(on_bad_row: str, max_bad: int | None) -> bool:
+    """Return whether rows that cannot be read are left out, as the user said it.
+
+    Parameters
+    ----------
+    on_bad_row : str
+        ``error`` or ``skip``.
+    max_bad : int or None
+        How many may be left out.
+
+    Raises
+    ------
+    UsageError
+        If that makes no sense.
+    """
+    if on_bad_row not in ("error", "skip"):
+        raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
+    if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
+        raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
+    return on_bad_row == "skip"
+
+
+@contextmanager
+def listed_rows(
+    destination: Destination | None, *, skip: bool, most: int | None
+) -> Iterator[BadRows]:
+    """Yield what counts rows that cannot be read; their list appears when the block is done.
+
+    Parameters
+    ----------
+    destination : Destination or None
+        The list; None: they are counted only. One of an earlier call goes where there are none.
+    skip : bool
+        Whether they are left out; else the first one raises DataError.
+    most : int or None
+        How many may be left out; any number otherwise.
+
+    Raises
+    ------
+    DiskError
+        If the list cannot be written.
+    """
+    if destination is None:
+        yield BadRows(skip=skip, most=most)
+        return
+    with destination.scratch() as made:
+        rows = BadRows(skip=skip, most=most, listed=made)
+        try:
+            yield rows
+        finally:
+            rows.close()
+        if made.exists():
+            destination.take(made)
+        elif destination.path.exists():
+            destination.check()
+            remove_file(destination.path)
 
 
 def _refused(what: str, path: Path, where: int, byte: int | None) -> DataError:

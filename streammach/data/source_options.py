@@ -99,6 +99,8 @@ class SourceOptions:
         What its columns are, if it is a table.
     recipe : Recipe or None
         How a table is read, where that is known already.
+    prompt : bool
+        Whether rows of a pipe are read as they come, rather than many of them together.
     """
 
     form: str | None = None
@@ -109,6 +111,7 @@ class SourceOptions:
     multilabel: Multilabel = "auto"
     table: TableOptions = field(default_factory=TableOptions)
     recipe: Recipe | None = None
+    prompt: bool = False
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
         """Return the options of sources, each with its file of labels where there are any."""

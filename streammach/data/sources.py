@@ -114,7 +114,7 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
             )
-    raw = _opened(path)
+    raw = _opened(path, prompt=options.prompt)
     line, following = _first_lines(raw, path)
     piped = is_piped(path)
     if not piped:
@@ -138,9 +138,9 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     )  # fmt: skip
 
 
-def _opened(path: Path) -> RawFile:
+def _opened(path: Path, *, prompt: bool) -> RawFile:
     try:
-        return RawFile(path)
+        return RawFile(path, prompt=prompt)
     except OSError as error:
         raise disk_error(error, path) from error
 

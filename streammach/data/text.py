@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import select
 import stat
 import zlib
 from collections import deque
@@ -64,12 +65,23 @@ class RawFile(io.RawIOBase):
     ----------
     path : Path
         The file; ``-`` is standard input.
+    prompt : bool
+        Whether lines of a pipe are wanted as they come, rather than many of them together.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Bytes that were read.
+    ended : bool
+        Whether the end was met.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, prompt: bool = False) -> None:
         standard = path == STANDARD_INPUT
         self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
         self._head = b""
+        self._prompt = prompt
+        self.ended = False
         self.n_bytes = 0
         self.crc = google_crc32c.Checksum()
 
@@ -78,10 +90,24 @@ class RawFile(io.RawIOBase):
         return True
 
     def head(self, n: int) -> bytes:
-        """Return up to `n` first bytes, which are read again afterwards."""
-        while len(self._head) < n and (more := self._file.read(n - len(self._head))):
+        """Return up to `n` first bytes, which are read again afterwards.
+
+        Of a prompt pipe no more than it takes to tell the format and the names of columns.
+        """
+        while len(self._head) < n and not self.ended:
+            if self._prompt and _tells(self._head):
+                break
+            more = self._file.read(n - len(self._head))
+            self.ended = not more
             self._head += more
         return self._head[:n]
+
+    def pauses(self) -> bool:
+        """Return whether lines are wanted as they come, and no more bytes wait at present."""
+        if not self._prompt or self._head:
+            return False
+        ready, _, _ = select.select([self._file.fileno()], [], [], 0)
+        return not ready
 
     def readinto(self, buffer: Any, /) -> int:
         """Read into a buffer; return how many bytes."""
@@ -90,7 +116,8 @@ class RawFile(io.RawIOBase):
             memoryview(buffer)[:got] = self._head[:got]
             self._head = self._head[got:]
         else:
-            got = self._file.readinto(buffer) or 0
+            got = 0 if self.ended else self._file.readinto(buffer) or 0
+            self.ended = not got
         self.n_bytes += got
         self.crc.update(bytes(memoryview(buffer)[:got]))
         return got
@@ -105,6 +132,14 @@ class RawFile(io.RawIOBase):
         if self.head(2) == GZIP_MAGIC:
             return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), BLOCK_BYTES)
         return self
+
+
+def _tells(head: bytes) -> bool:
+    """Return whether the first bytes of a plain text hold its header, or a line that tells it."""
+    if head.startswith(GZIP_MAGIC) or head.count(b'"') % 2:
+        return False
+    lines = [line for line in head.split(b"\n")[:-1] if line.strip() and line.lstrip()[:1] != b"#"]
+    return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
 
 
 class TextSource(Source[TextPiece]):
@@ -165,7 +200,7 @@ class TextSource(Source[TextPiece]):
             raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
             self._raw = raw
             with raw:
-                for buffer, size, base in self._whole_lines(raw.text()):
+                for buffer, size, base in self._whole_lines(raw):
                     done = base + size
                     start = max(0, begin.at - base)
                     if base < begin.at <= done:
@@ -234,13 +269,12 @@ class TextSource(Source[TextPiece]):
         _, self._read_as.most_columns, self._read_as.most_labels = self._header
         return stop + 1, 1
 
-    def _whole_lines(
-        self, file: io.RawIOBase | io.BufferedReader
-    ) -> Iterator[tuple[TextBuffer, int, int]]:
+    def _whole_lines(self, raw: RawFile) -> Iterator[tuple[TextBuffer, int, int]]:
         """Yield (buffer, bytes of whole lines in it, offset of the first in the text).
 
         Newlines stand behind the lines. A last line without one gets one.
         """
+        file = raw.text()
         buffer, have, base, ended = self._buffer(), 0, 0, False
         while not ended:
             buffer = buffer.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
@@ -251,7 +285,7 @@ class TextSource(Source[TextPiece]):
             if ended and have and buffer.text[have - 1] != NEWLINE:
                 buffer.text[have] = NEWLINE
                 have += 1
-            if not ended and have < room // 2:
+            if not ended and have < room // 2 and not (file is raw and raw.pauses()):
                 continue  # a pipe gives a little at a time
             cut = self._cut(buffer.text, have, ended=ended)
             if cut:

@@ -85,6 +85,14 @@ def counts_in(folder: Path, document: Document, arrays: Arrays) -> Counts | None
         raise damaged(folder, clean(error)) from None
 
 
+def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibration:
+    """Return how scores become probabilities, or raise ModelError."""
+    try:
+        return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
+    except ValueError as error:
+        raise damaged(folder, clean(error)) from None
+
+
 def in_memory(record: T) -> T:
     """Return a model, or a part of one, with arrays of its own rather than in those of its file.
 
@@ -104,14 +112,6 @@ def in_memory(record: T) -> T:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changed[one.name] = in_memory(value)
     return cast("T", dataclasses.replace(cast("Any", record), **changed))
-
-
-def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibration:
-    """Return how scores become probabilities, or raise ModelError."""
-    try:
-        return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
-    except ValueError as error:
-        raise damaged(folder, clean(error)) from None
 
 
 def _held(array: NDArray[Any]) -> NDArray[Any]:

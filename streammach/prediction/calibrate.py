@@ -110,6 +110,29 @@ def _levelled(
     return np.where(np.arange(m) < kept[:, None], p, level[:, None]), level
 
 
+def stated_probabilities(
+    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
+) -> NDArray[np.float64]:
+    """Return the probability stated for each row's best class.
+
+    Parameters
+    ----------
+    scores : float32 (n, m)
+        Scores of the m best classes, best first.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    float64 (n,)
+        From 0 to 1.
+    """
+    found: NDArray[np.float64] = class_probabilities(scores, n_classes, calibration)[0][:, 0]
+    return found
+
+
 def log_probabilities(
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],

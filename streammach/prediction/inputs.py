@@ -40,11 +40,14 @@ class Seen:
         Labels that the model does not know: where a row has one, rows.
     unknown_values : int
         Values whose feature the model does not know; they are left out.
+    total : int
+        All rows of the input; 0 where that is not known.
     """
 
     rows: int = 0
     unseen_labels: int = 0
     unknown_values: int = 0
+    total: int = 0
 
 
 @dataclass
@@ -92,6 +95,7 @@ def rows_of(
     options: SourceOptions = GUESSED,
     label_needed: bool = True,
     met: MetLabels | None = None,
+    bad_rows: BadRows | None = None,
 ) -> Iterator[RowBlock]:
     """Yield the rows of an input with the model's ids, their numbers and tags, as they lie there.
 
@@ -112,6 +116,8 @@ def rows_of(
         Whether a row of text without a label is bad.
     met : MetLabels, optional
         Receives the labels.
+    bad_rows : BadRows, optional
+        What to do with rows of a file that cannot be read; otherwise the first one is refused.
 
     Raises
     ------
@@ -126,7 +132,8 @@ def rows_of(
             raise UsageError("a store needs no options of files", path=clean(path, 300))
         blocks = _store_rows(path, model, seen, room, met)
     else:
-        blocks = _file_rows(path, model, seen, room, options, label_needed, met)
+        bad_rows = bad_rows or BadRows()
+        blocks = _file_rows(path, model, seen, room, options, label_needed, met, bad_rows)
     for block in blocks:
         seen.rows += block.n_rows
         seen.unseen_labels += int((block.lists.classes < 0).sum())
@@ -149,6 +156,7 @@ def _store_rows(
                 others = labels < 0
                 labels[others] = len(model.labels) + np.arange(np.count_nonzero(others))
                 met.names = model.labels.followed_by(dataset.labels.some(others))
+        seen.total = dataset.n_rows
         same = features is None or np.array_equal(features, np.arange(len(features)))
         for start, stop in _ranges(dataset, room):
             block = dataset.rows(start, stop)
@@ -173,16 +181,16 @@ def _ranges(dataset: Dataset, room: Room) -> Iterator[tuple[int, int]]:
 
 def _file_rows(
     path: Path, model: Model, seen: Seen, room: Room, options: SourceOptions, label_needed: bool,
-    met: MetLabels | None,
+    met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
         model.labels, model.features, add_labels=met is not None, add_features=False,
         columns=model.columns,
     )  # fmt: skip
-    bad_rows = BadRows()
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")
-    source = open_source(path, replace(options, recipe=model.recipe))
+    options = replace(options, recipe=model.recipe, prompt=is_piped(path) and not label_needed)
+    source = open_source(path, options)
     if model.recipe is None and tables_of([source]):
         raise no_recipe(path)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.registry import open_to_predict
+from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
+from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
@@ -25,14 +26,22 @@ from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
-from streammach.prediction.memory import Input, Task, room_for
-from streammach.prediction.order import Predictions, in_source_order
+from streammach.prediction.memory import NOTHING, Input, Task, room_for
+from streammach.prediction.order import (
+    NOTHING_KEPT,
+    Kept,
+    Order,
+    Predictions,
+    SourceOrder,
+    after,
+)
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Ranker
+from streammach.spec.types import Decoding, Ranker
+from streammach.threads import ahead
 
 
 class Predictor:
@@ -51,11 +60,30 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+    decode : str
+        How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
+        (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
+        ``one`` (class by class), or ``auto``: what is fastest for shape, machine and rows.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    estimator : str
+        How classes are ranked.
+    device : str
+        Where it computes.
+    threads : int
+        Threads that compute.
+    decoding : str
+        The way for many rows: one of those of `decode`, or ``cuda``; empty where there are no
+        hashed models. Where it is ``tile`` for ``auto``, fewer than 4 rows are found by ``one``.
 
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model does not have what it ranks by.
+        If there is no such estimator, or the model does not have what it ranks by, or device,
+        model or machine do not allow the way of decoding.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -70,7 +98,11 @@ class Predictor:
         device: str = "auto",
         threads: int | None = None,
         memory: str | int | None = None,
+        decode: Decoding = "auto",
     ) -> None:
+        if decode not in get_args(Decoding):
+            known = ", ".join(get_args(Decoding))
+            raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
         if estimator is not None and estimator not in rankers():
             known = ", ".join(rankers())
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
@@ -84,15 +116,18 @@ class Predictor:
         self._scorer: CountScorer | None = None
         if model.counts is not None:
             self._scorer = CountScorer(model.counts, threads or cores())
-        self._threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
-        self._device, self._backend = open_to_predict(
+        self.threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
+        self.device, self._backend = open_to_predict(
             device,
             model.spec,
             dense=model.dense,
-            threads=self._threads,
+            threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
+            decode=decode,
         )
+        ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
+        self.decoding = "" if model.spec.unhashed else ways or self.device
         self._matrices = MatrixRows(model.features, model.columns)
         self._tables = ModelTables(model)
 
@@ -248,19 +283,23 @@ class Predictor:
         path: str | os.PathLike[str] | None,
         k: int,
         options: SourceOptions = GUESSED,
+        beside: Mapping[str, int] = NOTHING,
     ) -> Room:
         """Return how much of an input is held at a time, and what all comes to.
 
         Parameters
         ----------
         task : str
-            ``evaluate``, ``predict``, ``report``, or ``rows`` for those in memory.
+            ``evaluate``, ``first`` (the same with the first repetitions alone beside), ``predict``,
+            ``report``, or ``rows`` for those in memory.
         path : path-like or None
             The input.
         k : int
             Best classes of a row.
         options : SourceOptions, optional
             How a file is read.
+        beside : dict of str to int, optional
+            Bytes that something else takes, by name.
 
         Raises
         ------
@@ -271,8 +310,8 @@ class Predictor:
         """
         given = None if path is None else Input.of(path, self._held, options)
         return room_for(
-            self._held, task, given, k, device=self._device, threads=self._threads,
-            budget=self._budget,
+            self._held, task, given, k, device=self.device, threads=self.threads,
+            budget=self._budget, beside=beside,
         )  # fmt: skip
 
     def topk_ids(
@@ -327,6 +366,9 @@ class Predictor:
         seen: Seen | None = None,
         threshold: float | None = None,
         probabilities: bool = False,
+        room: Room | None = None,
+        bad_rows: BadRows | None = None,
+        kept: Kept = NOTHING_KEPT,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -348,6 +390,12 @@ class Predictor:
             scores; the id is -1 where there is no further one. Only of rows with lists of labels.
         probabilities : bool
             Give calibrated probabilities as scores; see :meth:`topk`.
+        room : Room, optional
+            How much of the input is held at a time; otherwise what the predictor's memory allows.
+        bad_rows : BadRows, optional
+            What to do with rows of a file that cannot be read; otherwise the first one is refused.
+        kept : Kept, optional
+            What is kept of an earlier call over the same input that was cut off.
 
         Raises
         ------
@@ -361,30 +409,30 @@ class Predictor:
             self._check_calibrated()
         place, k = Path(path), min(k, self.model.spec.n_classes)
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
-        room = self.room("predict", place, best, options)
+        room = room or self.room("predict", place, best, options)
         rank: Ranking = self.topk_ids
         if threshold is not None:
             rank = partial(self.likely_ids, threshold=threshold)
         elif probabilities:
             rank = self._probable_ids
-        found = self._predicted(place, k, options, seen or Seen(), room, rank)
-        order = source_order(place)
-        yield from found if order is None else in_source_order(found, order, k, room.sorted_bytes)
-        room.done()
+        rows = rows_of(
+            place, self.model, seen or Seen(), room, options=options, label_needed=False,
+            bad_rows=bad_rows,
+        )  # fmt: skip
+        return self._streamed(rows, k, rank, room, source_order(place), kept)
 
-    def _predicted(
-        self,
-        path: Path,
-        k: int,
-        options: SourceOptions,
-        seen: Seen,
-        room: Room,
-        rank: Ranking,
-    ) -> Iterator[Predictions]:
-        """Yield the best classes of rows as they lie in the input."""
-        for block in rows_of(path, self.model, seen, room, options=options, label_needed=False):
-            assert block.numbers is not None
-            yield Predictions(block.numbers, *rank(block, k), block.tags)
+    def _streamed(
+        self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
+        kept: Kept,
+    ) -> Iterator[Predictions]:  # fmt: skip
+        """Yield the best classes of rows in the order of their source."""
+        if order is None:
+            yield from _ranked(rows, k, rank, kept.rows)
+        else:
+            put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
+            found = _ranked(rows, k, rank, put_aside.n_rows)
+            yield from after(put_aside.sorted(found), kept.rows)
+        room.done()
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float
@@ -430,6 +478,10 @@ class Predictor:
             found[i] = names.label(class_id) if class_id >= 0 else ""
         return found[where].reshape(ids.shape)
 
+    def of(self, model: Model) -> Predictor:
+        """Return a predictor of another model, as this one is."""
+        return Predictor(model, estimator=self._asked, device=self.device, threads=self.threads)
+
     def close(self) -> None:
         """Stop the threads."""
         self._backend.close()
@@ -441,3 +493,15 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
+    done = 0
+    for block in ahead(rows, "rows"):
+        skipped = min(max(first - done, 0), block.n_rows)
+        done += block.n_rows
+        if skipped < block.n_rows:
+            part = block.part(skipped, block.n_rows) if skipped else block
+            assert part.numbers is not None
+            yield Predictions(part.numbers, *rank(part, k), part.tags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,12 @@ def by_hashes(backend: Ranked, estimator: Estimator, transform: Transform) -> Ra
 
 def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ranking:
     """Return the ranking by counts and hashed models together, exact over all classes."""
+    flat = backend.codes.reshape(-1)
 
     def rank(rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         k = min(k, backend.spec.n_classes)
         ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        for start, part, hashed in _parts(backend, rows, transform):
+        for start, part, hashed in _parts(backend, flat, rows, transform):
             stop = start + part.n_rows
             beside = None if backend.spec.unhashed else hashed
             ids[start:stop], scores[start:stop] = scorer.topk(part, k, beside)
@@ -56,14 +58,14 @@ def hashed_means(
         The model's transform.
     """
     out = np.empty(candidates.shape, np.float32)
-    for start, part, hashed in _parts(backend, rows, transform):
+    for start, part, hashed in _parts(backend, backend.codes.reshape(-1), rows, transform):
         stop = start + part.n_rows
         out[start:stop] = hashed.means(candidates[start:stop])
     return out
 
 
 def _parts(
-    backend: Ranked, rows: RowBlock, transform: Transform
+    backend: Ranked, codes: NDArray[Any], rows: RowBlock, transform: Transform
 ) -> Iterator[tuple[int, RowBlock, Hashed]]:
     """Yield rows in parts with what the hashed models say of them, in bounded memory."""
     spec = backend.spec
@@ -74,5 +76,5 @@ def _parts(
         yield (
             start,
             part,
-            Hashed(logs, backend.codes.reshape(-1), spec.n_buckets, spec.n_repetitions),
+            Hashed(logs, codes, spec.n_buckets, spec.n_repetitions),
         )

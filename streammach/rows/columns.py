@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
-from streammach.rows.names import SEPARATOR, Names, NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.name_table import NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.names import SEPARATOR, Names
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary
 

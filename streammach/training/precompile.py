@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from streammach.backends.registry import BACKENDS
-from streammach.counts.tile import MAX_CLASSES
 from streammach.data.memory import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
@@ -45,8 +44,8 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         What is said of each optional part, by option and word.
     optimizer, transform : str
         Of the training; the transform is ``auto`` where it is searched.
-    many_buckets, many_classes : bool
-        Whether buckets take more than a byte, and whether classes are scored a row at a time.
+    many_buckets : bool
+        Whether buckets take more than a byte.
     by : str or None
         Namespace by which rows are held out.
     validated : bool
@@ -65,7 +64,6 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     optimizer: Optimizer | None
     transform: str
     many_buckets: bool
-    many_classes: bool
     by: str | None
     validated: bool
     threads: int
@@ -79,7 +77,7 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             dense=config.dense, exact=config.shape.exact, unhashed=config.shape.unhashed,
             parts=said_of(config), optimizer=config.optimizer, transform=options.transform,
             many_buckets=config.shape.n_buckets > 256,
-            many_classes=facts.n_classes > MAX_CLASSES, by=options.hold_out_by,
+            by=options.hold_out_by,
             validated=options.validation is not None, threads=min(config.placement.threads, 2),
         )  # fmt: skip
 
@@ -117,7 +115,7 @@ def precompile(
     """
     kernels = KernelSet.of(plan, options)
     mark = _mark("trained", kernels)
-    if mark is None or not BACKENDS[plan.config.placement.device].keeps_kernels:
+    if mark is None or are_compiled(plan, options):
         return
     announce_compilation()
     other = None if options.validation is None else os.path.abspath(options.validation)
@@ -133,6 +131,20 @@ def precompile(
         warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
     mark.touch()
+
+
+def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
+    """Return whether there is nothing to compile: the kernels are kept already, or cannot be.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        What is fixed of the training.
+    """
+    kept = BACKENDS[plan.config.placement.device].keeps_kernels
+    return not kept or _mark("trained", KernelSet.of(plan, options)) is None
 
 
 def precompile_intake(data: Labelled) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from streammach.cli.main import COMMANDS, main
 from streammach.formats import MODEL_FORMATS, STORE_FORMATS
-from streammach.prediction.output import cell
+from streammach.prediction.output.text import TsvOutput
 from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
@@ -60,11 +60,13 @@ def job(done, tmp_path):
 
 
 def test_convert_says_what_it_made(train_text, tiny, capsys):
-    code, out, err = run(capsys, "convert", train_text, tiny.folder / "a.zarr")
+    code, out, err = run(
+        capsys, "convert", train_text, tiny.folder / "a.zarr", "--progress", "none"
+    )
     assert code == 0
     assert out.startswith(str(tiny.folder / "a.zarr")[:20]) or "a.zarr: 700 rows" in out
     assert "30 classes" in out
-    assert err in ("", "compiling kernels; later runs load them\n")
+    assert err == ""
     code, out, _ = run(capsys, "convert", train_text, tiny.folder / "b.zarr", "--json")
     assert json.loads(out)["n_rows"] == 700
     assert "700" not in err
@@ -190,9 +192,10 @@ def test_predict_writes_tab_separated_lines(job, capsys):
 
 
 def test_labels_stay_in_their_column_and_send_nothing_to_a_terminal():
-    assert cell("a\tb\\c\nd") == "a\\tb\\\\c\\nd"
+    cell = TsvOutput().cell
+    assert cell(b"a\tb\\c\nd") == "a\\tb\\\\c\\nd"
     assert cell(b"\xff") == "\\xff"
-    assert cell("\x1b[31m\u202e") == "\\x1b[31m\\u202e"
+    assert cell("\x1b[31m\u202e".encode()) == "\\x1b[31m\\u202e"
 
 
 FAILURES = [
@@ -251,7 +254,7 @@ def test_exit_codes(job, capsys, monkeypatch):
 def test_a_mistake_of_ours_is_one_line_too(job, capsys, monkeypatch):
     import streammach.data.store.dataset as module
 
-    monkeypatch.setattr(module.Dataset, "verify", lambda self, deep: 1 / 0)
+    monkeypatch.setattr(module.Dataset, "verify", lambda self, **_: 1 / 0)
     code, _, err = run(capsys, "verify", job / "train.zarr")
     assert code == 1
     assert "ZeroDivisionError" in one_line(err)
@@ -316,13 +319,44 @@ def test_a_full_output_is_a_disk_error(job):
     assert b"No space left" in done.stderr
 
 
+def test_a_command_that_is_not_there_is_said_with_one_like_it(capsys):
+    assert run(capsys, "trian", "x")[0] == 2
+    code, _, err = run(capsys, "trian")
+    hint = "Did you mean train? See: streammach --help"
+    assert err == f"streammach: error: there is no command 'trian'. {hint}\n"
+    assert "Did you mean" not in run(capsys, "zzz")[2]
+    assert code == 2
+
+
+def test_json_of_progress_is_all_there_is_on_standard_error(job, capsys):
+    options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
+    _, out, err = run(capsys, "train", job / "train.zarr", "--out", job / "rj", *options,
+                      "--progress", "json", "--json")  # fmt: skip
+    lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    assert {line["event"] for line in lines} >= {"progress", "validation", "end"}
+    ended = [line["stage"] for line in lines if line.get("moment") == "end"]
+    assert ended[-1] == "writing"
+    stages = json.loads(out)["stages"]
+    assert set(ended) - {"plan"} == stages.keys()
+    assert sum(stages.values()) <= json.loads(out)["seconds"]
+    lines = (job / "rj/log.jsonl").read_text().splitlines()
+    passed = [json.loads(line)["stage"] for line in lines if '"event":"stage"' in line]
+    assert set(passed) == stages.keys()
+
+
 def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
     monkeypatch.setattr("streammach.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.progress.SHORT_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.stages.TICK_SECONDS", 1e-3)
     options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
     lines = [line for line in err.splitlines() if "epoch 1/1" in line]
     assert lines
     assert all("rows/s" in line and "\x1b" not in line and len(line) <= 100 for line in lines)
+    assert any(" left" in line for line in lines)
+    passed = [line.split("  ")[0].split("Z ")[1] for line in err.splitlines() if " took " in line]
+    assert passed == sorted(set(passed), key=passed.index)  # each once
+    assert {"counting pairs", "epochs", "ranking", "writing"} <= set(passed)
     options = [*options[:-2], "--transform", "l2", "--progress", "none"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r2", *options)
     assert "epoch 1/1" not in err

@@ -37,7 +37,7 @@ def first_text(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[str, bool
         else:
             with open(path, "rb") as file:
                 head = file.read(n_bytes)
-        whole = len(head) < n_bytes
+        whole = len(head) < n_bytes and (raw is None or raw.ended)
         if head.startswith(GZIP_MAGIC):
             text, ended = _unpacked(head, n_bytes)
             whole = whole and ended

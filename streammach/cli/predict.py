@@ -1,0 +1,126 @@
+"""The command that writes predictions: predict."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import click
+
+from streammach.cli.options import (
+    bad_row_options,
+    debug_option,
+    decode_option,
+    device_option,
+    epilog,
+    format_option,
+    json_option,
+    matrix_options,
+    memory_option,
+    progress_option,
+    rejects_option,
+    threads_option,
+)
+from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.errors import UsageError
+from streammach.progress import Progress
+from streammach.spec.types import Decoding
+
+
+@click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="INPUT", type=click.Path(path_type=Path))
+@click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
+@click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
+              help="Of rows with lists of labels: the k likeliest labels with at least this "
+                   "probability, and their probabilities as scores.")  # fmt: skip
+@click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
+              help="Where to write.  [default: standard output]")  # fmt: skip
+@click.option("--out-format", metavar="tsv|csv|jsonl|parquet",
+              help="Format of what is written.  "
+                   "[default: by the name of --out, else tsv]")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted prediction.")
+@bad_row_options
+@rejects_option
+@format_option
+@matrix_options
+@memory_option
+@device_option
+@decode_option
+@threads_option
+@progress_option
+@json_option
+@debug_option
+def predict(
+    *,
+    run: Path,
+    source: Path,
+    k: int,
+    threshold: float | None,
+    probabilities: bool,
+    out: Path | None,
+    out_format: str | None,
+    force: bool,
+    resume: bool,
+    on_bad_row: str,
+    max_bad: int | None,
+    rejects: Path | None,
+    form: str | None,
+    x_path: str | None,
+    memory: str | None,
+    device: str,
+    decode: Decoding,
+    threads: int | None,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Write the best classes of each row.
+
+    INPUT is a store, or a file of any format that can be converted, whose rows need no labels; - is
+    text on standard input. Rows come in the order of the source, those of a store in that of what
+    it was converted from, and are numbered there from 0.
+
+    The table has number and tag of each row, and label and score of each class: tab-separated or
+    CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. A table
+    that was interrupted goes on with --resume.
+
+    The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
+    logsum, else a probability.
+    """
+    from streammach.data.source_options import SourceOptions  # compiled code loads on demand
+    from streammach.files.destinations import STANDARD_OUTPUT
+    from streammach.prediction.predict import predict as write
+
+    printed = out is None or out in STANDARD_OUTPUT
+    if as_json and printed:
+        raise UsageError(
+            "--json needs --out: standard output holds either predictions or the object"
+        )
+    with Progress("none" if printed else progress, {"predict": "rows"}) as shown:
+        done = write(
+            run, source, out, k=k, threshold=threshold, probabilities=probabilities,
+            out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+            resume=resume, force=force, options=SourceOptions(form=form, x_path=x_path),
+            memory=memory, device=device, decode=decode, threads=threads, progress=shown,
+        )  # fmt: skip
+    if done.unknown_values:
+        warnings.warn(
+            f"{done.unknown_values:,} values of features never seen in training were left out: "
+            f"{short_path(source)}",
+            stacklevel=1,
+        )
+    if done.skipped:
+        listed = f", listed in {short_path(done.rejects)}" if done.rejects else ""
+        warnings.warn(
+            f"rows that could not be read and were left out: {sum(done.skipped.values()):,}, of "
+            f"{short_path(source)}{listed}",
+            stacklevel=1,
+        )
+    peak = peak_of(done.projected_bytes)
+    if as_json:
+        say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
+    elif not printed:
+        say(f"{short_path(out)}: {done.n_rows:,} rows, {done.k:,} classes each")

@@ -1,0 +1,110 @@
+"""What a format of predictions is: a heading, the rows, what becomes of them when all are there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streammach.files.writing import Writer
+from streammach.prediction.order import Predictions
+from streammach.rows.names import Names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What all rows of a table of predictions have in common.
+
+    Attributes
+    ----------
+    k : int
+        Classes a row.
+    labels : Names
+        The labels by class id.
+    word : str
+        What stands beside a label: ``score`` or ``probability``.
+    """
+
+    k: int
+    labels: Names
+    word: str = "score"
+
+    @property
+    def plural(self) -> str:
+        """Several of what stands beside a label."""
+        return "probabilities" if self.word == "probability" else f"{self.word}s"
+
+
+class OutputFormat(ABC):
+    """A format of predictions.
+
+    What it makes of rows is appended to a file, in pieces of any size. Of text that is the file;
+    otherwise :meth:`finish` makes it.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in options.
+    endings : tuple of str
+        How names of its files end.
+    text : bool
+        Whether it is text, whose rows can be read as they come.
+    library_bytes : int
+        What a library that it needs takes of the memory, and its own work.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    text = True
+    library_bytes = 0
+
+    def check(self) -> None:
+        """Raise UsageError if what it needs is not installed."""
+        return
+
+    @abstractmethod
+    def heading(self, shape: Shape) -> bytes:
+        """Return what stands before the rows."""
+
+    @abstractmethod
+    def rows(self, part: Predictions, shape: Shape) -> bytes:
+        """Return some rows; cells of the id -1 are empty."""
+
+    def finish(self, made: Path, out: Writer, shape: Shape) -> None:
+        """Write the file from what was appended to one, where that is not the file itself.
+
+        Raises
+        ------
+        DiskError
+            If it cannot be read or written.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def is_ours(self, path: Path, start: bytes) -> bool:
+        """Return whether a file with such first bytes of text was made here."""
+
+
+class Bytes:
+    """A writer of ours as a file of Python that is only written to."""
+
+    closed = False
+
+    def __init__(self, out: Writer) -> None:
+        self._out = out
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        self._out.write(memoryview(data))
+        return len(data)
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._out.size
+
+    def flush(self) -> None:
+        """Do nothing: what is written is written."""
+
+    def close(self) -> None:
+        """Do nothing: the writer is closed by its owner."""

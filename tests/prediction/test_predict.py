@@ -1,0 +1,251 @@
+"""Tables of predictions: the same rows in every format, bad rows, interruptions, refusals."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.data.source_options import SourceOptions
+from streammach.errors import DataError, Interrupted, MismatchError, UsageError
+from tests.builders import TinyData
+
+NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Rows as text and as a store, and a run; blocks of a few rows are read."""
+    tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
+    lines = tiny.lines(300, 20)
+    tiny.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
+                       for i, line in enumerate(lines)])  # fmt: skip
+    tiny.text("b.vw", tiny.lines(30, 20))
+    options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tiny.folder)
+        patched.setattr("streammach.training.trainer.precompile", lambda *given, **named: None)
+        assert main(["convert", "a.vw", "a.zarr"]) == 0
+        assert main(["train", "a.zarr", "--out", "run", *options]) == 0
+    return tiny.folder
+
+
+@pytest.fixture
+def job(done, tmp_path, monkeypatch):
+    """A copy of them in the working folder."""
+    monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
+    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 16)
+    monkeypatch.setattr("streammach.prediction.order.GIVEN_ROWS", 16)
+    return tmp_path / "job"
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Stop:
+    """Interrupts, as Ctrl-C does, when so many rows were written."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, stage, done, total):
+        assert (stage, total) == ("predict", 0)
+        if done >= self.n:
+            raise KeyboardInterrupt
+
+
+def test_a_store_and_its_text_give_the_same_table_in_every_format(job):
+    for name in NAMES:
+        found = [sm.predict("run", source, f"{i}{name}", k=3)
+                 for i, source in enumerate(("a.vw", "a.zarr"))]  # fmt: skip
+        assert (job / f"0{name}").read_bytes() == (job / f"1{name}").read_bytes()
+        assert [(one.n_rows, one.k, one.skipped, one.resumed) for one in found] == [
+            (300, 3, {}, False)] * 2  # fmt: skip
+    rows = [line.split("\t") for line in (job / "0a.tsv").read_text().splitlines()[1:]]
+    assert [row[:2] for row in rows] == [[str(i), f"t{i}"] for i in range(300)]
+    assert gzip.decompress((job / "0a.tsv.gz").read_bytes()) == (job / "0a.tsv").read_bytes()
+    with gzip.open("0a.jsonl.gz", "rt") as file:
+        objects = [json.loads(line) for line in file]
+    assert [known["labels"] for known in objects] == [row[2::2] for row in rows]
+    table = pq.read_table("0a.parquet")
+    assert table.column("label_3").to_pylist() == [row[6] for row in rows]
+    assert [f"{score:.6g}" for score in table.column("score_1").to_pylist()] == [
+        row[3] for row in rows]  # fmt: skip
+
+
+def test_a_predictor_and_a_model_write_what_the_folder_does(job):
+    sm.predict("run", "a.vw", "a.tsv")
+    model = sm.Model.load("run")
+    sm.predict(model, "a.vw", "b.tsv", threads=1)
+    with sm.Predictor(model) as predictor:
+        found = sm.predict(predictor, "a.vw", "c.tsv", options=SourceOptions(form="vw"))
+    assert found.estimator == model.estimator
+    assert (job / "a.tsv").read_bytes() == (job / "b.tsv").read_bytes()
+    assert (job / "a.tsv").read_bytes() == (job / "c.tsv").read_bytes()
+    with pytest.raises(UsageError, match="folder of a model"):
+        sm.predict(model, "a.vw", "d.tsv", resume=True)
+
+
+def test_probabilities_stand_in_place_of_scores(job):
+    sm.predict("run", "a.vw", "a.csv", k=2, probabilities=True)
+    head, *rows = (line.split(",") for line in (job / "a.csv").read_text().splitlines())
+    assert head == ["row", "tag", "label_1", "probability_1", "label_2", "probability_2"]
+    block = sm.Model.load("run")
+    with sm.Predictor(block) as predictor:
+        part = next(iter(predictor.stream("a.vw", 2, probabilities=True)))
+    assert [float(row[3]) for row in rows[:16]] == pytest.approx(part.scores[:, 0].tolist(), 1e-4)
+    assert all(0 <= float(row[3]) <= 1 for row in rows)
+
+
+@pytest.mark.parametrize("source", ["a.vw", "a.zarr"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl.gz", "a.parquet"])
+def test_an_interrupted_table_goes_on_to_the_same_bytes(source, name, job):
+    sm.predict("run", source, f"whole-{name}", k=3)
+    before = names_in(job)
+    resumed = False
+    for rows in (16, 64, 200):
+        with pytest.raises(Interrupted, match="resume=True"):
+            sm.predict("run", source, name, k=3, resume=resumed, progress=Stop(rows))
+        assert names_in(job) == sorted([*before, f".{name}.partial"])
+        resumed = True
+    found = sm.predict("run", source, name, k=3, resume=True, threads=1)
+    assert (found.n_rows, found.resumed) == (300, True)
+    assert (job / name).read_bytes() == (job / f"whole-{name}").read_bytes()
+    assert names_in(job) == sorted([*before, name])
+
+
+def test_rows_of_a_store_that_were_put_aside_are_not_ranked_again(job, monkeypatch):
+    sm.predict("run", "a.zarr", "whole.tsv")
+    rank, ranked = sm.Predictor.topk_ids, []
+
+    def counted(self, block, k, estimator=None):
+        if len(ranked) == 7:
+            ranked.append(0)
+            raise KeyboardInterrupt
+        ranked.append(block.n_rows)
+        return rank(self, block, k, estimator)
+
+    monkeypatch.setattr("streammach.prediction.predictor.Predictor.topk_ids", counted)
+    with pytest.raises(Interrupted, match="what was predicted is kept"):
+        sm.predict("run", "a.zarr", "a.tsv")
+    assert sum(ranked) == 7 * 16
+    sm.predict("run", "a.zarr", "a.tsv", resume=True)
+    assert sum(ranked) == 300
+    assert (job / "a.tsv").read_bytes() == (job / "whole.tsv").read_bytes()
+
+
+def test_another_model_input_or_option_does_not_go_on(job):
+    def stopped(**options):
+        with pytest.raises(Interrupted):
+            sm.predict("run", "a.vw", "a.tsv", k=3, progress=Stop(32), **options)
+
+    stopped()
+    shutil.copytree("run", "other")
+    document = json.loads((job / "other/model/model.json").read_bytes())
+    document["majority"] = 5
+    (job / "other/model/model.json").write_text(json.dumps(document))
+    for model, source, options, what in (
+        ("other", "a.vw", {}, "the model"), ("run", "b.vw", {}, "the input"),
+        ("run", "a.vw", {"probabilities": True}, "what the options say"),
+        ("run", "a.vw", {"out_format": "csv"}, "what the options say"),
+    ):  # fmt: skip
+        with pytest.raises(MismatchError, match=f"{what} is not that of the prediction"):
+            sm.predict(model, source, "a.tsv", k=3, resume=True, **options)
+    with pytest.warns(UserWarning, match="interrupted prediction had kept is given up"):
+        stopped()
+    (job / "a.vw").write_text((job / "a.vw").read_text())
+    with pytest.raises(MismatchError, match="the input"):
+        sm.predict("run", "a.vw", "a.tsv", k=3, resume=True)
+    assert (job / ".a.tsv.partial").is_dir()
+
+
+def test_a_folder_of_somebody_else_stays(job):
+    (job / ".a.tsv.partial").mkdir()
+    (job / ".a.tsv.partial/mine").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="not that of a prediction"):
+            sm.predict("run", "a.vw", "a.tsv", resume=resume)
+    assert (job / ".a.tsv.partial/mine").read_text() == "mine"
+
+
+def test_what_was_killed_before_it_said_what_it_is_goes_on(job):
+    (job / ".a.tsv.partial").mkdir()
+    (job / ".a.tsv.partial/.streammach.json.0123abcd.tmp").write_text("{")
+    sm.predict("run", "a.vw", "a.tsv", resume=True)
+    assert not (job / ".a.tsv.partial").exists()
+
+
+def test_only_a_table_of_ours_is_replaced(job):
+    sm.predict("run", "a.vw", "a.tsv")
+    with pytest.raises(UsageError, match="exists already"):
+        sm.predict("run", "a.vw", "a.tsv")
+    before = (job / "a.tsv").read_bytes()
+    sm.predict("run", "a.vw", "a.tsv", out_format="jsonl", force=True)  # of any format
+    assert (job / "a.tsv").read_bytes() != before
+    (job / "a.tsv").write_text("row,tag\n")
+    with pytest.raises(UsageError, match="no table of predictions"):
+        sm.predict("run", "a.vw", "a.tsv", force=True)
+
+
+def bad_text(job):
+    """Rows of which the second and the tenth cannot be read."""
+    lines = (job / "a.vw").read_text().splitlines()
+    lines[1] = lines[9] = "no bar"
+    (job / "bad.vw").write_text("\n".join(lines) + "\n")
+
+
+def test_bad_rows_are_skipped_listed_and_keep_their_numbers(job, capsys):
+    bad_text(job)
+    before = names_in(job)
+    with pytest.raises(DataError, match="on_bad_row"):
+        sm.predict("run", "bad.vw", "a.tsv")
+    assert names_in(job) == before
+    found = sm.predict("run", "bad.vw", "a.tsv", on_bad_row="skip")
+    assert (found.n_rows, sum(found.skipped.values())) == (298, 2)
+    rows = [line.split("\t")[:2] for line in (job / "a.tsv").read_text().splitlines()[1:]]
+    assert rows == [[str(i), f"t{i}"] for i in range(300) if i not in (1, 9)]
+    listed = (job / found.rejects).read_text().splitlines()
+    assert [line.split("\t")[:2] for line in listed[1:]] == [["bad.vw", "2"], ["bad.vw", "10"]]
+    with pytest.raises(DataError, match="max_bad"):
+        sm.predict("run", "bad.vw", "b.tsv", on_bad_row="skip", max_bad=1)
+    options = ["--on-bad-row", "skip", "--force", "--rejects", "left.tsv", "--json"]
+    assert main(["predict", "run", "bad.vw", "--out", "a.tsv", *options]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["rejects"], sum(document["skipped"].values())) == ("left.tsv", 2)
+    assert (job / "left.tsv").read_text().splitlines() == listed
+    sm.predict("run", "a.vw", "a.tsv", on_bad_row="skip", force=True)
+    assert not (job / "a.tsv.rejects.tsv").exists()  # there are none any more
+    for options in (["--rejects", "x"], ["--max-bad", "1"]):
+        assert main(["predict", "run", "a.vw", "--out", "c.tsv", *options]) == 2
+
+
+def test_bad_rows_are_listed_once_where_a_table_goes_on(job):
+    bad_text(job)
+    with pytest.raises(Interrupted):
+        sm.predict("run", "bad.vw", "a.tsv", on_bad_row="skip", progress=Stop(40))
+    assert not (job / "a.tsv.rejects.tsv").exists()
+    found = sm.predict("run", "bad.vw", "a.tsv", on_bad_row="skip", resume=True)
+    sm.predict("run", "bad.vw", "b.tsv", on_bad_row="skip")
+    assert found.n_rows == 298
+    for name in ("tsv", "tsv.rejects.tsv"):
+        assert (job / f"a.{name}").read_bytes() == (job / f"b.{name}").read_bytes()
+
+
+def test_memory_of_arrow_is_counted_where_it_writes(job, capsys):
+    sizes = {}
+    for name in ("a.tsv", "a.parquet"):
+        assert main(["predict", "run", "a.zarr", "--out", name, "--json"]) == 0
+        sizes[name] = json.loads(capsys.readouterr().out)["projected_bytes"]
+    assert sizes["a.parquet"] - sizes["a.tsv"] == 160_000_000
+
+
+def test_what_cannot_go_on_says_so(job, capsys):
+    for options in (["a.vw"], ["-", "--out", "a.tsv"]):
+        assert main(["predict", "run", *options, "--resume"]) == 2
+        assert "--resume" in capsys.readouterr().err
+    assert not (job / ".a.tsv.partial").exists()

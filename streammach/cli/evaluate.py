@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
     device_option,
     epilog,
@@ -18,10 +19,11 @@ from streammach.cli.options import (
     memory_option,
     one_source,
     progress_option,
+    rejects_option,
     source_options,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
 from streammach.machine import time_text
 from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
               help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
 @click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
               metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
+@bad_row_options
+@rejects_option
+@click.option("--force", is_flag=True, help="Replace an existing list of rows that are skipped.")
 @format_option
 @source_options
 @memory_option
@@ -56,6 +61,10 @@ def evaluate(
     estimator: str | None,
     threshold: float,
     propensity: tuple[float, float],
+    on_bad_row: str,
+    max_bad: int | None,
+    rejects: Path | None,
+    force: bool,
     form: str | None,
     labels: tuple[Path, ...],
     x_path: str | None,
@@ -100,8 +109,10 @@ def evaluate(
     ):
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,
-            propensity=propensity,
+            propensity=propensity, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+            force=force,
         )  # fmt: skip
+    warn_of_skipped(found.skipped, store, rejects)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "

@@ -21,7 +21,7 @@ from streammach.cli.options import (
     rejects_option,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
 from streammach.errors import UsageError
 from streammach.progress import Progress
 
@@ -108,13 +108,7 @@ def predict(
             f"{short_path(source)}",
             stacklevel=1,
         )
-    if done.skipped:
-        listed = f", listed in {short_path(done.rejects)}" if done.rejects else ""
-        warnings.warn(
-            f"rows that could not be read and were left out: {sum(done.skipped.values()):,}, of "
-            f"{short_path(source)}{listed}",
-            stacklevel=1,
-        )
+    warn_of_skipped(done.skipped, source, done.rejects)
     peak = peak_of(done.projected_bytes)
     if as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
+from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import FormerNames, Reached, figures_text
@@ -70,6 +72,8 @@ class Evaluation(FormerNames, Reported):
         F1 of the labels whose probability is at least `threshold`.
     threshold : float
         That probability.
+    skipped : dict of str to int
+        Rows that could not be read and were left out, by reason.
     """
 
     n_rows: int
@@ -85,6 +89,7 @@ class Evaluation(FormerNames, Reported):
     sets: SetMetrics | None = None
     f1: F1 | None = None
     threshold: float = 0.5
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def _line(self) -> str:
         figures = figures_text(self, listed=self.sets is not None)
@@ -144,6 +149,10 @@ def evaluate(
     progress: Callable[[str, int, int], None] | None = None,
     threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
+    on_bad_row: str = "error",
+    max_bad: int | None = None,
+    rejects: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Evaluation:
     """Return what a model reaches on a store or a labelled text.
 
@@ -163,6 +172,14 @@ def evaluate(
         Probability from which on a label is predicted, where rows have lists of labels.
     propensity : (float, float)
         A and B of the propensities then.
+    on_bad_row : str
+        ``error`` or ``skip``: rows of a file that cannot be read are left out, and counted.
+    max_bad : int, optional
+        How many may be skipped; any number otherwise.
+    rejects : path-like, optional
+        Where these are listed; nowhere otherwise.
+    force : bool
+        Whether a list that is there may be replaced.
 
     Raises
     ------
@@ -171,18 +188,27 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
-    if not isinstance(predictor, Predictor):
-        known = predictor if isinstance(predictor, Model) else Model.load(predictor)
-        with Predictor(known) as opened:
-            return evaluate(
-                opened, path, options=options, progress=progress, threshold=threshold,
-                propensity=propensity,
-            )  # fmt: skip
-    began = time.monotonic()
+    began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
+    listed = rejects_list(rejects, skip=skip, force=force, inputs=[Path(path)])
+    with ExitStack() as stack:
+        bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
+        if not isinstance(predictor, Predictor):
+            known = predictor if isinstance(predictor, Model) else Model.load(predictor)
+            predictor = stack.enter_context(Predictor(known))
+        model = predictor.model
+        sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)
+        found = _added_up(predictor, Path(path), sums, options, bad_rows, progress)
+    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
+
+
+def _added_up(
+    predictor: Predictor, path: Path, sums: _Classes | _Lists, options: SourceOptions,
+    bad_rows: BadRows, progress: Callable[[str, int, int], None] | None,
+) -> Evaluation:  # fmt: skip
+    """Return what all rows of an input add up to."""
     seen, model = Seen(), predictor.model
-    sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)
     room = predictor.room("evaluate", path, CANDIDATES, options)
-    for block in rows_of(Path(path), model, seen, room, options=options):
+    for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
         if block.labels is not None and not model.listed:
             raise lists_of_labels(path)
         sums.add(block)
@@ -193,7 +219,7 @@ def evaluate(
     room.done()
     return Evaluation(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=predictor.estimator, seconds=time.monotonic() - began, **sums.figures(seen),
+        estimator=predictor.estimator, seconds=0.0, **sums.figures(seen),
     )  # fmt: skip
 
 

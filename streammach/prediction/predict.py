@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streammach.data.bad_rows import LIST, BadRows, listed_rows, skipping
+from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import files_in, state_of
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -167,8 +167,12 @@ def predict(
     reads = [Path(path), *([] if folder is None else [folder])]
     if table is not None and not force and table.is_file():
         KeptWork(table).tidy()
-    goal = target(table, force=force, inputs=reads)
-    listed = _list_of(goal, rejects, reads, skip=skip, force=force or resume)
+    goal = target(table, force=force, inputs=[*reads])
+    if isinstance(goal, Destination):
+        if rejects is None and skip:
+            rejects = goal.path.with_name(f"{goal.path.name}.rejects.tsv")
+        reads.append(goal.path)
+    listed = rejects_list(rejects, skip=skip, force=force or resume, inputs=reads)
     if resume and (folder is None or is_piped(Path(path)) or not isinstance(goal, Destination)):
         what = "the folder of a model, an input that can be read again, and a table: --resume"
         raise UsageError(f"only a command can go on that has {what}")
@@ -337,21 +341,6 @@ def _made(
     made: Callable[[Predictions, Shape], bytes], part: Predictions, shape: Shape
 ) -> tuple[bytes, int]:
     return made(part, shape), len(part.rows)
-
-
-def _list_of(
-    goal: Destination | Path | None, named: str | os.PathLike[str] | None, reads: list[Path], *,
-    skip: bool, force: bool,
-) -> Destination | None:  # fmt: skip
-    """Return where rows that are left out are listed."""
-    if named is not None and not skip:
-        raise UsageError("rows are left out and listed with --on-bad-row skip: --rejects")
-    if not skip or (named is None and not isinstance(goal, Destination)):
-        return None
-    others = [goal.path] if isinstance(goal, Destination) else []
-    if named is None:
-        named = others[0].with_name(f"{others[0].name}.rejects.tsv")
-    return Destination(Path(named), LIST, force=force, inputs=[*reads, *others])
 
 
 def _identity(job: _Job, folder: Path | None) -> dict[str, Any]:

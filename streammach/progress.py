@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from streammach.errors import escaped
+from streammach.errors import UsageError, clean, escaped
 from streammach.machine import size_text, time_text
+from streammach.stages import Stages, StageState
 
 PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
+JSON_SECONDS = 1.0  # between objects
+SHORT_SECONDS = 1.0  # of a stage that is not worth a line
 BARS_PER_SECOND = 4
+BAR_WIDTH, TEXT_WIDTH = 12, 40  # in characters, the second of name and note: a line has 80
+MODES = ("auto", "bar", "plain", "json", "none")
+Told = Callable[[str, float, float], None]  # (stage, done, total), total 0 where it is not known
+Wanted = bool | str | Told | None  # what a user says of progress, in Python
 
 
 def tell(text: str) -> None:
@@ -18,99 +30,243 @@ def tell(text: str) -> None:
     print(escaped(text, "\n"), file=sys.stderr, flush=True)
 
 
-def _announce_compilation() -> None:
-    from streammach.jit import on_first_compilation  # loads numba, which --help does without
-
-    on_first_compilation(lambda: tell("compiling kernels; later runs load them"))
-
-
 class Progress:
-    """Progress of a long stage: a bar on a terminal, a line now and then in a pipe.
+    """Progress of long work: a bar on a terminal, a line now and then in a pipe.
+
+    Stages that take less than a second have no line.
 
     Parameters
     ----------
-    mode : str
-        ``auto``, ``bar``, ``plain`` or ``none``.
+    wanted : str, bool, callable or None
+        ``auto``, ``bar``, ``plain``, ``json`` or ``none``; True for ``auto``, False and None for
+        ``none``; or what is called with (stage, done, total).
     unit : str or dict
         What is counted, ``bytes`` or a word such as ``rows``; by stage where that differs.
+    expected : mapping of str to float, optional
+        The stages that are called for, in their order, and how long they take beside one another.
+
+    Raises
+    ------
+    UsageError
+        If there is no such mode.
     """
 
-    def __init__(self, mode: str, unit: str | dict[str, str]) -> None:
-        if mode != "none":
-            _announce_compilation()
-        if mode == "auto":
-            mode = "bar" if sys.stderr.isatty() or "ipykernel" in sys.modules else "plain"
-        self._mode, self._units = mode, unit
-        self._began = self._told = time.monotonic()
-        self._stage = ""
+    def __init__(
+        self, wanted: Wanted, unit: str | dict[str, str],
+        expected: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        self._called = wanted if callable(wanted) else None
+        self.mode = "none" if callable(wanted) else _mode(wanted)
+        if self.mode != "none":
+            _announce_compilation(self.tell)
+        self._units, self._expected = unit, expected
+        self._lock = threading.RLock()
+        self._began = time.monotonic()
+        self._told_at, self._begun = 0.0, ""  # when a line was told, the stage that has one
         self._bar: Any = None
         self._task: Any = None
+        self._stages: Stages | None = None
 
-    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Show that `done` of `total` (0: unknown) are done."""
-        if self._mode == "none":
+    def __call__(self, stage: str, done: float, total: float, note: str = "") -> None:
+        """Show that `done` of `total` (0: unknown) are done of a stage."""
+        if self._called is not None:
+            self._called(stage, done, total)
+        if self.mode == "none":
             return
-        now = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._began, self._told = stage, now, now
-        if self._mode == "bar":
-            self._show_bar(stage, done, total, note)
-        elif now - self._told >= PLAIN_SECONDS:
-            self._told = now
-            tell(self._line(stage, done, total, now - self._began, note))
+        if self._stages is None:
+            self._stages = Stages(self.show, self._expected, relative=True, began=self._began)
+        self._stages.begin(stage)
+        self._stages.at(done, total, note)
 
-    def close(self) -> None:
-        """Take the bar off the screen."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+    def show(self, state: StageState) -> None:
+        """Show how far a piece of work is.
+
+        Parameters
+        ----------
+        state : StageState
+            How far it is.
+        """
+        with self._lock:
+            if self._called is not None:
+                done = state.total if state.moment == "end" else state.done
+                self._called(state.stage, done, state.total)
+            elif self.mode == "bar":
+                self._show_bar(state)
+            elif self.mode == "plain":
+                self._show_lines(state)
+            elif self.mode == "json":
+                self._show_json(state)
+
+    def tell(self, text: str) -> None:
+        """Say a line of the story: above the bar, or as an object."""
+        with self._lock:
+            if self.mode == "json":
+                self.write("message", {"text": text})
+                return
+            self._take_off()
+            tell(text)
+
+    def write(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Write an object with the name of an event, the seconds since the start and more."""
+        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
+        with self._lock:
+            print(json.dumps(line), file=sys.stderr, flush=True)
+
+    def close(self, *, whole: bool = True) -> None:
+        """End the last stage, and take the bar off the screen.
+
+        Parameters
+        ----------
+        whole : bool
+            Whether the work is done.
+        """
+        stages, self._stages = self._stages, None
+        if stages is not None:
+            stages.close(whole=whole)
+        with self._lock:
+            self._take_off()
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *exc: object) -> None:
+        self.close(whole=kind is None)
 
-    def _amount(self, n: float) -> str:
-        return size_text(n) if self._unit == "bytes" else f"{n:,.0f} {self._unit}"
+    def _amount(self, stage: str, n: float) -> str:
+        unit = self._units if isinstance(self._units, str) else self._units.get(stage, "")
+        return size_text(n) if unit == "bytes" else f"{n:,.0f} {unit}" if unit else ""
 
-    @property
-    def _unit(self) -> str:
-        units = self._units
-        return units if isinstance(units, str) else units[self._stage]
+    def _note(self, state: StageState) -> str:
+        """Return what is said beside the share: a note, else the amount and its speed."""
+        amount = self._amount(state.stage, state.done) if state.done else ""
+        if state.note or not amount or state.stage_seconds <= 0:
+            return state.note or amount
+        return f"{amount} {self._amount(state.stage, state.done / state.stage_seconds)}/s"
 
-    def _line(self, stage: str, done: int, total: int, seconds: float, note: str) -> str:
+    def _show_lines(self, state: StageState) -> None:
+        now, began = time.monotonic(), self._begun == state.stage
+        if state.moment == "begin" or state.stage_seconds < SHORT_SECONDS:
+            return
+        if not began:
+            self._begun, self._told_at = state.stage, now
+        elif state.moment != "end" and now - self._told_at < PLAIN_SECONDS:
+            return
+        self._told_at = now
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        share = f" {100 * done / total:.0f}%" if total else ""
-        speed = f" {self._amount(done / seconds)}/s" if seconds > 0 else ""
-        left = ""
-        if total and done:
-            amount = f"{size_text(total - done)}, " if self._unit == "bytes" else ""
-            left = f" left {amount}{time_text((total - done) * seconds / done)}"
-        return f"{stamp} {stage}{share} {self._amount(done)}{speed}{left} {note}".rstrip()
+        if state.moment == "end":
+            self._begun, said = "", f"took {time_text(state.stage_seconds)}"
+        else:
+            share = "" if state.share is None else f"{100 * state.share:.0f}%"
+            said = " ".join(filter(None, (share, self._note(state))))
+        left = "" if state.left_seconds is None else f"{time_text(state.left_seconds)} left"
+        tell("  ".join(filter(None, (f"{stamp} {state.stage}", said, left))))
 
-    def _show_bar(self, stage: str, done: int, total: int, note: str) -> None:
+    def _show_json(self, state: StageState) -> None:
+        now = time.monotonic()
+        if state.moment == "within" and now - self._told_at < JSON_SECONDS:
+            return
+        self._told_at = now
+        self.write("progress", state_fields(state))
+
+    def _show_bar(self, state: StageState) -> None:
         if self._bar is None:
-            from rich.console import Console  # only where there is a terminal
-            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[note]}", markup=False),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                refresh_per_second=BARS_PER_SECOND,
-                transient=True,
-            )
+            self._bar = _bar()
             self._bar.start()
-            self._task = self._bar.add_task(stage, total=None, note="")
+            self._task = self._bar.add_task("", total=None, note="", took="", left="")
+        left = state.left_seconds
         self._bar.update(
-            self._task,
-            description=stage,
-            completed=done,
-            total=total or None,
-            note=note or self._amount(done),
-        )
+            self._task, description=state.stage, completed=100 * (state.share or 0),
+            total=None if state.share is None else 100,
+            note=self._note(state)[: TEXT_WIDTH - len(state.stage)],
+            took=clock_text(state.stage_seconds),
+            left="" if left is None else f"{clock_text(left)} left",
+        )  # fmt: skip
+
+    def _take_off(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+@contextmanager
+def shown(
+    wanted: Wanted, unit: str | dict[str, str], expected: Mapping[str, float] | None = None
+) -> Iterator[Told]:
+    """Give what is told (stage, done, total) while a block runs, by what a user says of progress.
+
+    Parameters
+    ----------
+    wanted, unit, expected : optional
+        Those of :class:`Progress`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such mode.
+    """
+    if callable(wanted):
+        yield wanted
+    else:
+        with Progress(wanted, unit, expected) as progress:
+            yield progress
+
+
+def state_fields(state: StageState) -> dict[str, Any]:
+    """Return how far a piece of work is for JSON: seconds to the hundredth, shares to 1e-4.
+
+    Parameters
+    ----------
+    state : StageState
+        How far it is.
+    """
+    left, share = state.left_seconds, state.share
+    return {
+        "stage": state.stage, "moment": state.moment,
+        "share": None if share is None else round(share, 4),
+        "stage_seconds": round(state.stage_seconds, 2), "seconds": round(state.seconds, 2),
+        "left_seconds": None if left is None else round(left, 2),
+    }  # fmt: skip
+
+
+def clock_text(seconds: float) -> str:
+    """Return a duration as on a clock: ``0:07``, ``12:30``, ``1:02:03``."""
+    whole = round(seconds)
+    minutes = f"{whole // 60 % 60}:{whole % 60:02d}"
+    return minutes if whole < 3600 else f"{whole // 3600}:{minutes:0>5}"
+
+
+def _mode(wanted: bool | str | None) -> str:
+    """Return how progress is shown, or raise UsageError."""
+    mode = wanted if isinstance(wanted, str) else "auto" if wanted else "none"
+    if mode not in MODES:
+        known = ", ".join(MODES)
+        raise UsageError(f"'{clean(mode)}' is not one of {known}: progress")
+    if mode != "auto":
+        return mode
+    if "ipykernel" in sys.modules:  # rich draws with widgets there, where they are installed
+        return "bar" if importlib.util.find_spec("ipywidgets") else "plain"
+    return "bar" if sys.stderr is not None and sys.stderr.isatty() else "plain"
+
+
+def _announce_compilation(told: Callable[[str], None]) -> None:
+    from streammach.jit import on_first_compilation  # loads numba, which --help does without
+
+    on_first_compilation(lambda: told("compiling kernels; later runs load them"))
+
+
+def _bar() -> Any:
+    """Return a bar of one line on standard error."""
+    from rich.console import Console  # only where there is a terminal
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+
+    def text(field: str) -> TextColumn:
+        column = Column(no_wrap=True, overflow="ellipsis")
+        return TextColumn(f"{{task.{field}}}", markup=False, table_column=column)
+
+    return Bar(
+        text("description"), BarColumn(bar_width=BAR_WIDTH), TaskProgressColumn(),
+        text("fields[note]"), text("fields[took]"), text("fields[left]"),
+        console=Console(stderr=True), refresh_per_second=BARS_PER_SECOND, transient=True,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import gzip
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from streammach.clock import Clock
 from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
+from streammach.model.findings import Findings
 from streammach.planning.candidates import settled
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
@@ -120,6 +122,8 @@ def session_of(data, plan, held, check=lambda: None):
     told = []
     return SimpleNamespace(dataset=data, plan=plan, held=held, check=check, tell=told.append,
                            told=told, backend=None, clock=Clock(), ahead={},
+                           begin=lambda stage: None, at=lambda done, total: None,
+                           findings=Findings(Path(), "", lasting=False),
                            options=TrainingOptions())  # fmt: skip
 
 

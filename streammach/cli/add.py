@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.compared import compared, reached, say_compared
+from streammach.cli.compared import NAMES, UNITS, compared, reached, say_compared
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -76,11 +76,16 @@ def add(
         multilabel=multilabel,
     )  # fmt: skip
     measured: list[Evaluation] = []
-    with Progress(progress, "rows") as shown:
+    stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
+    if store is not None:
+        stages |= dict.fromkeys(NAMES, 5.0)
+    with Progress(progress, {"read": "rows", **UNITS}, stages) as shown:
+        shown("open", 0, 0)
         found = added(
             run, source, out, options=options, memory=memory, threads=threads, force=force,
             on=store, progress=shown,
         )  # fmt: skip
+        shown("write", 0, 0)
         found.model.save(out, force=force)
         if store is not None:
             models = (found.before, found.model)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
 
 NAMES = ("before", "after")
+UNITS = dict.fromkeys(NAMES, "rows")  # what is counted while they are measured
 
 
 def reached(
@@ -31,9 +32,13 @@ def reached(
     from streammach.prediction.predictor import Predictor
 
     found = []
-    for model in models:
+    for name, model in zip(NAMES, models, strict=True):
+
+        def told(_: str, done: float, total: float, stage: str = name) -> None:
+            shown(stage, done, total)
+
         with Predictor(model, memory=memory, threads=threads) as predictor:
-            found.append(evaluate(predictor, store, progress=shown))
+            found.append(evaluate(predictor, store, progress=told))
     return found
 
 

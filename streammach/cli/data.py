@@ -22,15 +22,14 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.clock import Clock
 from streammach.errors import StoreError
-from streammach.progress import Progress
+from streammach.machine import time_text
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
     from streammach.data.source_options import TableOptions
-
-STAGES = {"read": "bytes", "write": "rows"}  # of a conversion, and what is counted in each
 
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
@@ -90,13 +89,13 @@ def convert(
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
-    with Progress(progress, STAGES) as shown:
-        done = run(
-            list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-            first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
-            max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force, progress=shown,
-            **vars(table),
-        )  # fmt: skip
+    done = run(
+        list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
+        first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
+        max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force, progress=progress,
+        **vars(table),
+    )  # fmt: skip
+    done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
     if done.unseen_label_rows:
         warnings.warn(
             f"{done.unseen_label_rows:,} rows carry a label that {short_path(like)} does not have: "
@@ -109,7 +108,7 @@ def convert(
         return
     say(
         f"{made_text(done)}, {done.nnz / done.n_rows:.3g} values a row "
-        f"({', '.join(sorted(set(done.formats)))})"
+        f"({', '.join(sorted(set(done.formats)))}), {time_text(done.seconds)}"
     )
     for note in done.notes:
         say(note)
@@ -141,9 +140,10 @@ def made_text(made: Conversion) -> str:
 @click.command(epilog=epilog("streammach verify train.zarr"))
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
+@progress_option
 @json_option
 @debug_option
-def verify(store: Path, deep: bool, as_json: bool) -> None:
+def verify(store: Path, deep: bool, progress: str, as_json: bool) -> None:
     """Check that a store is what was written.
 
     Without --deep: its metadata, that every file is there with its bytes, and the index of each.
@@ -151,7 +151,7 @@ def verify(store: Path, deep: bool, as_json: bool) -> None:
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
-        problems = dataset.verify(deep=deep)
+        problems = dataset.verify(deep=deep, progress=progress)
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             raise StoreError(f"{problems[0]}{more}", hint="Copy or convert the store again.")

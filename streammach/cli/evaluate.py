@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
+from streammach.clock import Clock
 from streammach.machine import time_text
 from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
@@ -100,18 +102,17 @@ def evaluate(
         run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
         options=options,
     )  # fmt: skip
-    model = Model.load(run)
-    with (
-        Predictor(
-            model, estimator=estimator, memory=memory, device=device, threads=threads
-        ) as predictor,
-        Progress(progress, "rows") as shown,
-    ):
+    with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
+        shown("open", 0, 0)
+        predictor = opened.enter_context(Predictor(
+            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads
+        ))  # fmt: skip
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,
             propensity=propensity, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
             force=force,
         )  # fmt: skip
+    found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     warn_of_skipped(found.skipped, store, rejects)
     if found.n_unseen:
         warnings.warn(

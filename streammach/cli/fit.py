@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from streammach.cli.arguments import FitArguments, recorded
-from streammach.cli.data import STAGES, made_text
+from streammach.cli.data import made_text
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import (
     bad_row_options,
@@ -25,8 +25,9 @@ from streammach.cli.options import (
 from streammach.cli.output import say, say_json, short_path
 from streammach.cli.training import run_document, say_run, trained
 from streammach.errors import MismatchError, clean
+from streammach.machine import time_text
 from streammach.processes import run
-from streammach.progress import Progress, tell
+from streammach.progress import tell
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
 PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well
@@ -98,18 +99,18 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
-    with handlers_installed(), Progress(progress, STAGES) as shown:
+    with handlers_installed():
         done = convert(
             wanted.sources, wanted.store, labels=wanted.labels, like=wanted.like,
             format=arguments.form, x_path=arguments.x_path, y_path=arguments.y_path,
             first_label=arguments.first_label, multilabel=arguments.multilabel,
             on_bad_row=arguments.on_bad_row, max_bad=arguments.max_bad,
             memory=arguments.memory, threads=arguments.threads,
-            seed=arguments.seed, progress=shown,
+            seed=arguments.seed, progress=progress,
             **({} if wanted.like is not None else vars(arguments.table)),
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
-        tell(f"{made_text(done)}{skipped}")
+        tell(f"{made_text(done)}{skipped}, {time_text(done.seconds)}")
 
 
 def _check_same(wanted: Wanted, arguments: FitArguments) -> None:

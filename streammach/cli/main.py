@@ -30,6 +30,7 @@ COMMANDS = {
     "train": "streammach.cli.training",
     "evaluate": "streammach.cli.evaluate",
     "predict": "streammach.cli.predict",
+    "serve": "streammach.cli.serve",
     "add": "streammach.cli.add",
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",

@@ -31,7 +31,7 @@ sources_argument = click.argument(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 progress_option = click.option(
     "--progress",
-    type=click.Choice(["auto", "bar", "plain", "none"]),
+    type=click.Choice(["auto", "bar", "plain", "json", "none"]),
     default="auto",
     show_default=True,
     help="How progress is shown, on standard error.",

@@ -88,6 +88,7 @@ def predict(
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
     from streammach.files.destinations import STANDARD_OUTPUT
+    from streammach.prediction.predict import UNITS
     from streammach.prediction.predict import predict as write
 
     printed = out is None or out in STANDARD_OUTPUT
@@ -95,7 +96,7 @@ def predict(
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    with Progress("none" if printed else progress, "rows") as shown:
+    with Progress("none" if printed else progress, UNITS) as shown:
         done = write(
             run, source, out, k=k, threshold=threshold, probabilities=probabilities,
             out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from streammach.cli.data import STAGES, made_text
 from streammach.cli.data import convert as convert_command
+from streammach.cli.data import made_text
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
 from streammach.cli.output import say, say_json
 from streammach.data.convert import Conversion, convert
 from streammach.data.published import Published, convert_published, source_in
-from streammach.progress import Progress
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {
@@ -72,11 +71,9 @@ def command_of(published: Published, script: str) -> click.Command:
             train or source_in(published, folder, published.train_file),
             test or source_in(published, folder, published.test_file),
         )
-        with Progress(progress, STAGES) as shown:
-            done = convert_published(
-                published, sources, out or folder, sample=sample, options=options,
-                progress=shown,
-            )  # fmt: skip
+        done = convert_published(
+            published, sources, out or folder, sample=sample, options=options, progress=progress
+        )
         if as_json:
             say_json({"train": dataclasses.asdict(done[0]), "test": dataclasses.asdict(done[1])})
             return

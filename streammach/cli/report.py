@@ -17,7 +17,6 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.machine import peak_bytes, size_text
-from streammach.progress import Progress
 
 
 @click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
@@ -53,11 +52,10 @@ def report(
     """
     from streammach.reports.write import report as write  # compiled code loads on demand
 
-    with Progress(progress, "rows") as shown:
-        made = write(
-            run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
-            progress=shown,
-        )  # fmt: skip
+    made = write(
+        run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
+        progress=progress,
+    )  # fmt: skip
     projected, page = made.projected_bytes, made.page
     peak = peak_bytes() if projected is None else peak_of(projected)
     size = made.path.stat().st_size

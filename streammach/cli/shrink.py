@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.compared import compared, reached, say_compared
+from streammach.cli.compared import NAMES, UNITS, compared, reached, say_compared
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -81,15 +81,21 @@ def shrink(
     stores = [path for path in (trained_on, store) if path is not None]
     Destination(out, MODEL, force=force, inputs=[folder_of(run), *stores])
     projected = _projected(run, store, memory, threads)
-    whole = Model.load(run)
-    small = smaller(whole, run, ShrinkOptions(
-        size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
-        store=trained_on,
-    ))  # fmt: skip
-    small.save(out, force=force)
     found: list[Evaluation] = []
-    if store is not None:
-        with Progress(progress, "rows") as shown:
+    stages = {"open": 0.5, "shrink": 3.0, "write": 1.0, **dict.fromkeys(NAMES, 5.0)}
+    if store is None:
+        stages = {name: stages[name] for name in ("open", "shrink", "write")}
+    with Progress(progress, UNITS, stages) as shown:
+        shown("open", 0, 0)
+        whole = Model.load(run)
+        shown("shrink", 0, 0)
+        small = smaller(whole, run, ShrinkOptions(
+            size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
+            store=trained_on,
+        ))  # fmt: skip
+        shown("write", 0, 0)
+        small.save(out, force=force)
+        if store is not None:
             found = reached((whole, small), store, memory=memory, threads=threads, shown=shown)
     peak = peak_of(projected)
     sizes = disk_bytes(out), disk_bytes(run), held_in(out).n_bytes

@@ -24,7 +24,7 @@ from streammach.cli.output import say, say_json, short_path, table
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress, tell
+from streammach.progress import Progress
 
 if TYPE_CHECKING:
     from streammach.figures import Reached
@@ -79,22 +79,22 @@ def sweep(
     where it was interrupted: finished points are not trained again.
     """
     from streammach.planning.constraints import Constraints
-    from streammach.training.callbacks import EarlyStopping  # compiled code loads on demand
-    from streammach.training.callbacks import Progress as Watcher
+    from streammach.training.callbacks import EarlyStopping, watcher  # compiled code loads late
     from streammach.training.sweep import sweep as run
 
-    with Progress(progress, "rows") as shown:
+    with Progress(progress, "") as shown:
 
         def callbacks(plan: Plan) -> list[Any]:
-            tell(
+            shown.tell(
                 f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
                 f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
             )
-            return [Watcher(bar=shown), EarlyStopping()]
+            return [watcher(shown, stages=False), EarlyStopping()]
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=arguments.training(), callbacks=callbacks, told=_tell,
+            training=arguments.training(), callbacks=callbacks, progress=shown,
+            told=lambda one: shown.tell(_told(one)),
             constraints=Constraints(
                 seed=arguments.seed, threads=arguments.threads, parts=arguments.parts
             ),
@@ -112,9 +112,9 @@ def sweep(
         f"more {rows} {words(bool(found.listed)).first}")  # fmt: skip
 
 
-def _tell(found: Point | Infeasible) -> None:
+def _told(found: Point | Infeasible) -> str:
     what = "done" if hasattr(found, "run") else "does not fit"
-    tell(f"{found.buckets} x {found.repetitions} {what}")
+    return f"{found.buckets} x {found.repetitions} {what}"
 
 
 def _draw(found: Sweep, out: Path) -> Path | None:

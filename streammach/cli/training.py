@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,14 @@ from streammach.cli.plans import made_plan
 from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress, tell
+from streammach.progress import Progress
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
-    from streammach.training.run import Run
+    from streammach.training.run import Result, Run
+
+LARGE = 0.15  # share of the time from which on a stage is named
 
 
 @click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
@@ -60,46 +63,43 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
     from streammach.training.run import begun
 
     begun(out, resume=arguments.resume)
-    if arguments.class_weight is None:
-        speed()
-        return _trained(store, out, arguments, progress)
-    if arguments.pilot is not None:
+    if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
-    with Dataset.open(store) as data:
-        rows = weighed(data, arguments.class_weight)
+    with ExitStack() as opened, Progress(progress, "") as shown:
+        shown("plan", 0, 0)
+        rows: Path | Dataset = store
+        if arguments.class_weight is not None:
+            data = opened.enter_context(Dataset.open(store))
+            rows, arguments = weighed(data, arguments.class_weight), arguments.for_weighted_rows()
         speed()
-        return _trained(rows, out, arguments.for_weighted_rows(), progress)
+        return _trained(rows, out, arguments, shown)
 
 
-def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, progress: str) -> Run:
+def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, shown: Progress) -> Run:
     """Plan and train on a store, or on a view of one."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
     from streammach.reports.plan_text import budgets, shape_text
-    from streammach.training.callbacks import EarlyStopping
-    from streammach.training.callbacks import Progress as Watcher
+    from streammach.training.callbacks import EarlyStopping, watcher
     from streammach.training.trainer import Trainer
 
     chosen = _planned(rows, out, arguments)
+    shown.close()  # the rest of the stages is the training's
     name = rows if isinstance(rows, Path) else rows.path
-    tell(
+    shown.tell(
         f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
         f"{chosen.config.placement.weights}, {device_text(chosen)}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
-        tell(
+        shown.tell(
             f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-    with Progress(progress, "rows") as shown:
-        trainer = Trainer(
-            chosen,
-            arguments.training(),
-            callbacks=[Watcher(bar=shown), EarlyStopping()],
-            checkpoint_minutes=arguments.checkpoint_minutes,
-            clock=arguments.clock(),
-        )
-        return trainer.fit(rows, out, resume=arguments.resume)
+    trainer = Trainer(
+        chosen, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
+        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
+    )  # fmt: skip
+    return trainer.fit(rows, out, resume=arguments.resume)
 
 
 def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:
@@ -131,11 +131,23 @@ def run_document(run: Run) -> Document:
         "estimator": result.estimator,
         "validation": msgspec.to_builtins(result.validation),
         "seconds": result.seconds,
+        "stages": result.stages,
         "projected_bytes": result.projected_bytes,
         "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
         "device_peak_bytes": result.device_peak_bytes,
     }
+
+
+def _time(result: Result) -> str:
+    """Return what all of it took, and its long stages."""
+    large = [
+        f"{name} {time_text(seconds)}"
+        for name, seconds in sorted(result.stages.items(), key=lambda item: -item[1])
+        if seconds >= LARGE * result.seconds
+    ]
+    of_it = f" ({', '.join(large)})" if large else ""
+    return f"{time_text(result.seconds)}{of_it}"
 
 
 def say_run(run: Run) -> None:
@@ -151,7 +163,7 @@ def say_run(run: Run) -> None:
         epochs = "no whole epoch" if training.epochs else training.text
     say(
         f"{short_path(run.path)}: {reached}{epochs}"
-        f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
+        f"{f' ({result.stopped})' if result.stopped else ''}, {_time(result)}, "
         f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
         + (
             f", of the GPU's buffers {size_text(result.device_peak_bytes)} of "

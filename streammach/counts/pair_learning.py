@@ -73,9 +73,9 @@ class PairLearner:
         self._short = None if scan else ShortLists.of(self._scores)
         self._m = min(CANDIDATES, self._scores.n_classes)
         n_pairs, n_features = table.n_pairs, table.n_features
-        self._theta, self._delta = (np.zeros(n, np.float32) for n in (n_pairs, n_features))
-        self._theta_sum = np.full(n_pairs, PAIR_PRIOR, np.float32)
-        self._delta_sum = np.full(n_features, FEATURE_PRIOR, np.float32)
+        self._theta, self._theta_sum = (np.empty(n_pairs, np.float32) for _ in range(2))
+        self._delta, self._delta_sum = (np.empty(n_features, np.float32) for _ in range(2))
+        self.begin()
         self._workers = Workers(threads, "pairs")
         self._local = threading.local()
 
@@ -93,6 +93,21 @@ class PairLearner:
         """Stop the threads."""
         self._workers.close()
         return False
+
+    def begin(self) -> None:
+        """Forget what was learnt."""
+        for array, start in (
+            (self._theta, 0), (self._delta, 0), (self._theta_sum, PAIR_PRIOR),
+            (self._delta_sum, FEATURE_PRIOR),
+        ):  # fmt: skip
+            array[:] = start
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """Return the arrays of what was learnt: with other values in them it goes on from these."""
+        return {
+            "theta": self._theta, "delta": self._delta, "theta_sum": self._theta_sum,
+            "delta_sum": self._delta_sum,
+        }  # fmt: skip
 
     def learn(self, block: RowBlock) -> None:
         """Learn from counted rows, in their order."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
-from streammach.data.conversion.build import Build, Made, Progress, Settings
+from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
 from streammach.data.conversion.job import Job
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
@@ -34,6 +35,7 @@ from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.writing import remove_file
 from streammach.machine import cores
+from streammach.progress import Wanted, shown
 from streammach.spec.types import Multilabel
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
@@ -69,6 +71,8 @@ class Conversion:
         Whether it went on from what an interrupted one had left.
     projected_bytes : int
         Memory that the process was to take at most.
+    seconds : float
+        Time of the call.
     """
 
     path: str
@@ -86,6 +90,7 @@ class Conversion:
     rejects: str | None
     resumed: bool
     projected_bytes: int
+    seconds: float = 0.0
 
 
 def convert(
@@ -115,7 +120,7 @@ def convert(
     threads: int | None = None,
     seed: int = 0,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Wanted = None,
 ) -> Conversion:
     """Convert text files or matrices into one store.
 
@@ -176,8 +181,9 @@ def convert(
         Decides the order of the rows.
     force : bool
         Whether an existing store may be replaced.
-    progress : callable, optional
-        Called with (stage, done, total).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
 
     Raises
     ------
@@ -192,7 +198,7 @@ def convert(
     Interrupted
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
-    in_memory = is_table(sources, strings=False)
+    began, in_memory = time.monotonic(), is_table(sources, strings=False)
     paths, label_paths = [] if in_memory else paths_of(sources), paths_of(labels)
     target = Path(out)
     check_name(target)
@@ -228,7 +234,7 @@ def convert(
     options = alike.each(len(paths) or 1, label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
     job, destination, listed = check_target(target, reads, force=force)
-    with _locked(target):
+    with _locked(target), shown(progress, UNITS, STAGES) as told:
         if in_memory:
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
@@ -236,7 +242,7 @@ def convert(
         settings = Settings(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
-            progress=progress,
+            progress=told,
         )  # fmt: skip
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
@@ -248,7 +254,8 @@ def convert(
             job.remove()
             raise
         rejects = _commit(job, destination, listed)
-    return _conversion(target, made, opened, rejects, resumed=resumed)
+    found = _conversion(target, made, opened, rejects, resumed=resumed)
+    return replace(found, seconds=time.monotonic() - began)
 
 
 def check_target(

@@ -10,6 +10,7 @@ from typing import Any
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
+from streammach.progress import Wanted
 
 Progress = Callable[[str, int, int], None]
 
@@ -65,7 +66,7 @@ def convert_published(
     *,
     sample: bool = False,
     options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: Wanted = None,
 ) -> tuple[Conversion, Conversion]:
     """Convert the training rows, then the test rows with their labels and features; check both.
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow, BadRows
 from streammach.data.identity import (
@@ -84,12 +86,15 @@ class Part:
         Lines of text in the piece.
     unknown_values : int
         Values left out because the vocabulary does not have their feature.
+    unknown : int64 (n,) or None
+        How many of each row; None where the reader does not say.
     """
 
     block: RowBlock
     bad: list[BadRow] = field(default_factory=list)
     n_lines: int = 0
     unknown_values: int = 0
+    unknown: NDArray[np.int64] | None = None
 
 
 class RowReader(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from streammach.rows.packed_pairs import Counts
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
+T = TypeVar("T")
 
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
@@ -89,6 +91,26 @@ def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibrat
         return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
     except ValueError as error:
         raise damaged(folder, clean(error)) from None
+
+
+def in_memory(record: T) -> T:
+    """Return a model, or a part of one, with arrays of its own rather than in those of its file.
+
+    What is mapped ends the process where somebody cuts the file short.
+
+    Parameters
+    ----------
+    record : dataclass
+        A model, its counts or its weights.
+    """
+    changed: dict[str, Any] = {}
+    for one in dataclasses.fields(cast("Any", record)):
+        value = getattr(record, one.name)
+        if isinstance(value, np.ndarray):
+            changed[one.name] = _held(value)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            changed[one.name] = in_memory(value)
+    return cast("T", dataclasses.replace(cast("Any", record), **changed))
 
 
 def _held(array: NDArray[Any]) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
+from streammach.model.findings import Findings
 from streammach.parts.expected import WITHOUT, Choice, Work
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
@@ -48,6 +49,8 @@ class Session(Protocol):
         The time that there is for the stage.
     ahead : dict of str to Ahead
         What parts did before the first epoch, by name.
+    findings : Findings
+        What stages found, for a run that goes on behind them.
     """
 
     dataset: Dataset
@@ -57,9 +60,18 @@ class Session(Protocol):
     options: TrainingOptions
     clock: Clock
     ahead: dict[str, Ahead]
+    findings: Findings
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
+        ...
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage of the run, and end the one before."""
+        ...
+
+    def at(self, done: float, total: float) -> None:
+        """Note how much of the present stage is done; 0 in all where that is not known."""
         ...
 
     def tell(self, text: str) -> None:
@@ -140,6 +152,16 @@ class Ahead(Protocol):
     @property
     def beside_seconds(self) -> float:
         """Seconds that fitting it beside hashed models should take."""
+        ...
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names under which arrays are kept until it is written."""
+        ...
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Seconds of stages to come by name, by what those before them took."""
         ...
 
     @property
@@ -258,6 +280,26 @@ class Part:
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time that it takes."""
         return Work()
+
+    def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
+        """Return the seconds of the stages ahead of the first epoch, by name and in their order.
+
+        Parameters
+        ----------
+        facts : DataFacts
+            The store.
+        config : RunConfig
+            How a model is trained on it.
+        scale : float
+            What a second of one thread of the reference machine takes all threads of this one.
+        """
+        return {}
+
+    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
+        """Return the seconds of the stages after the last epoch, in the same way."""
+        work = self.work(facts, config)
+        found = work.finish * scale + work.fixed
+        return {self.name: found} if found else {}
 
     def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
         """Return it for a sample of a store: as large a share of what could be there."""

@@ -11,6 +11,7 @@ from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS,
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Stage
+from streammach.spec.training import TrainSpec
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.87e-9  # a value and a column of a sparse training step
@@ -151,6 +152,45 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
         elastic_points=points,
     )  # fmt: skip
+
+
+def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str, float]:
+    """Return the seconds of the end of hashed models: ranking, learning, writing.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    config : RunConfig
+        How a model is trained on it.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
+    """
+    held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
+    ranked = held * RANK * config.shape.n_classes * config.shape.n_repetitions
+    written = 4.0 * config.weight_rows * config.shape.n_columns * BYTE
+    learnt = held * step_seconds(facts, config)
+    return {"rank": ranked * scale, "learn": learnt * scale, "write": 2 * written}
+
+
+def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = None) -> float:
+    """Return the seconds of a row in a step of training, on one thread of the reference machine.
+
+    Parameters
+    ----------
+    facts : DataFacts
+        The store.
+    config : RunConfig
+        How a model is trained on it.
+    spec : TrainSpec, optional
+        The training, whose parts count; that with all of them otherwise.
+    """
+    seconds = _step(facts, config)
+    for part in planned(config):
+        work = part.work(facts, config)
+        used = spec is None or part.used(spec) is not False
+        seconds += work.step + (work.own_step if used else 0.0)
+    return seconds
 
 
 def search_trials(facts: DataFacts, config: RunConfig) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reliability import reliability
 from streammach.prediction.room import Room
+from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators, rankers
 
@@ -37,7 +38,7 @@ def diagnose(
     rows: int = ROWS,
     threads: int | None = None,
     memory: str | int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Diagnosis | ListDiagnosis:
     """Return where a model is right, on the first rows of a store or a labelled text.
 

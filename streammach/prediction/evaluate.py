@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from streammach.prediction.set_metrics import (
     SetFigures,
     SetMetrics,
 )
+from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators
 from streammach.spec.reported import Reported
@@ -146,7 +147,7 @@ def evaluate(
     path: str | os.PathLike[str],
     *,
     options: SourceOptions = GUESSED,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Wanted = None,
     threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
     on_bad_row: str = "error",
@@ -166,8 +167,9 @@ def evaluate(
         A store, or a labelled file of any format that can be converted.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
-    progress : callable, optional
-        Called with (stage, done, 0).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
     threshold : float
         Probability from which on a label is predicted, where rows have lists of labels.
     propensity : (float, float)
@@ -203,17 +205,18 @@ def evaluate(
 
 def _added_up(
     predictor: Predictor, path: Path, sums: _Classes | _Lists, options: SourceOptions,
-    bad_rows: BadRows, progress: Callable[[str, int, int], None] | None,
+    bad_rows: BadRows, progress: Wanted,
 ) -> Evaluation:  # fmt: skip
     """Return what all rows of an input add up to."""
     seen, model = Seen(), predictor.model
     room = predictor.room("evaluate", path, CANDIDATES, options)
-    for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
-        if block.labels is not None and not model.listed:
-            raise lists_of_labels(path)
-        sums.add(block)
-        if progress is not None:
-            progress("evaluate", seen.rows, 0)
+    with shown(progress, "rows") as told:
+        told("evaluate", 0, 0)
+        for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
+            if block.labels is not None and not model.listed:
+                raise lists_of_labels(path)
+            sums.add(block)
+            told("evaluate", seen.rows, seen.total)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()

@@ -40,11 +40,14 @@ class Seen:
         Labels that the model does not know: where a row has one, rows.
     unknown_values : int
         Values whose feature the model does not know; they are left out.
+    total : int
+        All rows of the input; 0 where that is not known.
     """
 
     rows: int = 0
     unseen_labels: int = 0
     unknown_values: int = 0
+    total: int = 0
 
 
 @dataclass
@@ -153,6 +156,7 @@ def _store_rows(
                 others = labels < 0
                 labels[others] = len(model.labels) + np.arange(np.count_nonzero(others))
                 met.names = model.labels.followed_by(dataset.labels.some(others))
+        seen.total = dataset.n_rows
         same = features is None or np.array_equal(features, np.arange(len(features)))
         for start, stop in _ranges(dataset, room):
             block = dataset.rows(start, stop)

@@ -48,13 +48,15 @@ class MatrixRows:
             matrix, self._ids(matrix.shape[1], None if columns is None else tuple(columns))
         )
 
-    def named(self, given: Given) -> RowBlock:
+    def named(self, given: Given, unknown: NDArray[np.int64] | None = None) -> RowBlock:
         """Return rows whose features have names, such as dicts; unknown ones are left out.
 
         Parameters
         ----------
         given : Given
             The rows.
+        unknown : int64 (n,), optional
+            Receives how many features of each row the model does not know.
 
         Raises
         ------
@@ -62,7 +64,11 @@ class MatrixRows:
             If a value is not finite.
         """
         assert given.names is not None, "features with names"
-        return _with_ids(_checked(given.matrix), ids_by_name(self._features, given.names))
+        matrix, ids = _checked(given.matrix), ids_by_name(self._features, given.names)
+        if unknown is not None:
+            before = np.concatenate([[0], np.cumsum(ids[matrix.indices] < 0)])
+            unknown[:] = np.diff(before[matrix.indptr])
+        return _with_ids(matrix, ids)
 
     def _ids(self, n_columns: int, columns: tuple[Label, ...] | None) -> NDArray[np.int32]:
         """Return the feature of each column, -1 where it has none: int32 (n_columns,)."""

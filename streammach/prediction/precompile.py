@@ -10,7 +10,8 @@ import numpy as np
 from streammach import hashing
 from streammach.counts.tile import MAX_CLASSES
 from streammach.files.folders import temporary_folder
-from streammach.model.document import Calibration, Stored
+from streammach.model.calibration import Calibration
+from streammach.model.document import Stored
 from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.predictor import Predictor

@@ -34,11 +34,12 @@ from streammach.prediction.output.places import Sink, streamed, target
 from streammach.prediction.output.registry import Output, output_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
+from streammach.progress import Told, Wanted, shown
 from streammach.spec.types import Ranker
 
 WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
 GOES_ON = "The same command with --resume goes on."
-Progress = Callable[[str, int, int], None]
+UNITS = {"predict": "rows", "write": "rows"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def predict(
     memory: str | int | None = None,
     device: str = "auto",
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: Wanted = None,
 ) -> Predicted:
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
@@ -145,8 +146,9 @@ def predict(
         ``auto``, ``cpu`` or ``cuda``.
     threads : int, optional
         Threads that compute; all cores otherwise.
-    progress : callable, optional
-        Called with (stage, done, 0).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
 
     Raises
     ------
@@ -197,7 +199,8 @@ def predict(
             )
         room = room or predictor.room("predict", path, ask.best, options, beside)
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
-        job = _Job(predictor, Path(path), ask, output, room, bad_rows, progress)
+        told = stack.enter_context(shown(progress, UNITS))
+        job = _Job(predictor, Path(path), ask, output, room, bad_rows, told)
         if work is None or not isinstance(goal, Destination):
             job.stream(goal if isinstance(goal, Path) else None)
         else:
@@ -246,7 +249,7 @@ class _Job:
     output: Output
     room: Room
     bad_rows: BadRows
-    progress: Progress | None
+    told: Told
     seen: Seen = field(default_factory=Seen)
     n_rows: int = 0
     resumed: bool = False
@@ -322,6 +325,7 @@ class _Job:
         return self.predictor.stream(
             self.path, ask.k, options=ask.options, seen=self.seen, threshold=ask.threshold,
             probabilities=ask.probabilities, room=self.room, bad_rows=self.bad_rows, kept=kept,
+            told=lambda n: self.told("predict", n, self.seen.total),
         )  # fmt: skip
 
     def _write(self, parts: Iterator[Predictions], sink: Sink) -> None:
@@ -333,8 +337,8 @@ class _Job:
             for rows, n in in_order(pool, calls, waiting):
                 sink.add(rows, n)
                 self.n_rows += n
-                if self.progress is not None:
-                    self.progress("predict", self.n_rows, 0)
+                # Rows of a store are all ranked before the first is written.
+                self.told("write" if self.seen.total else "predict", self.n_rows, self.seen.total)
 
 
 def _made(

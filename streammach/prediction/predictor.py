@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,13 @@ class Predictor:
             p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
         return ids[:, :k], p[:, :k].astype(np.float32)
 
-    def block(self, rows: Any, columns: Sequence[str | int | bytes] | None = None) -> RowBlock:
+    def block(
+        self,
+        rows: Any,
+        columns: Sequence[str | int | bytes] | None = None,
+        *,
+        unknown: NDArray[np.int64] | None = None,
+    ) -> RowBlock:
         """Return rows with the model's ids, as for :meth:`topk`; unknown features are left out.
 
         Parameters
@@ -236,6 +242,8 @@ class Predictor:
             The rows.
         columns : sequence, optional
             A name for each column of a matrix.
+        unknown : int64 (n,), optional
+            Receives how many features of each row the model does not know: of tables and dicts.
 
         Raises
         ------
@@ -246,13 +254,13 @@ class Predictor:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
-            return self._tables.block(rows)
+            return self._tables.block(rows, unknown)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)
         if given.names is None:
             return self._matrices.block(given.matrix)
-        return self._matrices.named(given)
+        return self._matrices.named(given, unknown)
 
     def room(
         self,
@@ -345,6 +353,7 @@ class Predictor:
         room: Room | None = None,
         bad_rows: BadRows | None = None,
         kept: Kept = NOTHING_KEPT,
+        told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -372,6 +381,9 @@ class Predictor:
             What to do with rows of a file that cannot be read; otherwise the first one is refused.
         kept : Kept, optional
             What is kept of an earlier call over the same input that was cut off.
+        told : callable, optional
+            Called with the number of rows that are ranked, where all are before the first is given:
+            those of a store.
 
         Raises
         ------
@@ -395,18 +407,18 @@ class Predictor:
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._streamed(rows, k, rank, room, source_order(place), kept)
+        return self._streamed(rows, k, rank, room, source_order(place), kept, told)
 
     def _streamed(
         self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
-        kept: Kept,
+        kept: Kept, told: Callable[[int], None] | None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of rows in the order of their source."""
         if order is None:
             yield from _ranked(rows, k, rank, kept.rows)
         else:
             put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-            found = _ranked(rows, k, rank, put_aside.n_rows)
+            found = _ranked(rows, k, rank, put_aside.n_rows, told)
             yield from after(put_aside.sorted(found), kept.rows)
         room.done()
 
@@ -467,7 +479,10 @@ class Predictor:
         self.close()
 
 
-def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+def _ranked(
+    rows: Iterator[RowBlock], k: int, rank: Ranking, first: int,
+    told: Callable[[int], None] | None = None,
+) -> Iterator[Predictions]:  # fmt: skip
     """Yield the best classes of rows as they lie in the input, from the row `first` on."""
     done = 0
     for block in ahead(rows, "rows"):
@@ -477,3 +492,5 @@ def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iter
             part = block.part(skipped, block.n_rows) if skipped else block
             assert part.numbers is not None
             yield Predictions(part.numbers, *rank(part, k), part.tags)
+        if told is not None:
+            told(done)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streammach.data.tables.memory import rows_of_table
 from streammach.errors import UsageError
 from streammach.model.model import Model
@@ -27,13 +30,15 @@ class ModelTables:
         self._model = model
         self._vocabulary: Vocabulary | None = None
 
-    def block(self, rows: Any) -> RowBlock:
+    def block(self, rows: Any, unknown: NDArray[np.int64] | None = None) -> RowBlock:
         """Return a table as rows without labels; what the model does not know is left out.
 
         Parameters
         ----------
         rows : DataFrame, Arrow table, list of dict or list of str
             The rows.
+        unknown : int64 (n,), optional
+            Receives how many features of each row the model does not know.
 
         Raises
         ------
@@ -52,7 +57,9 @@ class ModelTables:
             )  # fmt: skip
         multilabel: Multilabel = "on" if model.listed else "off"
         return canonicalize(
-            rows_of_table(rows, model.recipe, self._vocabulary, multilabel=multilabel)
+            rows_of_table(
+                rows, model.recipe, self._vocabulary, multilabel=multilabel, unknown=unknown
+            )
         )
 
 

@@ -21,6 +21,7 @@ from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
 from streammach.training.run import Result, Run
+from streammach.training.timetable import COMPILING
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
@@ -127,7 +128,7 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
         *_device_lines(plan, result),
-        ("time", _time(plan, result.seconds)),
+        ("time", _time(plan, result)),
         (words(listed).kind, validation),
     ]  # fmt: skip
 
@@ -143,13 +144,16 @@ def _device_lines(plan: Plan, result: Result) -> Lines:
     ]  # fmt: skip
 
 
-def _time(plan: Plan, seconds: float) -> str:
+def _time(plan: Plan, result: Result) -> str:
     """Return what a training took beside what was expected of one with everything searched."""
+    compiling = result.stages.get(COMPILING, 0.0)  # no plan reckons with it
+    seconds = result.seconds - compiling
     said = f"measured {time_text(seconds)}"
+    more = f", and {time_text(compiling)} of {COMPILING}" if compiling else ""
     if plan.expected is None:
-        return said
+        return said + more
     ratio = seconds / plan.expected.seconds
-    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f})"
+    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f}){more}"
 
 
 def _epochs(result: Result) -> str:

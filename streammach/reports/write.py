@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +11,14 @@ from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
 from streammach.prediction.memory import room_before
+from streammach.progress import Wanted, shown
 from streammach.reports.drawing import require
 from streammach.reports.html import PAGE
 from streammach.reports.run_page import Page, run_page
 from streammach.training.run import Run
 
 ROWS = 20_000  # of a store, that plots are of
+STAGES = {"rank": 2.0, "repetitions": 2.0, "draw": 1.0}  # their times beside one another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def report(
     memory: str | int | None = None,
     threads: int | None = None,
     force: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Wanted = None,
 ) -> Report:
     """Draw what a run planned, measured and reached: one HTML file with everything in it.
 
@@ -72,8 +73,9 @@ def report(
         Threads that compute; all cores otherwise.
     force : bool
         Whether a page that is there may be replaced.
-    progress : callable, optional
-        Called with (stage, done, total).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
 
     Raises
     ------
@@ -90,12 +92,15 @@ def report(
     inputs = [folder / "model", *([] if on is None else [Path(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
     found, projected = None, None
-    if on is not None:
-        room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
-        projected = room.projected_bytes
-        found = diagnose(
-            opened.model, on, rows=rows, memory=memory, threads=threads, progress=progress
-        )
-    page = run_page(opened, found)
-    destination.write(page.html.encode())
+    with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
+        if on is not None:
+            room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
+            projected = room.projected_bytes
+            told("rank", 0, 0)
+            found = diagnose(
+                opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
+            )
+        told("draw", 0, 0)
+        page = run_page(opened, found)
+        destination.write(page.html.encode())
     return Report(path=target, page=page, rows=found, projected_bytes=projected)

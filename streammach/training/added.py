@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.room import Room
 from streammach.prediction.trained import Model
+from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 
@@ -123,7 +123,7 @@ def added(
     threads: int | None = None,
     force: bool = False,
     on: Path | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Added:
     """Return a model with more classes, not written yet, and what they were made of.
 
@@ -134,7 +134,7 @@ def added(
     on : Path, optional
         A store that both models will be measured on; there is room for it then.
     progress : callable, optional
-        Called with (stage, done, 0).
+        Called with (stage, done, total).
 
     Raises
     ------
@@ -151,9 +151,10 @@ def added(
     room, left = _room(held, path, on, options, memory, threads)
     model, seen, met = Model.load(run), Seen(), MetLabels()
 
+    tell = progress or (lambda stage, done, total: None)
+
     def read(n: int) -> None:
-        if progress is not None:
-            progress("read", n, 0)
+        tell("read", n, seen.total)
 
     blocks = (
         _checked(block, model, path)
@@ -163,6 +164,7 @@ def added(
     if not len(present):
         raise DataError("no row has a label that the model does not know", path=clean(path, 300))
     labels = _labels(met, len(model.labels), present)
+    tell("add", 0, 0)
     _, backend = open_to_predict(
         fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed,
         logistic=model.training.logistic,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TextIO
 
 import msgspec
@@ -12,9 +14,11 @@ import msgspec
 from streammach.errors import UsageError
 from streammach.figures import EpochFigures, figures_text, words
 from streammach.machine import parse_seconds, time_text
+from streammach.progress import JSON_SECONDS, Wanted, state_fields
 from streammach.progress import Progress as Bar
-from streammach.progress import tell
 from streammach.spec.reported import Table
+from streammach.stages import StageState
+from streammach.training.timetable import EPOCHS
 
 
 @dataclass(kw_only=True)
@@ -36,7 +40,7 @@ class State:
     seconds : float
         Time spent on training, earlier runs included.
     left_seconds : float
-        Estimate of what is left.
+        Estimate of what is left of the whole run.
     waited_share : float
         Share of the time in which training waited for rows.
     history : tuple of EpochFigures
@@ -72,7 +76,9 @@ class Callback(Protocol):
 
     ``on_fit_start``, ``on_progress``, ``on_checkpoint``, ``on_epoch_end`` and ``on_fit_end`` are
     given the :class:`State`, ``on_search`` the :class:`streammach.training.search.Trial` that was
-    done, ``on_message`` what an optional part found, as text.
+    done, ``on_message`` what an optional part found, as text. ``on_stage`` is given the
+    :class:`streammach.stages.StageState` when a stage of the run begins and ends, and twice a
+    second meanwhile, by a thread of its own.
     """
 
 
@@ -151,6 +157,8 @@ class JsonLines:
         Takes the lines, each flushed: ``sys.stderr``, or a file that is open for writing.
     every : float
         Seconds between two lines of progress.
+    stages : bool
+        Whether lines are written of stages.
 
     Raises
     ------
@@ -158,11 +166,22 @@ class JsonLines:
         If it is no open text file.
     """
 
-    def __init__(self, stream: TextIO, every: float = 10.0) -> None:
+    def __init__(self, stream: TextIO, every: float = 10.0, *, stages: bool = True) -> None:
         if not hasattr(stream, "write"):
             raise UsageError("a file that is open for writing is needed: JsonLines")
-        self._stream, self._every = stream, every
-        self._began = self._told = time.monotonic()
+        self._stream, self._every, self._stages = stream, every, stages
+        self._began = self._told = self._staged = time.monotonic()
+        self._seconds = 0.0  # since the run began
+        self._lock = threading.Lock()  # stages are told by a thread of their own
+
+    def on_stage(self, state: StageState) -> None:
+        """Write how far the run is: when a stage begins and ends, and now and then."""
+        now, self._seconds = time.monotonic(), state.seconds
+        if not self._stages:
+            return
+        if state.moment != "within" or now - self._staged >= self._every:
+            self._staged = now
+            self._write("progress", state_fields(state))
 
     def on_search(self, trial: Any) -> None:
         """Write what a trial reached."""
@@ -188,64 +207,95 @@ class JsonLines:
 
     def on_fit_end(self, state: State) -> None:
         """Write that the run is done."""
-        self._write("end", {"seconds": round(state.seconds, 3)})
+        self._write("end", {"seconds": round(self._seconds or state.seconds, 3)})
 
     def _write(self, event: str, fields: dict[str, Any]) -> None:
         line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
-        self._stream.write(msgspec.json.encode(line).decode() + "\n")
-        self._stream.flush()
+        with self._lock:
+            self._stream.write(msgspec.json.encode(line).decode() + "\n")
+            self._stream.flush()
 
 
 class Progress:
-    """Tells how a training goes: trials, a bar or lines within epochs, a table line per epoch.
+    """Tells how a training goes: a bar or lines of its stages, trials, a table line per epoch.
 
     Parameters
     ----------
-    mode : str
-        ``auto``: a bar on a terminal and in a notebook, a line now and then elsewhere; ``bar``,
-        ``plain`` or ``none``.
+    mode : str, bool or callable
+        ``auto`` or True: a bar on a terminal and in a notebook, a line now and then elsewhere;
+        ``bar``, ``plain``, ``json`` or ``none``; or what is called with (stage, done, total).
     bar : Progress, optional
         Shows it; one for the mode otherwise.
+    stages : bool
+        Whether stages are shown.
     """
 
-    def __init__(self, mode: str = "auto", *, bar: Bar | None = None) -> None:
-        self._bar = Bar(mode, "rows") if bar is None else bar
-        self._headed = False
+    def __init__(
+        self, mode: Wanted = "auto", *, bar: Bar | None = None, stages: bool = True
+    ) -> None:
+        self._bar, self._stages = Bar(mode, "") if bar is None else bar, stages
+        self._headed, self._epochs = False, ""
+
+    def on_stage(self, state: StageState) -> None:
+        """Show how far the run is."""
+        if not self._stages:
+            return
+        note = self._epochs if state.stage == EPOCHS and not state.note else state.note
+        self._bar.show(replace(state, note=note))
 
     def on_search(self, trial: Any) -> None:
         """Tell what a trial reached."""
-        self._bar.close()
-        tell(
+        self._bar.tell(
             f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
             f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=trial.listed)}"
         )
 
     def on_message(self, text: str) -> None:
         """Tell what counting and fitting found."""
-        self._bar.close()
-        tell(f"part     {text}")
+        self._bar.tell(f"part     {text}")
 
     def on_progress(self, state: State) -> None:
-        """Show where the epoch is."""
-        note = f"{state.rows_per_second:,.0f} rows/s  loss {state.loss:.3f}"
-        self._bar(f"epoch {state.epoch + 1}/{state.epochs}", state.row, state.n_rows, note)
+        """Take note of where the epoch is."""
+        self._epochs = (
+            f"epoch {state.epoch + 1}/{state.epochs}  {state.rows_per_second:,.0f} rows/s  "
+            f"loss {state.loss:.3f}"
+        )
 
     def on_epoch_end(self, state: State) -> None:
         """Add a line to the table of epochs."""
-        self._bar.close()
         if not self._headed:
             said = words(state.listed)
             names = f"{said.first:>10}{said.five:>9}"
-            tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
+            self._bar.tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
             self._headed = True
         entry = state.history[-1]
         figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
         best = "*" if state.best_epoch == state.epoch else ""
-        tell(
+        self._bar.tell(
             f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
             f"{entry.rows_per_second:>10,.0f}{entry.peak_bytes / 1e9:>9.2f}"
             f"{entry.waited_share:>9.1%}"
         )
+
+    def on_fit_end(self, state: State) -> None:
+        """Take the bar off."""
+        del state
+        self._bar.close()
+
+
+def watcher(bar: Bar, *, stages: bool = True) -> object:
+    """Return the callback that tells how a training goes: by lines of JSON, or in a bar or lines.
+
+    Parameters
+    ----------
+    bar : Progress
+        Shows it.
+    stages : bool
+        Whether stages are shown.
+    """
+    if bar.mode == "json":
+        return JsonLines(sys.stderr, every=JSON_SECONDS, stages=stages)
+    return Progress(bar=bar, stages=stages)
 
 
 def epochs_table(epochs: Sequence[EpochFigures]) -> Table:

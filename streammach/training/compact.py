@@ -32,6 +32,7 @@ from streammach.model.shrink import (
     shrink,
     spare_after,
 )
+from streammach.planning.cost import FORMS
 from streammach.prediction.evaluate import measure
 from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
@@ -155,8 +156,20 @@ class Judge:
     def reached(self, form: Form) -> Reached:
         """Return what a form reaches."""
         self.session.check()
+        return self.session.findings.once("form", Reached, lambda: self._measured(form), of=form)
+
+    def _measured(self, form: Form) -> Reached:
         with self.ranking(form) as ranking:
             return measure(self._judging, ranking)
+
+    def calibrated(self, form: Form) -> Calibration:
+        """Return how the scores of a form become probabilities."""
+
+        def fitted() -> Calibration:
+            with self.ranking(form, "logsum") as ranking:
+                return fit_calibration(self.calibrating, ranking, self.session.dataset.n_classes)
+
+        return self.session.findings.once("calibration", Calibration, fitted, of=form)
 
     @cached_property
     def _judging(self) -> RowBlock:
@@ -257,21 +270,20 @@ def choose(judge: Judge) -> Found:
     judge : Judge
         Says what a form reaches.
     """
-    form = judge.whole
+    form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
     error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
         for other in smaller(judge, form):
-            found = judge.reached(other)
+            judge.session.at(n, max(FORMS, n) + 1)
+            found, n = judge.reached(other), n + 1
             if found.selection_score < best - FREE * error:
                 break
             form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
         return Found(form=form, evidence=f"as it was trained: {LOST}")
-    n_classes = judge.session.dataset.n_classes
-    with judge.ranking(form, "logsum") as ranking:
-        calibration = fit_calibration(judge.calibrating, ranking, n_classes)
+    calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
     return Found(form=form, calibration=calibration, evidence=evidence)

@@ -73,6 +73,7 @@ class Epochs:
         self.progress = checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec)
+        self._rows = spec.epochs * self._reader.n_rows  # of all epochs
         if (
             self.progress.epoch > spec.epochs
             or self.progress.row > self._reader.n_rows
@@ -114,6 +115,7 @@ class Epochs:
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
+            self._session.at(self.progress.epoch * reader.n_rows + done, self._rows)
             pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             self._events.call("on_progress", state)
             asked = asked or state.stop_reason
@@ -220,7 +222,6 @@ class Epochs:
         """
         at, reader, row = self.progress, self._reader, self._done()
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
-        left = (self._spec.epochs - at.epoch) * reader.n_rows - row
         rows = max(at.loss_rows * self._plan.n_repetitions, 1)
         return State(
             epoch=at.epoch,
@@ -231,7 +232,7 @@ class Epochs:
             loss=at.loss_sum * self._backend.n_waves / rows,
             rows_per_second=speed,
             seconds=at.seconds,
-            left_seconds=left / speed if speed else 0.0,
+            left_seconds=self._session.stages.left_seconds or 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
             listed=self._plan.facts.listed,
             history=at.history,

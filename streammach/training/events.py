@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 from streammach.figures import EpochFigures, Reached, TrialFigures
 from streammach.files.reading import disk_error
 from streammach.model.model import Model
+from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Count
+from streammach.stages import StageState
 from streammach.training.callbacks import call
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
 PULSE_SECONDS = 10.0
+STAGE_SECONDS = 20.0  # between two lines that say how far the run is
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event"):
@@ -48,6 +51,22 @@ class Beat(Event, frozen=True, tag="progress"):
     seconds: Amount
     rows_per_second: Amount
     waited_share: Amount
+
+
+class StageBeat(Event, frozen=True, tag="progress"):
+    """How far the run is, in any stage: its share and seconds, and what is left of the run."""
+
+    stage: str
+    share: float | None
+    stage_seconds: Amount
+    left_seconds: float | None
+
+
+class StagePassed(Event, frozen=True, tag="stage"):
+    """A stage of the run is over."""
+
+    stage: str
+    seconds: Amount
 
 
 class Validated(Event, frozen=True, tag="validation"):
@@ -111,13 +130,29 @@ class Events:
     """
 
     def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
-        self._path, self._callbacks = folder / LOG, tuple(callbacks)
-        self._began = time.monotonic()
+        self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
+        self._began = self._beaten = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """Time since the session began."""
         return time.monotonic() - self._began
+
+    def stage(self, state: StageState) -> None:
+        """Note how far the run is, and tell those who watch it; called by a thread of its own.
+
+        Parameters
+        ----------
+        state : StageState
+            How far it is.
+        """
+        self.call("on_stage", state)
+        now = time.monotonic()
+        if state.moment == "end":
+            self.log(StagePassed(state.stage, round(state.stage_seconds, 3)))
+        elif state.moment == "within" and now - self._beaten >= STAGE_SECONDS:
+            self._beaten, known = now, state_fields(state)
+            self.log(StageBeat(**{name: known[name] for name in StageBeat.__struct_fields__}))
 
     def call(self, method: str, *args: object) -> None:
         """Call a method of every callback that has it, in their order."""

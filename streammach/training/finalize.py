@@ -35,6 +35,7 @@ from streammach.training.compact import (
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.prior import tilt_bias
 from streammach.training.session import Session, label_share
+from streammach.training.timetable import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,7 @@ def finalize(
     """
     model, reasons, found = _decided(session, spec, size, judges)
     session.ahead.clear()
+    session.begin(WRITING)
     return compacted(session, model, size, found), reasons
 
 
@@ -97,6 +99,7 @@ def _decided(
         decided = decide(session, spec, closing, judges)
         judge = _judge(session, spec, decided, session.plan.model, judges)
         decided, found = _smallest(judge, decided, size)
+        session.begin(LEARNING)
         learn_held_out(session, replace(spec, epochs=session.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
@@ -118,6 +121,7 @@ def _smallest(judge: Judge, decided: Decided, size: str) -> tuple[Decided, Found
     """Return the smallest form of a model that is free, if it is asked for and can be judged."""
     if size != "auto" or judge.n_rows < LEAST_ROWS:
         return decided, None
+    judge.session.begin(SMALLER)
     found = choose(judge)
     if found.calibration is not None:
         decided = replace(decided, calibration=found.calibration)
@@ -149,6 +153,7 @@ def finalize_alone(
     )  # fmt: skip
     model, reasons, found = _decided_alone(session, spec, size, judges)
     session.ahead.clear()
+    session.begin(WRITING)
     return compacted(session, model, size, found), spec, reasons
 
 
@@ -163,14 +168,19 @@ def _decided_alone(
         closing.callback(part.close)
         assert part.ranking is not None, "it ranks alone"
         calibration = Calibration()
+        session.begin(CALIBRATION)
         if session.held.rows.n_rows:
-            rows = calibrating_rows(session, judges)
-            calibration = fit_calibration(rows, part.ranking, session.dataset.n_classes)
+            some, ranking = calibrating_rows(session, judges), part.ranking
+            calibration = session.findings.once(
+                "calibration", Calibration,
+                lambda: fit_calibration(some, ranking, session.dataset.n_classes), of=judges,
+            )  # fmt: skip
         decided = Decided(
             ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
             reasons=part.reasons,
         )  # fmt: skip
         decided, found = _smallest(_judge(session, spec, decided, shape, judges), decided, size)
+        session.begin(LEARNING)
         part.learn_held_out()
         nothing = {"weights": np.zeros((shape.n_features, 0), np.float32),
                    "bias": np.zeros(0, np.float32)}  # fmt: skip
@@ -190,9 +200,14 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
         return found
 
     within = chosen(change_weights=True)
-    estimator, hashed = choose_estimator(backend, rows, spec.transform)
+    session.begin(RANKING)
+    estimator, hashed = session.findings.once(
+        "ranking", tuple[str, dict[str, Reached]],
+        lambda: choose_estimator(backend, rows, spec.transform),
+    )  # fmt: skip
     beside = chosen(change_weights=False)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
+    session.begin(CALIBRATION)
     figures: dict[Ranker, Reached] = dict(hashed.items())
     for part in (*within, *beside):
         figures |= part.figures
@@ -202,9 +217,12 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     if session.dataset.listed and alone:
         figures[estimator], reason = tilt_bias(session, spec, rows)
         reasons = (reason,)
-    calibration = fit_calibration(
-        calibrating_rows(session, judges), ranking, session.dataset.n_classes
-    )
+    calibration = session.findings.once(
+        "calibration", Calibration,
+        lambda: fit_calibration(
+            calibrating_rows(session, judges), ranking, session.dataset.n_classes
+        ),
+    )  # fmt: skip
     both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),
@@ -233,10 +251,12 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
     """
     if session.held.mask is None or not spec.optimizer_kind.settles or not spec.epochs:
         return
-    reader = open_reader(session, spec, held=~session.held.mask)
+    reader, done = open_reader(session, spec, held=~session.held.mask), 0.0
     for epoch in range(spec.epochs):
-        for _ in train_epoch(session.backend, reader, spec, epoch):
+        for step in train_epoch(session.backend, reader, spec, epoch):
             session.check()
+            done += step.n_rows / session.backend.n_waves
+            session.at(done, spec.epochs * reader.n_rows)
 
 
 def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:

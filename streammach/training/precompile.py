@@ -117,7 +117,7 @@ def precompile(
     """
     kernels = KernelSet.of(plan, options)
     mark = _mark("trained", kernels)
-    if mark is None or not BACKENDS[plan.config.placement.device].keeps_kernels:
+    if mark is None or are_compiled(plan, options):
         return
     announce_compilation()
     other = None if options.validation is None else os.path.abspath(options.validation)
@@ -133,6 +133,20 @@ def precompile(
         warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
     mark.touch()
+
+
+def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
+    """Return whether there is nothing to compile: the kernels are kept already, or cannot be.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        What is fixed of the training.
+    """
+    kept = BACKENDS[plan.config.placement.device].keeps_kernels
+    return not kept or _mark("trained", KernelSet.of(plan, options)) is None
 
 
 def precompile_intake(data: Labelled) -> None:

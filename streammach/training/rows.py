@@ -21,9 +21,11 @@ from streammach.parts.switches import without_unweighted
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
+from streammach.progress import Progress, Wanted
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
+from streammach.training.callbacks import EarlyStopping, watcher
 from streammach.training.precompile import precompile_intake
 from streammach.training.run import Run
 from streammach.training.trainer import Trainer
@@ -44,6 +46,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     validation: tuple[Any, Any] | str | os.PathLike[str] | None = None,
     callbacks: Sequence[object] | None = None,
+    progress: Wanted = None,
     seed: int = 0,
     **options: Any,
 ) -> Run:
@@ -77,6 +80,9 @@ def train(
         Rows, or a store, on which choices are made; some of the rows otherwise.
     callbacks : sequence, optional
         As for :class:`streammach.training.trainer.Trainer`.
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
     seed : int
         Decides hashes, and the order of the rows.
     **options
@@ -118,6 +124,9 @@ def train(
         if validation is not None:
             training["validation"], n = _validation(validation, memory, closing, table)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
+        bar = closing.enter_context(Progress(progress, ""))
+        if progress:
+            callbacks = (*((EarlyStopping(),) if callbacks is None else callbacks), watcher(bar))
         made, dataset = planned(data, constraints, closing)
         trainer = Trainer(
             made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock

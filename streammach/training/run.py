@@ -72,7 +72,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     validation : dict of str to Reached
         accuracy and top-5 accuracy of each way to rank on the held-out rows.
     seconds : float
-        Time spent on training, the search included.
+        Time from the start of the command, or of the call, to its end.
+    stages : dict of str to float
+        Seconds of each stage of it, by name.
     projected_bytes, peak_bytes : int
         Memory by the plan, and the largest resident memory measured.
     device_projected_bytes, device_peak_bytes : int
@@ -90,6 +92,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     peak_bytes: Count
     device_projected_bytes: Count = 0
     device_peak_bytes: Count = 0
+    stages: dict[str, Amount] = {}
 
     def __post_init__(self) -> None:
         """Refuse figures that cannot be."""

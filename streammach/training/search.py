@@ -7,21 +7,23 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, words
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
-from streammach.planning.cost import search_trials
+from streammach.planning.cost import cost, search_trials, step_seconds
 from streammach.planning.schedule import EPOCHS, rungs, trial
+from streammach.planning.speed import known_speed
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import Transform
+from streammach.spec.types import Amount, Count, Transform
 from streammach.training import label_loss
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
@@ -32,6 +34,7 @@ SMOOTHING = {False: 0.1, True: 0.0}  # by dense
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
 NOISE = {False: 0.5, True: 1.0}  # standard errors of accuracy, by whether rows have lists
+MOST_SHARE = 0.95  # of a search that is longer than most
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
 
 
@@ -43,6 +46,7 @@ class Trial:
     rows: int
     measured: Reached
     rows_per_second: float = 0.0
+    measuring_seconds: float = 0.0
     listed: bool = False
 
     @property
@@ -57,6 +61,15 @@ class Trial:
         return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
 
 
+class Rehearsal(Struct, frozen=True):
+    """What a trial found: the rows that it was trained on, what it reached, how long it took."""
+
+    rows: Count
+    measured: Reached
+    rows_per_second: Amount
+    measuring_seconds: Amount
+
+
 @dataclass(frozen=True)
 class SearchResult:
     """What a search chose, what it tried, and why, in sentences."""
@@ -64,6 +77,14 @@ class SearchResult:
     spec: TrainSpec
     trials: tuple[Trial, ...]
     reasons: tuple[str, ...]
+
+    def epoch_seconds(self, n_rows: int) -> float | None:
+        """Return what an epoch of so many rows takes, by the last trial like it; None without."""
+        for one in reversed(self.trials):
+            same = replace(self.spec, epochs=one.spec.epochs, learning_rate=0.0)
+            if replace(one.spec, learning_rate=0.0) == same and one.rows_per_second:
+                return n_rows / one.rows_per_second + one.measuring_seconds
+        return None
 
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
@@ -87,7 +108,9 @@ class Search:
         self._session, self._options = session, options
         self._rows, self._n_rows = session.held.rows, session.dataset.n_rows
         self._trials: dict[tuple[TrainSpec, int], Trial] = {}
+        self._done = 0.0  # seconds that all of them should have taken
         self._wanted = search_trials(session.plan.facts, session.plan.config)
+        self._expected = cost(session.plan.facts, session.plan.config, known_speed()).search
         self.climbs = options.learning_rate is None
 
     def choose(self) -> SearchResult:
@@ -268,26 +291,46 @@ class Search:
         key = (short, rows)
         if key in self._trials:
             return self._trials[key]
-        session, backend = self._session, self._session.backend
-        session.prepare(short, session.basis(spec))
-        reader = open_reader(session, short, rows=rows)
-        began, speed = time.monotonic(), 0.0
-        try:
-            for epoch in range(epochs):
-                for _ in train_epoch(backend, reader, short, epoch):
-                    session.check()
-            speed = epochs * reader.n_rows / (time.monotonic() - began)
-            measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
-        except DivergedError:
-            measured = Reached(0.0, 0.0)
-        done = Trial(
-            spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed,
-            listed=session.dataset.listed,
-        )  # fmt: skip
+        session = self._session
+        found = session.findings.once(
+            "trial", Rehearsal, lambda: self._rehearse(spec, short, rows), of=[short, rows]
+        )
+        done = Trial(spec=short, listed=session.dataset.listed, **asdict(found))
         self._trials[key] = done
         session.events.log(Tried(done.figures))
         session.events.call("on_search", done)
         return done
+
+    def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Rehearsal:
+        """Train on the first rows; return what is reached."""
+        session, backend, epochs = self._session, self._session.backend, short.epochs
+        session.prepare(short, session.basis(spec))
+        reader = open_reader(session, short, rows=rows)
+        began, speed, measuring = time.monotonic(), 0.0, 0.0
+        row = self._row_seconds(spec)
+        try:
+            for epoch in range(epochs):
+                for step in train_epoch(backend, reader, short, epoch):
+                    session.check()
+                    self._advance(row * step.n_rows / backend.n_waves)
+            speed = epochs * reader.n_rows / (time.monotonic() - began)
+            over = time.monotonic()
+            measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
+            measuring = time.monotonic() - over
+        except DivergedError:
+            measured = Reached(0.0, 0.0)
+        return Rehearsal(reader.n_rows, measured, speed, measuring)
+
+    def _row_seconds(self, spec: TrainSpec) -> float:
+        """Return what a row of a trial should take."""
+        plan = self._session.plan
+        scale = 1 / (plan.config.placement.threads * known_speed())
+        return step_seconds(plan.facts, plan.config, spec) * scale
+
+    def _advance(self, seconds: float) -> None:
+        """Note the share of the search that is done; it may be longer than most are."""
+        self._done += seconds
+        self._session.at(self._done, max(self._expected, self._done / MOST_SHARE))
 
 
 def _figures(tried: list[tuple[str, Trial]]) -> str:

@@ -12,17 +12,20 @@ from streammach.data.holdout import HeldOut, hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
 from streammach.figures import Reached
+from streammach.model.findings import Findings
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import LabelShare, Transform
+from streammach.stages import Stages
 from streammach.training.events import Events, Interruption, Measured, Message
 from streammach.training.signals import StopSignals
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 GOES_ON = "The same command with --resume goes on."
+FOUND_SAVED = ("interrupted: what was found is saved", GOES_ON)
 EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
 MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)
 
@@ -50,6 +53,8 @@ class Session:
         Says whether a signal asks for the end.
     clock : Clock
         The time that there is.
+    stages : Stages
+        Told where the work is.
 
     Attributes
     ----------
@@ -57,6 +62,8 @@ class Session:
         Whether a checkpoint holds what was done, and a model what parts did ahead of the epochs.
     ahead : dict of str to Ahead
         What parts did before the first epoch, by name.
+    findings : Findings
+        What stages found, for a run that goes on behind them; nothing is kept at first.
     """
 
     def __init__(
@@ -70,11 +77,14 @@ class Session:
         events: Events,
         stop: StopSignals,
         clock: Clock,
+        stages: Stages,
     ) -> None:
         self.dataset, self.plan, self.backend, self.held = dataset, plan, backend, held
         self.options, self.events, self.stop, self.clock = options, events, stop, clock
+        self.stages = stages
         self.epochs_saved, self.model_saved = False, False
         self.ahead: dict[str, Ahead] = {}
+        self.findings = Findings(events.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
 
     @property
@@ -92,10 +102,20 @@ class Session:
         """
         if self.stop.requested:
             self.events.log(Interruption())
-            message, hint = EPOCHS_SAVED if self.epochs_saved else NOTHING_SAVED
+            message, hint = FOUND_SAVED if self.findings.lasting else NOTHING_SAVED
+            if self.epochs_saved:
+                message, hint = EPOCHS_SAVED
             if self.model_saved and not self.epochs_saved:
                 message, hint = MODEL_SAVED
             raise Interrupted(message, hint=hint)
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage of the run, and end the one before."""
+        self.stages.begin(stage)
+
+    def at(self, done: float, total: float) -> None:
+        """Note how much of the present stage is done; 0 in all where that is not known."""
+        self.stages.at(done, total)
 
     def tell(self, text: str) -> None:
         """Say what a part found."""
@@ -145,6 +165,7 @@ def opened(
     events: Events,
     stop: StopSignals,
     clock: Clock,
+    stages: Stages,
 ) -> Iterator[Session]:
     """Open a backend and read the held-out rows; close what was opened at the end.
 
@@ -162,6 +183,8 @@ def opened(
         Says whether a signal asks for the end.
     clock : Clock
         The time that there is.
+    stages : Stages
+        Told where the work is.
 
     Raises
     ------
@@ -177,5 +200,6 @@ def opened(
         closing.callback(backend.close)
         held = hold_out(dataset, plan.config.batching, options)
         yield Session(
-            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock
-        )
+            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock,
+            stages=stages,
+        )  # fmt: skip

@@ -26,11 +26,15 @@ from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
+from streammach.progress import Progress as Bar
+from streammach.progress import Wanted
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Amount, Count, Index, Ranker, Size
+from streammach.stages import Stages, StageState
+from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import MAX_DOCUMENT, Run
 from streammach.training.trainer import Trainer
 
@@ -150,6 +154,7 @@ def sweep(
     constraints: Constraints | None = None,
     callbacks: Callable[[Plan], Sequence[object] | None] | None = None,
     told: Callable[[Point | Infeasible], None] | None = None,
+    progress: Wanted | Bar = None,
 ) -> Sweep:
     """Train every model of a grid that fits a budget; leave ``sweep.json`` in a folder.
 
@@ -176,6 +181,9 @@ def sweep(
         Gives the trainer's callbacks for a point's plan.
     told : callable, optional
         Told each point that this call finished, and those that do not fit.
+    progress : bool, str, callable or Progress, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total): seconds of the training of a point.
 
     Raises
     ------
@@ -207,15 +215,20 @@ def sweep(
             raise BudgetError(f"nothing of the grid fits; {refused[0].reason}", path="--memory")
         place.open()
         found = _joined(before, before.points, (*before.refused, *refused))
-        with locked(folder / LOCK, clean(folder)):
+        bar = progress if isinstance(progress, Bar) else Bar(progress, "")
+        lasting = {_name(p): _seconds(p) for p in plans if _known(found, p) is None}
+        with locked(folder / LOCK, clean(folder)), Stages(bar.show, lasting) as stages:
             for chosen in plans:
                 point = _known(found, chosen)
                 if point is None:
+                    stages.begin(_name(chosen))
                     given = None if callbacks is None else callbacks(chosen)
+                    given = (*((EarlyStopping(),) if given is None else given), Within(stages))
                     whole = replace(training, model_size="full")  # shapes are compared
                     trainer = Trainer(chosen, whole, callbacks=given)
                     point = _train(trainer, data, folder)
                 if test is not None and point.test is None:
+                    stages.begin(f"{_name(chosen)}, test rows")
                     point = _measured(point, folder, test, constraints.threads)
                 if point not in found.points:
                     found = _joined(found, (*found.points, point), found.refused)
@@ -321,6 +334,34 @@ def _known(found: Sweep, chosen: Plan) -> Point | None:
     """Return the finished point of a plan, if there is one."""
     shape = (chosen.n_buckets, chosen.n_repetitions)
     return next((p for p in found.points if (p.buckets, p.repetitions) == shape), None)
+
+
+def _name(chosen: Plan) -> str:
+    return f"{chosen.n_buckets} x {chosen.n_repetitions}"
+
+
+def _seconds(chosen: Plan) -> float:
+    """Return what the training of a point should take."""
+    return chosen.expected.seconds if chosen.expected is not None else 1.0
+
+
+class Within:
+    """Tells how far a training is within a larger piece of work, whose present stage it is.
+
+    Parameters
+    ----------
+    stages : Stages
+        Those of the larger piece.
+    """
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+
+    def on_stage(self, state: StageState) -> None:
+        """Take note of the share of the training that is done."""
+        if state.left_seconds is not None:
+            total = state.seconds + state.left_seconds
+            self._stages.at(state.seconds, total, state.stage)
 
 
 def _train(trainer: Trainer, data: Dataset, folder: Path) -> Point:

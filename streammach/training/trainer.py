@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,7 +16,7 @@ from streammach.clock import Clock
 from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
-from streammach.errors import MismatchError, UsageError, clean
+from streammach.errors import Interrupted, MismatchError, UsageError, clean
 from streammach.files.folders import make_folder, remove_folder, temporary_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, read_small, sha256
@@ -23,12 +24,16 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
+from streammach.planning.cost import cost
+from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
+from streammach.stages import Stages
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.compact import FEW_ROWS, Compact
@@ -38,7 +43,7 @@ from streammach.training.finalize import finalize, finalize_alone
 from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
 from streammach.training.pace import Pace
-from streammach.training.precompile import precompile
+from streammach.training.precompile import are_compiled, precompile
 from streammach.training.run import (
     MAX_DOCUMENT,
     PLAN,
@@ -54,8 +59,18 @@ from streammach.training.run import (
     workplace,
 )
 from streammach.training.search import Search
-from streammach.training.session import Session, opened
+from streammach.training.session import GOES_ON, Session, opened
 from streammach.training.signals import StopSignals
+from streammach.training.timetable import (
+    ALONE,
+    COMPILING,
+    EPOCHS,
+    HELD_OUT,
+    SEARCH,
+    SURE,
+    WRITING,
+    timetable,
+)
 
 CHECKPOINT_MINUTES = 10.0
 
@@ -92,7 +107,7 @@ class Trainer:
     ) -> None:
         self._start = start
         self.plan, self.options = plan, options or TrainingOptions()
-        self._clock = clock or Clock()
+        self._given, self._clock = clock, clock or Clock()
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
         self._checkpoint_seconds = checkpoint_minutes * 60
 
@@ -147,7 +162,7 @@ class Trainer:
         lasting: bool = True,
     ) -> Run:
         """Train; leave the run in a folder, which may be one that does not last."""
-        options = self.options
+        options, self._clock = self.options, self._given or Clock()
         with ExitStack() as closing:
             dataset = data if isinstance(data, Dataset) else Dataset.open(data)
             if dataset is not data:
@@ -164,7 +179,6 @@ class Trainer:
             begun(folder, resume=resume)
             request = self._request(folder)
             check_request(folder, request)
-            precompile(self.plan, options, dataset)
             make_folder(folder)
             closing.enter_context(locked(folder / LOCK, clean(folder)))
             stop = closing.enter_context(StopSignals())
@@ -177,31 +191,66 @@ class Trainer:
             write_atomic(folder / PLAN, to_json(self.plan))
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
-            session = closing.enter_context(
-                opened(self.plan, options, dataset, events=events, stop=stop, clock=self._clock)
-            )
+            stages = closing.enter_context(self._stages(events))
+            self._compile(dataset, stages)
+            stages.begin(HELD_OUT)
+            session = closing.enter_context(opened(
+                self.plan, options, dataset, events=events, stop=stop, clock=self._clock,
+                stages=stages,
+            ))  # fmt: skip
             return self._run(session, folder, request, lasting=lasting)
+
+    def _stages(self, events: Events) -> Stages:
+        """Return the stages of the run, and how long they should take."""
+        facts, config, speed = self.plan.facts, self.plan.config, known_speed()
+        wanted = timetable(
+            facts, config, cost(facts, config, speed), speed=speed,
+            compiled=are_compiled(self.plan, self.options),
+        )  # fmt: skip
+        limit = (lambda: self._clock.left) if self._clock.limited else None
+        began = time.monotonic() - self._clock.spent
+        return Stages(events.stage, wanted, sure=SURE, limit=limit, began=began)
+
+    def _compile(self, dataset: Dataset, stages: Stages) -> None:
+        """Have the kernels compiled that are not, in another process."""
+        if are_compiled(self.plan, self.options):
+            return
+        stages.begin(COMPILING)
+        try:
+            precompile(self.plan, self.options, dataset)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted while kernels were compiled", hint=GOES_ON) from None
 
     def _run(self, session: Session, folder: Path, request: str, *, lasting: bool) -> Run:
         """Do the stages of a training one after another, while there is time."""
         checkpoints = Checkpoints(folder / "checkpoints", request)
         work, pace = WorkAhead(session, checkpoints.folder, request), Pace(session)
+        keeps = lasting and not self._clock.limited  # else time decides what is found
+        session.findings = Findings(checkpoints.folder / "kept", request, lasting=keeps)
         session.clock = pace.ahead
         session.ahead = work.run()
+        for one in session.ahead.values():
+            session.stages.expect(one.measured)
         named = pace.named(session.ahead)
         if self.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
             return self._without_hashes(session, folder, request, pace, named)
         if session.ahead:
             self._save_alone(session, folder, work)
         session.clock = pace.search
+        session.begin(SEARCH)
         settings = self._settings(session, folder, request, pace)
         session.clock = pace.epochs
+        session.begin(EPOCHS)
         epochs = Epochs(
             session, settings.training, checkpoints, lasting=lasting, start=self._start,
             checkpoint_seconds=self._checkpoint_seconds,
         )  # fmt: skip
         state = epochs.run()
         epochs.return_to_best()
+        at = epochs.progress
+        session.findings = session.findings.within(
+            at.step, at.best_step, at.stopped, pace.judges, pace.model_size
+        )
         session.ahead = work.kept()
         if session.ahead and not epochs.progress.history:
             return self._without_hashes(session, folder, request, pace, named)
@@ -218,9 +267,12 @@ class Trainer:
 
     def _save_alone(self, session: Session, folder: Path, work: WorkAhead) -> None:
         """Write what parts did ahead, and a model of it; give back its memory."""
-        work.keep(session.ahead)
-        if not (folder / "model").exists():
-            finalize_alone(session, "full", judges=FEW_ROWS)[0].save(folder / "model")
+        with session.stages.one(ALONE):
+            work.keep(session.ahead)
+            for one in session.ahead.values():
+                session.findings.drop(*one.unfinished)
+            if not (folder / "model").exists():
+                finalize_alone(session, "full", judges=FEW_ROWS)[0].save(folder / "model")
         session.ahead.clear()
         session.model_saved = True
 
@@ -238,6 +290,9 @@ class Trainer:
         named: dict[str, str | int],
     ) -> Run:  # fmt: skip
         """Finish a run whose model has no hashed ones."""
+        session.findings = session.findings.within(
+            "without hashed models", pace.judges, pace.model_size
+        )
         compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
         again = self._again(Progress(), repetitions=0, **named)
         settings = Settings(
@@ -252,6 +307,7 @@ class Trainer:
     ) -> Run:  # fmt: skip
         """Write the model and what was measured; remove the checkpoints."""
         (reasons, again), model = why, compact.model
+        session.begin(WRITING)
         reasons = (*reasons, *compact.save(folder / "model"), *again)
         if model.estimator in model.validation:
             session.measured("finished model", model.validation[model.estimator])
@@ -263,7 +319,8 @@ class Trainer:
             estimator=model.estimator,
             reasons=reasons,
             validation=model.validation,
-            seconds=session.events.seconds,
+            seconds=session.stages.seconds,
+            stages={name: round(seconds, 3) for name, seconds in session.stages.took.items()},
             projected_bytes=self.plan.projected_bytes,
             peak_bytes=peak_bytes(),
             device_projected_bytes=self.plan.device_buffer_bytes,
@@ -271,6 +328,7 @@ class Trainer:
         )
         write_atomic(folder / RESULT, to_json(result))
         remove_folder(folder / "checkpoints")
+        session.stages.close()
         session.events.log(Held(held_bytes(backend.arrays(), session.held.rows, model)))
         session.events.log(Ended(result.seconds, result.peak_bytes, result.device_peak_bytes))
         return Run(folder, self.plan, settings, result)
@@ -287,6 +345,9 @@ class Trainer:
         else:
             found = search.choose()
             epochs = pace.epochs_that_fit(found)
+        each = found.epoch_seconds(session.dataset.n_rows)
+        if each is not None:
+            session.stages.expect({EPOCHS: epochs * each})
         settings = Settings(
             training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
             trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,

@@ -319,11 +319,17 @@ def test_a_full_output_is_a_disk_error(job):
 
 def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
     monkeypatch.setattr("streammach.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.progress.SHORT_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.stages.TICK_SECONDS", 1e-3)
     options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
     lines = [line for line in err.splitlines() if "epoch 1/1" in line]
     assert lines
     assert all("rows/s" in line and "\x1b" not in line and len(line) <= 100 for line in lines)
+    assert any(" left" in line for line in lines)
+    passed = [line.split("  ")[0].split("Z ")[1] for line in err.splitlines() if " took " in line]
+    assert passed == sorted(set(passed), key=passed.index)  # each once
+    assert {"counting pairs", "epochs", "ranking", "writing"} <= set(passed)
     options = [*options[:-2], "--transform", "l2", "--progress", "none"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r2", *options)
     assert "epoch 1/1" not in err

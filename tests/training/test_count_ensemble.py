@@ -90,7 +90,7 @@ COUNTED, BESIDE = "counted", "beside hashed models"
 @pytest.mark.parametrize(
     ("when", "message"),
     [
-        (COUNTED, "interrupted. Nothing is saved yet"),
+        (COUNTED, r"what was found is saved.*resume=True"),
         (BESIDE, r"the trained epochs are saved.*resume=True"),
     ],
 )

@@ -240,6 +240,7 @@ def test_callbacks_see_the_run(data, tiny):
 
     fit(data, tiny.folder / "run", callbacks=[Watch()], epochs=2, transform="raw")
     kinds = list(dict.fromkeys(calls))
+    assert kinds.pop(0) == "on_stage"
     assert kinds.pop(0) == "on_message"  # of counts
     assert kinds == ["on_search", "on_fit_start", "on_progress", "on_epoch_end", "on_fit_end"]
     assert calls.count("on_epoch_end") == 2

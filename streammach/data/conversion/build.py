@@ -30,12 +30,15 @@ from streammach.data.store.writer import StoreWriter
 from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
+from streammach.progress import Told
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import Names
 from streammach.rows.spellings import spelled_differently
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
-Progress = Callable[[str, int, int], None]
+READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
+UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
+STAGES = {READ: 10.0, SORT: 1.0, WRITE: 6.0, NAMES: 0.3}  # their times beside one another
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
 LARGEST = float(np.finfo(np.float32).max)
@@ -68,7 +71,7 @@ class Settings:
     seed: int
     memory: str | int | float | None
     n_threads: int
-    progress: Progress | None
+    progress: Told | None
     known: Known | None = None
     held_bytes: int = 0
 
@@ -137,7 +140,9 @@ class Build:
                 )  # fmt: skip
                 if resume:
                     intake.resume()
-                intake.read(self._told("read"))
+                told = self._told(READ)
+                told(0, 0)
+                intake.read(told)
                 self._check_rows(intake)
                 return self._write(intake, pool)
         except BudgetError as error:
@@ -148,9 +153,9 @@ class Build:
         finally:
             self._bad_rows.close()
 
-    def _told(self, stage: str) -> Callable[[int, int], None] | None:
-        progress = self._settings.progress
-        return None if progress is None else lambda done, total: progress(stage, done, total)
+    def _told(self, stage: str) -> Callable[[int, int], None]:
+        progress = self._settings.progress or (lambda stage, done, total: None)
+        return lambda done, total: progress(stage, done, total)
 
     def _check_rows(self, intake: Intake) -> None:
         place = clean(self._sources[0].path, 300)
@@ -175,6 +180,7 @@ class Build:
 
     def _write(self, intake: Intake, pool: ThreadPoolExecutor) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
+        self._told(SORT)(0, 0)
         if intake.runs:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
@@ -182,11 +188,11 @@ class Build:
         labels, features = self._ranked(intake)
         groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
         intake.forget()
-        told = self._told("write")
+        told = self._told(WRITE)
         shuffle = Shuffle(
             Ranks(labels.rank, Ids.of(groups), len(features.names)),
             min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS), pool,
-            None if told is None else lambda done: told(done, tally.rows),
+            lambda done: told(done, tally.rows),
         )  # fmt: skip
         if runs:
             shuffle.load(self._job.written)
@@ -203,6 +209,7 @@ class Build:
                 shuffle.write_runs(runs, room, writer, self._job.written)
             else:
                 shuffle.write(rows, writer)
+            self._told(NAMES)(0, 0)
             writer.add_names("labels", labels.names, labels.counts)
             writer.add_names("features", features.names, features.counts)
             columns = self._columns(tally, features.names)

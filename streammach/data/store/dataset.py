@@ -34,6 +34,7 @@ from streammach.data.store.opening import (
 from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.files.reading import sha256
+from streammach.progress import Told, Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
@@ -453,7 +454,7 @@ class Dataset(Reported):
         """Return a view of the same rows that says another thing of them."""
         return Dataset(self.path, root, self._arrays)
 
-    def verify(self, *, deep: bool = True) -> list[str]:
+    def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:
         """Return a line for each thing that is wrong.
 
         Parameters
@@ -461,11 +462,26 @@ class Dataset(Reported):
         deep : bool
             Whether every byte is read, every chunk decoded and every row checked; else only the
             index at the end of each file, beside what :meth:`open` checks.
-        """
-        found = [line for array in self._arrays.values() for line in array.verify(deep=deep)]
-        return found if found or not deep else list(self._wrong_content())
+        progress : bool, str or callable, optional
+            Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what
+            is called with (stage, done, total).
 
-    def _wrong_content(self) -> Iterator[str]:
+        Raises
+        ------
+        UsageError
+            If there is no such way to tell it.
+        """
+        with shown(progress, "", {"files": 1.0, "rows": 3.0}) as told:
+            found, sizes = (
+                list[str](),
+                [a.n_values * a.dtype.itemsize for a in self._arrays.values()],
+            )
+            for i, array in enumerate(self._arrays.values()):
+                told("files", sum(sizes[:i]), sum(sizes))
+                found += array.verify(deep=deep)
+            return found if found or not deep else list(self._wrong_content(told))
+
+    def _wrong_content(self, told: Told) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded."""
         features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
         most, labels, step = 0, 0, min(self.facts.block_rows, self.n_rows)
@@ -475,6 +491,7 @@ class Dataset(Reported):
             for group, names in (("labels", self.labels), ("features", self.features)):
                 check_distinct(self.path, group, names)
             for start in range(0, self.n_rows, step):
+                told("rows", start, self.n_rows)
                 block = self.rows(start, min(start + step, self.n_rows))
                 features += np.bincount(block.features, minlength=self.n_features)
                 classes += np.bincount(block.lists.classes, minlength=self.n_classes)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 from streammach.data.store.dataset import Dataset
+from streammach.progress import Wanted
 
 
-def verify(store: str | os.PathLike[str], *, deep: bool = True) -> list[str]:
+def verify(
+    store: str | os.PathLike[str], *, deep: bool = True, progress: Wanted = None
+) -> list[str]:
     """Return a line for each thing that is wrong with a store; none if it is what was written.
 
     Parameters
@@ -17,6 +20,9 @@ def verify(store: str | os.PathLike[str], *, deep: bool = True) -> list[str]:
     deep : bool
         Whether every byte is read, every chunk decoded and every row checked; else only metadata,
         the sizes of files and the index of each.
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
 
     Raises
     ------
@@ -24,4 +30,4 @@ def verify(store: str | os.PathLike[str], *, deep: bool = True) -> list[str]:
         If it cannot be opened as a store.
     """
     with Dataset.open(store) as dataset:
-        return dataset.verify(deep=deep)
+        return dataset.verify(deep=deep, progress=progress)

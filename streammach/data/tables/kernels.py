@@ -17,6 +17,7 @@ from streammach.data.formats.parsed import (
     LISTED,
     ROWS,
     SPACE,
+    UNKNOWN,
     VALUES,
     Parsed,
 )
@@ -347,7 +348,7 @@ def read_rows(
     row : int
         Where to start.
     scratch, out : Scratch, Parsed
-        Work, and what receives the rows.
+        Work, and what receives the rows; ``places`` how many features of each are not known.
     labels, names : NameTable
         Labels and features met so far.
     add_labels, add_names : bool
@@ -376,14 +377,14 @@ def read_rows(
         if label == -2:
             return GROW, row
         n = features_of_cells(frame, row, scratch, out, names.slots)
-        number, hard = out.state[ROWS], out.state[HARD]
+        number, hard, unknown = out.state[ROWS], out.state[HARD], out.state[UNKNOWN]
         code = take_row(
             scratch.text, row, 0, 0, frame.importance[row], n, hard, out, labels, names,
             add_labels, add_names,
         )  # fmt: skip
         if code != DONE:
             return code, row
-        out.classes[number] = label
+        out.classes[number], out.places[number] = label, out.state[UNKNOWN] - unknown
         out.state[LABELS] = out.label_starts[number + 1]
         if out.label_starts[number + 1] != out.label_starts[number] + 1:
             out.state[LISTED] = 1

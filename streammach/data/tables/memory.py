@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streammach.data.bad_rows import BadRows
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Held, Place, Source
@@ -51,6 +54,7 @@ def rows_of_table(
     *,
     label_needed: bool = False,
     multilabel: Multilabel = "off",
+    unknown: NDArray[np.int64] | None = None,
 ) -> RowBlock:
     """Return the rows of a table as they are read, with a vocabulary's ids.
 
@@ -66,6 +70,8 @@ def rows_of_table(
         Whether a row without a label is bad.
     multilabel : str
         Whether rows have lists of labels.
+    unknown : int64 (n,), optional
+        Receives how many features of each row the vocabulary does not have.
 
     Returns
     -------
@@ -87,6 +93,8 @@ def rows_of_table(
     for rows in batches(table, recipe.names, recipe):
         part = reader.read(rows, first)
         bad_rows.take(part.bad, PLACE, 0)
+        if unknown is not None and part.unknown is not None:
+            unknown[first : first + rows.n_rows] = part.unknown
         blocks.append(part.block.numbered(first))
         first += rows.n_rows
     return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)

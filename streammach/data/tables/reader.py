@@ -129,7 +129,8 @@ class TableReader:
         tags = framed.tags
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         block = replace(self._block(out, good, first_row), tags=tags)
-        return Part(block, bad, 0, int(out.state[UNKNOWN]))
+        unknown = int(out.state[UNKNOWN])
+        return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])])
 
     def _with_spaces(self) -> NDArray[np.int64]:
         """Return the columns with the vocabulary's ids of their namespaces."""

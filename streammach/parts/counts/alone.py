@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +15,43 @@ from streammach.counts.footprint import WEIGHT_BYTES, pair_room
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer
-from streammach.counts.table import CountTable, PairGainModel, count_pairs
+from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
+from streammach.errors import DiskError, MismatchError, ModelError
 from streammach.figures import Reached, words
+from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import Session
-from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import (
+    MOST_FIT_ROWS,
+    Fitted,
+    Fitting,
+    fitted_once,
+    reached_text,
+)
 from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
 from streammach.parts.counts.groupings import groupings
-from streammach.parts.counts.watch import HeldOutLoss, learn_while_it_pays
+from streammach.parts.counts.saved import load_table, save_table
+from streammach.parts.counts.watch import (
+    LEARNT,
+    MOST_LESSONS,
+    HeldOutLoss,
+    KeptLessons,
+    learn_while_it_pays,
+)
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 
-STAGE = "counts"
+TABLE = "counted"  # the name under which the table is kept
+UNFINISHED = (TABLE, LEARNT)
+Mask = NDArray[np.bool_]
+STAGE = "counts"  # of what is measured
+# Stages of the run.
+COUNTING, WEIGHING, LEARNING = "counting pairs", "weighing counts", "learning pairs"
+WEIGHING_PAIRS = "weighing pairs"
+MOST_SHARE = 0.97  # of a stage that is longer than was thought
+WHOLE_FIT = 4  # times as long as one on a half takes a fit that is kept
+USUAL_PASSES = 1.5  # over the rows that pairs are learnt from, on average
 MIN_FIT_ROWS = 50
 LESSON_ROWS = 4096  # that are learnt from at once
 WATCHED_ROWS = 2048  # held-out rows that say whether to go on
@@ -53,41 +80,24 @@ class CountSettings:
     factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counted:
-    """What counts are and reach without hashed models.
+class Share:
+    """What is done of a stage, in rows.
 
-    Attributes
+    Parameters
     ----------
-    table : CountTable
-        The counts of the rows that are not held out.
-    grouped, learnt : GroupWeights
-        Weights by group, and those with feature and pair weights; the same where these were not
-        learnt.
-    reached : tuple of Reached
-        What each reaches on held-out rows.
-    reasons : tuple of str
-        Why, in sentences.
-    fit_rows, pair_rows : int
-        Held-out rows that were fitted on, and rows that pairs were learnt from.
-    fit_seconds : float
-        What a fit takes.
+    session : Session
+        Told.
+    total : int
+        All rows, about.
     """
 
-    table: CountTable
-    grouped: GroupWeights
-    learnt: GroupWeights
-    reached: tuple[Reached, Reached]
-    reasons: tuple[str, ...]
-    fit_rows: int
-    pair_rows: int
-    fit_seconds: float = 0.0
+    def __init__(self, session: Session, total: int) -> None:
+        self._session, self._done, self._total = session, 0, total
 
-    @property
-    def best(self) -> Fitted:
-        """The weights that reach more."""
-        found = [Fitted(self.grouped, self.reached[0]), Fitted(self.learnt, self.reached[1])]
-        return max(found, key=lambda fitted: fitted.reached.selection_score)
+    def add(self, n_rows: int) -> None:
+        """Note that rows are done."""
+        self._done += n_rows
+        self._session.at(self._done, max(self._total, int(self._done / MOST_SHARE)))
 
 
 class CountLearner:
@@ -117,7 +127,8 @@ class CountLearner:
 
     def run(self) -> Counted:
         """Return counts with the best weights that there is time for."""
-        table = self._count(self._gain_model())
+        self._session.begin(COUNTING)
+        table = self._counted()
         started = start_weights(np.zeros(table.n_features, np.int32))
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
@@ -126,14 +137,17 @@ class CountLearner:
                 table=table, grouped=started, learnt=started, reached=(reached, reached),
                 reasons=(why,), fit_rows=0, pair_rows=0,
             )  # fmt: skip
+        self._session.begin(WEIGHING)
         self._limit_fits(table, started)
         grouped, why, seconds = self._choose_grouping(table)
         self._session.measured(STAGE, grouped.reached)
         kept = SPARE * seconds
         learnt, n_rows = grouped, 0
         if self._settings.pair_weights and self._clock.left > kept:
+            self._session.begin(LEARNING)
             weights, n_rows = self._taught(table, grouped.weights, kept)
-            learnt = self._fitting.fitted(table, weights)
+            self._session.begin(WEIGHING_PAIRS)
+            learnt, _ = fitted_once(self._session, "pairs", self._fitting, table, weights)
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
@@ -160,19 +174,21 @@ class CountLearner:
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
-    def _blocks(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-        """Yield the first rows of the store, and which are held out."""
+    def _blocks(self, n_rows: int, of: Share | None = None) -> Iterator[tuple[RowBlock, Mask]]:
+        """Yield the first rows of the store, and which are held out; note what share is done."""
         for block, held in masked_blocks(self._dataset, self._held):
             self._session.check()
             some = min(n_rows, block.n_rows)
             yield block.part(0, some), held[:some]
             n_rows -= some
+            if of is not None:
+                of.add(some)
             if not n_rows:
                 return
 
-    def _labelled(self, n_rows: int) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+    def _labelled(self, n_rows: int, of: Share) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the same with a row for each label."""
-        for block, held in self._blocks(n_rows):
+        for block, held in self._blocks(n_rows, of):
             for rows, numbers in block.repeated():
                 yield rows, held[numbers]
 
@@ -188,18 +204,38 @@ class CountLearner:
         if self._fitting.n_fit < MIN_FIT_ROWS or limited:
             return _usual_gains(facts.n_features)
         n_rows = max(1, facts.n_rows * room // facts.nnz)
-        found = self._choose_grouping(self._count(None, n_rows))[0].weights
+        some = self._count(None, n_rows)
+        self._session.begin(WEIGHING)
+        found = self._choose_grouping(some)[0].weights
+        self._session.begin(COUNTING)
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
+
+    def _counted(self) -> CountTable:
+        """Return the counts, those of an interrupted training where it kept them."""
+        facts, kept = self._dataset.facts, self._session.findings
+        place = kept.folder / TABLE
+        if kept.lasting and place.is_dir():
+            with suppress(ModelError, MismatchError, DiskError):
+                return load_table(place, kept.identity, facts.n_features, facts.n_classes)
+        began = time.monotonic()
+        table = self._count(self._gain_model())
+        if time.monotonic() - began >= LEAST_SECONDS:
+            kept.write(lambda: save_table(table, place, kept.identity))
+        return table
 
     def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
         """Count the pairs of the store, or of about its first rows."""
         facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
+        mark_bytes = WEIGHT_BYTES * self._max_pairs
 
         def counted(model: PairGainModel | None) -> CountTable:
+            each = 1 if model is None else 2
+            passes = 2 + each * -(-MARK_BYTES * facts.nnz // max(mark_bytes, 1))  # the last: sorts
+            done = Share(self._session, passes * first)
             return count_pairs(
-                lambda: self._labelled(first), facts.n_features, facts.n_classes,
-                max_pairs=self._max_pairs, mark_bytes=WEIGHT_BYTES * self._max_pairs,
+                lambda: self._labelled(first, done), facts.n_features, facts.n_classes,
+                max_pairs=self._max_pairs, mark_bytes=mark_bytes,
                 threads=self._threads, gain_model=model,
             )  # fmt: skip
 
@@ -220,16 +256,22 @@ class CountLearner:
         if self._settings.grouped:
             ways = groupings(self._dataset, table)
         tried: dict[str, Reached] = {}
-        for name, group in ways.items():
+        for i, (name, group) in enumerate(ways.items()):
             self._session.check()
-            tried[name] = self._fitting.screened(table, start_weights(group))
+            self._session.at(i, len(ways) + WHOLE_FIT)
+            tried[name] = self._session.findings.once(
+                "screened", Reached, partial(self._fitting.screened, table, start_weights(group)),
+                of=[name, table.n_pairs, self._fitting.n_fit],
+            )  # fmt: skip
             self._session.tell(f"by {name}: held-out {self._said.both} {reached_text(tried[name])}")
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
-        began = time.monotonic()
-        fitted = self._fitting.fitted(table, start_weights(ways[best]))
-        why = f"{best}: held-out {self._said.both} {figures}"
-        return fitted, why, time.monotonic() - began
+        self._session.at(len(ways), len(ways) + WHOLE_FIT)
+        fitted, seconds = fitted_once(
+            self._session, f"counts-{table.n_pairs}", self._fitting, table,
+            start_weights(ways[best]),
+        )  # fmt: skip
+        return fitted, f"{best}: held-out {self._said.both} {figures}", seconds
 
     def _taught(
         self, table: CountTable, alone: GroupWeights, kept: float
@@ -240,6 +282,8 @@ class CountLearner:
         models are left.
         """
         data, fitting, options = self._dataset, self._fitting, self._options
+        usual = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
+        self._learnt = Share(self._session, options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
@@ -247,17 +291,18 @@ class CountLearner:
         del found
         pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
         with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
+            lessons = KeptLessons(self._session.findings, learner)
             n_rows = learn_while_it_pays(
                 learner.learn, lambda: watch.of(learner.weights()), self._lessons,
                 n_rows=data.n_rows, most_rows=options.pair_rows,
-                over=lambda: self._clock.left < kept, tell=self._session.tell,
+                over=lambda: self._clock.left < kept, tell=self._session.tell, kept=lessons,
             )  # fmt: skip
         scorer.close()
         return learner.weights(), n_rows
 
     def _lessons(self) -> Iterator[RowBlock]:
         """Yield the rows of the store that are not held out, some thousands at a time."""
-        for block, held in self._blocks(self._dataset.n_rows):
+        for block, held in self._blocks(self._dataset.n_rows, self._learnt):
             kept = np.flatnonzero(~held)
             for start in range(0, len(kept), LESSON_ROWS):
                 self._session.check()

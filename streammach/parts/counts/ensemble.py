@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streammach.counts.learning import weigh
+from streammach.counts.learning import GroupWeights, weigh
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
 from streammach.parts.base import Session
-from streammach.parts.counts.alone import MIN_FIT_ROWS, Counted, CountSettings
-from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
+from streammach.parts.counts.alone import MIN_FIT_ROWS, CountSettings
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import (
+    Fitted,
+    Fitting,
+    HashedModels,
+    fitted_once,
+    reached_text,
+)
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
 from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
+
+BESIDE = "counts beside models"  # the stage of the run
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,20 @@ def beside_hashes(
         rows, counted.fit_rows, threads=session.plan.config.placement.threads,
         hashed=HashedModels(backend, transform),
     )  # fmt: skip
-    hashed = measure(rows, by_hashes(backend, "logsum", transform))
-    grouped = fitting.fitted(counted.table, counted.grouped, settings.factors)
+    session.begin(BESIDE)
+    hashed = session.findings.once(
+        "hashed", Reached, lambda: measure(rows, by_hashes(backend, "logsum", transform))
+    )
+
+    def fitted(name: str, start: GroupWeights) -> Fitted:
+        return fitted_once(session, name, fitting, counted.table, start, settings.factors)[0]
+
+    grouped = fitted("beside", counted.grouped)
     best = learnt = grouped
     if counted.learnt is not counted.grouped:
         session.check()
-        learnt = fitting.fitted(counted.table, counted.learnt, settings.factors)
+        session.at(1, 2)
+        learnt = fitted("beside-pairs", counted.learnt)
         best = max(grouped, learnt, key=lambda fitted: fitted.reached.selection_score)
     session.tell(
         f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "

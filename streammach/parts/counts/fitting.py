@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
@@ -14,13 +16,15 @@ from streammach.counts.footprint import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, e
 from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
+from streammach.errors import ModelError
 from streammach.figures import Reached
+from streammach.parts.base import Session
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
 from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock, evenly
-from streammach.spec.types import Transform
+from streammach.spec.types import Amount, Transform
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
 TILT_ROWS = 4000  # that judge how little frequent labels weigh
@@ -41,6 +45,79 @@ class Fitted:
 
     weights: GroupWeights
     reached: Reached
+
+    def numbers(self, seconds: float = 0.0) -> Numbers:
+        """Return what was fitted: all but the groups, and what was learnt before."""
+        w = self.weights
+        slope, match, penalty = (
+            tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
+        )
+        return Numbers(
+            slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
+            hashed=w.hashed, reached=self.reached, seconds=seconds,
+        )  # fmt: skip
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of fitted weights, what they reach, and the seconds of the fit."""
+
+    slope: tuple[float, ...]
+    match: tuple[float, ...]
+    penalty: tuple[float, ...]
+    prior: float
+    learnt: float
+    hashed: float
+    reached: Reached
+    seconds: Amount
+
+    def beside(self, start: GroupWeights) -> Fitted:
+        """Return the weights, with the groups and what was learnt of those that a fit starts from.
+
+        Parameters
+        ----------
+        start : GroupWeights
+            Those.
+
+        Raises
+        ------
+        ModelError
+            If they are of other groups.
+        """
+        slope, match, penalty = (
+            np.array(numbers, np.float32) for numbers in (self.slope, self.match, self.penalty)
+        )
+        if any(len(array) != start.n_groups for array in (slope, match, penalty)):
+            raise ModelError("damaged: fitted weights are of other groups", hint="Train again.")
+        weights = replace(
+            start, slope=slope, match=match, penalty=penalty, prior=self.prior,
+            learnt=self.learnt, hashed=self.hashed,
+        )  # fmt: skip
+        return Fitted(weights, self.reached)
+
+
+def fitted_once(
+    session: Session, name: str, fitting: Fitting, table: CountTable, start: GroupWeights,
+    factors: tuple[float, ...] = FACTORS,
+) -> tuple[Fitted, float]:  # fmt: skip
+    """Return a fit and its seconds; one that was done before is read.
+
+    Parameters
+    ----------
+    session : Session
+        The training.
+    name : str
+        What is fitted.
+    fitting, table, start, factors : optional
+        As for :meth:`Fitting.fitted`.
+    """
+
+    def fit() -> Numbers:
+        began = time.monotonic()
+        found = fitting.fitted(table, start, factors)
+        return found.numbers(time.monotonic() - began)
+
+    found = session.findings.once(name, Numbers, fit, of=fitting.n_fit)
+    return found.beside(start), found.seconds
 
 
 class Fitting:

@@ -14,8 +14,18 @@ from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Draft, Part, Session
 from streammach.parts.counts import saved
-from streammach.parts.counts.alone import Counted, CountLearner, CountSettings
-from streammach.parts.counts.ensemble import Ensemble, alone, beside_hashes
+from streammach.parts.counts.alone import (
+    COUNTING,
+    LEARNING,
+    UNFINISHED,
+    USUAL_PASSES,
+    WEIGHING,
+    WEIGHING_PAIRS,
+    CountLearner,
+    CountSettings,
+)
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.ensemble import BESIDE, Ensemble, alone, beside_hashes
 from streammach.parts.counts.switch import SWITCH
 from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, Work
@@ -36,8 +46,8 @@ LEARN_VALUE, LISTED_VALUE = 1.5e-6, 2.3e-6
 SCANNED_CLASS, POSTING = 1.0e-9, 0.75e-9
 FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
+FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
 ELASTIC = 0.9  # of the fits, where time is short: they see fewer rows
-PASSES = 1.5  # over the rows that pairs are learnt from, on average
 # Of a query: a class beside counts, and a repetition of it: where rows are taken together, and
 # where they are not, as if no class could be left out.
 QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
@@ -96,6 +106,16 @@ class CountsAhead:
     def beside_seconds(self) -> float:
         """Seconds that fits beside hashed models should take: two, of more candidates."""
         return 3 * self.counted.fit_seconds
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names under which arrays are kept until it is written."""
+        return UNFINISHED
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Seconds of stages to come, by what those before them took."""
+        return {BESIDE: self.beside_seconds} if self.counted.fit_seconds else {}
 
     @property
     def named(self) -> dict[str, int]:
@@ -187,21 +207,29 @@ class Counts(Part):
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of counting, fitting and learning, and of a row's scores."""
-        postings, classes = facts.row_postings, config.shape.n_classes
-        learnt = facts.nnz * (LEARN_VALUE + LISTED_VALUE)
-        if scan_pays(postings):
-            learnt = facts.nnz * LEARN_VALUE
-            learnt += facts.n_rows * (classes * SCANNED_CLASS + postings * POSTING)
-        passes = min(PASSES, MOST_LESSONS / max(facts.n_rows, 1))
-        fitted = FITS * config.batching.held_out_rows
+        classes, learnt = config.shape.n_classes, _learning(facts, config)
+        fits = _fits(facts, config, FITS)
         each, summed = QUERY_TILE if classes <= TILED_CLASSES else QUERY_ALONE
-        fits = fitted * (FIT_ROW + postings * FIT_POSTING)
         return Work(
-            finish=facts.nnz * COUNT + passes * learnt + fits, fixed=FITS * FIT,
-            elastic=passes * learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
+            finish=facts.nnz * COUNT + learnt + fits, fixed=FITS * FIT,
+            elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
             elastic_points=LEARNT_POINTS,
             scoring=classes * each + classes * config.shape.n_repetitions * summed,
         )  # fmt: skip
+
+    def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
+        """Return the seconds of counting, weighing, learning and weighing again."""
+        first, second = (FIT * n + _fits(facts, config, n) * scale for n in FITS_AHEAD)
+        return {
+            COUNTING: facts.nnz * COUNT * scale, WEIGHING: first,
+            LEARNING: _learning(facts, config) * scale, WEIGHING_PAIRS: second,
+        }  # fmt: skip
+
+    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
+        """Return the seconds of the fits beside hashed models, if there are any."""
+        if config.shape.unhashed:
+            return {}
+        return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale}
 
     def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
         """Return room for the same share of the pairs."""
@@ -229,6 +257,22 @@ class Counts(Part):
         assert isinstance(ahead, CountsAhead)
         found = beside_hashes(session, ahead.counted, spec.transform, self.settings)
         return CountsDecision(session, found, spec.transform)
+
+
+def _learning(facts: DataFacts, config: RunConfig) -> float:
+    """Return the seconds in which pairs are learnt."""
+    postings = facts.row_postings
+    learnt = facts.nnz * (LEARN_VALUE + LISTED_VALUE)
+    if scan_pays(postings):
+        learnt = facts.nnz * LEARN_VALUE
+        learnt += facts.n_rows * (config.shape.n_classes * SCANNED_CLASS + postings * POSTING)
+    return min(USUAL_PASSES, MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+
+
+def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:
+    """Return the seconds of so many fits on all held-out rows."""
+    fitted = times * config.batching.held_out_rows
+    return fitted * (FIT_ROW + facts.row_postings * FIT_POSTING)
 
 
 PART = Counts()

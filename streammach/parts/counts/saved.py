@@ -18,7 +18,8 @@ from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.model.tensors import TensorFile, TensorHeader, map_tensors, write_tensors
-from streammach.parts.counts.alone import Counted
+from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.group_fit import start_weights
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.types import Amount, Count
 
@@ -128,6 +129,42 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
 
     mapped = map_tensors(folder / TENSORS, document.tensors, check)
     return _counted(folder, document, {name: np.array(a) for name, a in mapped.items()})
+
+
+def save_table(table: CountTable, folder: Path, identity: str) -> None:
+    """Write counts without weights of their own, as :func:`save` does.
+
+    Parameters
+    ----------
+    table : CountTable
+        The counts.
+    folder, identity : Path, str
+        As there.
+    """
+    start, nothing = start_weights(np.zeros(table.n_features, np.int32)), Reached(0.0, 0.0)
+    save(Counted(
+        table=table, grouped=start, learnt=start, reached=(nothing, nothing), reasons=(),
+        fit_rows=0, pair_rows=0,
+    ), folder, identity)  # fmt: skip
+
+
+def load_table(folder: Path, identity: str, n_features: int, n_classes: int) -> CountTable:
+    """Return the counts that :func:`save_table` wrote.
+
+    Parameters
+    ----------
+    folder, identity, n_features, n_classes : Path, str, int, int
+        Those of :func:`load`.
+
+    Raises
+    ------
+    MismatchError, ModelError
+        As there, or if there are none.
+    """
+    found = load(folder, identity, n_features, n_classes)
+    if found is None:
+        raise _damaged(folder, "there are none")
+    return found.table
 
 
 def _scalars(weights: GroupWeights) -> Scalars:

@@ -30,6 +30,7 @@ PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given be
 Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
 SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 USUAL_PRIOR_ROWS = 0.3
+SOLVED_SHARE = 0.5  # of the time of the sums, what each way to solve takes, about
 SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alike
 
 
@@ -72,6 +73,7 @@ class Fitting:
         self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
         self._logistic = spec.logistic
         self._threads, self._check = session.plan.config.placement.threads, session.check
+        self._at, self._kept = session.at, session.findings
         self._backend, arrays = session.backend, session.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
@@ -89,6 +91,21 @@ class Fitting:
         untrained : bool
             Whether the weights are all zero, so that any share ranks alike.
         """
+        priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
+        total = 1 + SOLVED_SHARE * len(priors)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for block, held in masked_blocks(self._dataset, self._held):
+                self._check()
+                self._at(done, total * self._dataset.n_rows)
+                self._add_rows(block.take(np.flatnonzero(~held)))
+                done += block.n_rows
+        return self._kept.once(
+            "closed-form", Share, lambda: self._best(priors, untrained=untrained),
+            of=[self._transform, untrained],
+        )  # fmt: skip
+
+    def _best(self, priors: tuple[float, ...], *, untrained: bool) -> Share:
+        """Return the best share of the closed forms by what is given each class beside its own."""
         shares = (1.0,) if untrained else SHARES
         rows = self._held.rows
         if rows.labels is None:
@@ -96,11 +113,9 @@ class Fitting:
         rows, most = transformed(rows, self._transform), SATURATED if self._logistic else None
         found: dict[tuple[float, float], Reached] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            for block, held in masked_blocks(self._dataset, self._held):
+            for i, prior_rows in enumerate(priors):
                 self._check()
-                self._add_rows(block.take(np.flatnonzero(~held)))
-            for prior_rows in (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS:
-                self._check()
+                self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
                 for share, reached in _reached(rows, trained, closed, self._waves, shares, most):

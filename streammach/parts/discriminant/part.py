@@ -24,6 +24,7 @@ from streammach.spec.training import TrainSpec
 # and with another one; of a solution, a class and two features; of a held-out row and a class, a
 # feature and a share.
 ADD, SQUARE, SOLVE, PRODUCT, TRY = 12e-9, 0.012e-9, 0.13e-9, 0.03e-9, 1.5e-9
+STAGE = "closed form"  # of the run
 UNTRAINED_POINTS = 6.0  # that the epochs bring beside it: 1.3 and more were measured
 LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and 0 were measured
 
@@ -79,6 +80,10 @@ class ClosedForm(Part):
         solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY * labels))
         return Work(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
+    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
+        """Return the seconds of its stage."""
+        return {STAGE: self.work(facts, config).finish * scale}
+
     def text(self, part: PartPlan) -> str:
         """Return its name."""
         return "closed form"
@@ -89,6 +94,7 @@ class ClosedForm(Part):
 
     def choose(self, session: Session, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
+        session.begin(STAGE)
         fitting = Fitting(session, spec)
         share = fitting.choose(untrained=not spec.epochs)
         session.tell(share.reason)

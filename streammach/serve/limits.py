@@ -1,0 +1,85 @@
+"""What a service takes at most, and how it says that something is too much or wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streammach.errors import clean
+
+MOST_LINE = 300  # characters of a reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that a service takes.
+
+    Attributes
+    ----------
+    k : int
+        Best classes of a row.
+    rows : int
+        Rows of a request.
+    features : int
+        Features of a row, those that the model does not know among them.
+    text_bytes : int
+        Characters of the strings of a row.
+    body_bytes : int
+        Bytes of the body of a request.
+    held_bytes : int
+        Bytes of the bodies of all requests that are not answered yet.
+    queue : int
+        Rows of a model that wait.
+    batch : int
+        Rows that are predicted together, but for a request that has more.
+    deadline : float
+        Seconds in which a request is received, and again in which it is answered.
+    grace : float
+        Seconds in which a service that is stopped answers what it has taken.
+    connections : int
+        Connections at a time.
+    """
+
+    k: int = 200
+    rows: int = 1024
+    features: int = 100_000
+    text_bytes: int = 1_000_000
+    body_bytes: int = 8_000_000
+    held_bytes: int = 64_000_000
+    queue: int = 1024
+    batch: int = 64
+    deadline: float = 10.0
+    grace: float = 10.0
+    connections: int = 1000
+
+    @property
+    def rows_a_request(self) -> int:
+        """Rows that a request may have: no more than may wait."""
+        return min(self.rows, self.queue)
+
+
+class Refused(Exception):
+    """A request that gets no answer, and why: a line.
+
+    Parameters
+    ----------
+    status : int
+        The status of HTTP.
+    reason : str
+        What is wrong; it is made one line that is safe to print.
+    limit : str, optional
+        The name of the limit that was passed.
+    retry : int, optional
+        Seconds after which it may be sent again.
+    """
+
+    def __init__(
+        self, status: int, reason: str, *, limit: str | None = None, retry: int | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.status, self.limit, self.retry = status, limit, retry
+        self.reason = clean(reason, MOST_LINE)
+
+
+def beyond(status: int, found: str, most: int, limit: str) -> Refused:
+    """Return what is said of a request that passes a limit."""
+    return Refused(status, f"{found}, {most:,} are taken at most", limit=limit)

@@ -1,0 +1,204 @@
+"""A service as a process: the port, signals, and an end at which nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from streammach.errors import Interrupted, UsageError, clean
+from streammach.processes import INTERRUPTED, heeded
+from streammach.serve.app import app_of
+from streammach.serve.limits import Limits
+from streammach.serve.messages import About
+from streammach.serve.models import Computing
+from streammach.serve.service import Service
+
+BACKLOG = 1024
+ACCEPTED_SECONDS = 0.1  # in which connections are accepted that came before the port was closed
+LAST_SECONDS = 0.5  # in which those that are open get the answer that closes them
+LAST_SHARE = 0.1  # of the time that a stop may take, at most, for each of both
+IDLE_SECONDS = 60  # after which a connection that asks nothing is closed
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class Port:
+    """The address of a service, which is its own from now on, and open later.
+
+    Attributes
+    ----------
+    host : str
+        A name or an address.
+    number : int
+        The port; 0 to find a free one.
+    socket : socket
+        What is bound to it.
+
+    Raises
+    ------
+    UsageError
+        If it is taken, or there is no such host.
+    """
+
+    host: str
+    number: int
+    socket: socket.socket = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the port."""
+        place = f"{clean(self.host)}:{self.number}"
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(
+                self.host, self.number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self.socket = socket.socket(family, kind, proto)
+        except OSError as error:
+            raise UsageError(f"there is no host {place}: {clean(error)}: --host") from None
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.bind(address)
+        except OSError as error:
+            self.socket.close()
+            taken = error.errno == errno.EADDRINUSE
+            why = "it is taken" if taken else clean(error.strerror or error)
+            hint = "Use another --port; 0 finds a free one."
+            raise UsageError(f"no port at {place}: {why}", hint=hint) from None
+        self.number = int(self.socket.getsockname()[1])
+
+    @property
+    def local(self) -> bool:
+        """Whether only programs of this machine can reach it."""
+        return ipaddress.ip_address(self.socket.getsockname()[0]).is_loopback
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.number}"
+
+
+def serve(
+    folders: Mapping[str, Path],
+    port: Port,
+    limits: Limits,
+    computing: Computing,
+    ready: Callable[[list[About]], None],
+) -> None:
+    """Answer requests until a signal stops it.
+
+    Parameters
+    ----------
+    folders : dict of str to Path
+        The folder of each model by its name.
+    port : Port
+        Where; it is closed at the end.
+    limits, computing : Limits, Computing
+        What is taken, and where it is computed.
+    ready : callable
+        Told the models when all have answered a row and the port is open.
+
+    Raises
+    ------
+    StreammachError
+        If a model cannot be loaded.
+    Interrupted
+        If a stop took longer than it may, and requests were not answered.
+    """
+    with contextlib.closing(port.socket):
+        service = Service(folders, limits, computing)
+        done = False
+        try:
+            with _as_before():
+                done = asyncio.run(_served(service, port, ready))
+        finally:
+            done = service.close(limits.grace if not done else 1.0) and done
+    if not done:
+        raise Interrupted(f"interrupted: not all was answered within {limits.grace:g} s: --grace")
+
+
+async def _served(service: Service, port: Port, ready: Callable[[list[About]], None]) -> bool:
+    """Answer requests until a signal comes; return whether all were answered."""
+    config = uvicorn.Config(
+        app_of(service, local=port.local, hosts=(port.host,)), ws="none", lifespan="off",
+        log_config=None, log_level="critical", access_log=False, proxy_headers=False,
+        server_header=False, backlog=BACKLOG, limit_concurrency=service.limits.connections,
+        timeout_keep_alive=IDLE_SECONDS,
+    )  # fmt: skip
+    server = _Server(config)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in set(STOPPING) & set(heeded()):
+        loop.add_signal_handler(number, _stopped, stopped)
+    loop.add_signal_handler(signal.SIGHUP, _reload, service)
+    running = asyncio.create_task(server.serve([port.socket]))
+    while not server.started and not running.done():
+        await asyncio.sleep(0)
+    ready(service.models)
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    return await _stop(service, server, port, running)
+
+
+def _stopped(stopped: asyncio.Event) -> None:
+    """Let the service stop; the second signal ends the process."""
+    if stopped.is_set():
+        os._exit(INTERRUPTED)
+    stopped.set()
+
+
+def _reload(service: Service) -> None:
+    threading.Thread(target=service.reload_all, daemon=True).start()
+
+
+async def _stop(service: Service, server: _Server, port: Port, running: asyncio.Task[None]) -> bool:
+    """Answer what was sent, and close; return whether all of it was answered in time."""
+    grace = service.limits.grace
+    until = time.monotonic() + grace
+    # Who asks for a connection now waits in vain; who has one already is heard.
+    port.socket.listen(0)
+    await asyncio.sleep(min(ACCEPTED_SECONDS, LAST_SHARE * grace))
+    for one in server.servers:
+        one.close()
+    service.stopping = True  # answers close their connections from now on
+    await asyncio.sleep(min(LAST_SECONDS, LAST_SHARE * grace))
+    server.should_exit = True
+    await asyncio.wait((running,), timeout=max(until - time.monotonic(), 0))
+    if running.done():
+        await running
+        return True
+    server.force_exit = True
+    for task in list(server.server_state.tasks):
+        task.cancel()
+    await asyncio.wait((running,), timeout=1)
+    return False
+
+
+class _Server(uvicorn.Server):
+    """A server whose signals are handled by the service."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the service."""
+        yield
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """Handle signals at the end as at the begin: a loop that goes forgets what was there."""
+    before = {n: signal.getsignal(n) for n in (*STOPPING, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,113 @@
+"""Small models of every kind of row, and services that answer from them."""
+
+import asyncio
+import random
+
+import httpx
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.data.convert import convert
+from streammach.serve.app import app_of
+from streammach.serve.limits import Limits
+from streammach.serve.models import Computing
+from streammach.serve.service import Service
+from tests.builders import TinyData
+
+KINDS = {"novel": "love story house", "atlas": "map world sea", "cookbook": "salt oven dinner"}
+URL = "http://127.0.0.1:8000"
+
+
+class Client:
+    """Asks a service without a port; each request has a loop of its own."""
+
+    def __init__(self, service, *, local=True):
+        self.app = app_of(service, local=local)
+
+    def get(self, path, **options):
+        return self.send("GET", path, **options)
+
+    def post(self, path, **options):
+        return self.send("POST", path, **options)
+
+    def send(self, method, path, **options):
+        return asyncio.run(self.sent(method, path, **options))
+
+    async def sent(self, method, path, **options):
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
+            return await client.request(method, path, **options)
+
+
+def fitted(folder, name, **options):
+    """Train on a store of a folder; return the folder of the run."""
+    plan = sm.plan(folder / f"{name}.zarr", n_buckets=2, n_repetitions=4, threads=1, **options)
+    how = sm.TrainingOptions(epochs=2, learning_rate=0.5, transform="raw")
+    sm.Trainer(plan, how).fit(folder / f"{name}.zarr", folder / name)
+    return folder / name
+
+
+def books(folder, name, columns):
+    """A CSV of books with some of its columns."""
+    random.seed(1)
+    lines = [",".join((*columns, "shelf"))]
+    for _ in range(400):
+        shelf = random.choice(list(KINDS))
+        row = {
+            "title": " ".join(random.choices(KINDS[shelf].split(), k=2)) + " of the year",
+            "publisher": random.choice(["A & B", "Mill"]), "pages": random.randint(40, 900),
+        }  # fmt: skip
+        lines.append(",".join(str(row[column]) for column in columns) + f",{shelf}")
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Models of VW text, of a table, of a text and of a matrix, by name."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("streammach.training.trainer.precompile", lambda *given, **options: None)
+        TinyData(folder, np.random.default_rng(3)).store("words.zarr", n_rows=500, n_classes=20)
+        roles = {"text": "title", "category": "publisher", "number": "pages"}
+        table = books(folder, "table", ("title", "publisher", "pages"))
+        convert(table, folder / "table.zarr", label="shelf", **roles)
+        convert(
+            books(folder, "text", ("title",)), folder / "text.zarr", label="shelf", text="title"
+        )
+        x = np.random.default_rng(4).normal(size=(300, 5)).astype(np.float32)
+        np.save(folder / "X.npy", x)
+        np.save(folder / "y.npy", x.argmax(axis=1))
+        convert(folder / "X.npy", folder / "matrix.zarr")
+        names = ("words", "table", "text", "matrix")
+        return {name: fitted(folder, name) for name in names}
+
+
+@pytest.fixture(scope="session")
+def service(runs):
+    """A service of all of them."""
+    service = Service(runs, Limits(), Computing(threads=1))
+    yield service
+    assert service.close(10)
+
+
+@pytest.fixture(scope="session")
+def client(service):
+    """What asks it."""
+    return Client(service)
+
+
+@pytest.fixture
+def predictor(runs):
+    """Open a model as a program does."""
+    opened = []
+
+    def open_it(name):
+        opened.append(sm.Predictor(sm.Model.load(runs[name]), threads=1))
+        return opened[-1]
+
+    yield open_it
+    for one in opened:
+        one.close()

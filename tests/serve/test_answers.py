@@ -1,0 +1,120 @@
+"""A service answers what a program gets that opens the model itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+from streammach.serve.limits import Limits
+from streammach.serve.models import Computing
+from streammach.serve.service import Service
+from tests.serve.conftest import Client
+
+ROWS = {
+    "words": [
+        {"features": {"w^own3_1": 1, "w^pair1": 1, "x^noise5": 3, "x^nothing": 2}},
+        {"features": ["w^own7_0", "w^pair3", "w^own7_0", "unheard", "unheard"]},
+        {"features": {}},
+        {"features": {"color": "red", "w^own1_1": 2.5}},
+    ],
+    "table": [
+        {"title": "a map of the sea", "publisher": "Mill", "pages": 120, "cover": "hard"},
+        {"title": None, "pages": "17"},
+        {},
+        "salt and dinner",
+    ],
+    "text": ["love story", {"title": "the oven"}, ""],
+    "matrix": [
+        {"features": [0.5, -1.0, 3.0, 0.0, 0.25]},
+        {"features": {"3": 1.5, "0": -1}},
+        {"features": [0, 0, 0, 0, 0]},
+    ],
+}
+# By hand: "a", "a map", "the sea", the field "cover"; "and", "salt and", "and dinner"; "the oven".
+UNKNOWN = {"words": [1, 1, 0, 1], "table": [4, 0, 0, 3], "text": [0, 1, 0], "matrix": [0, 0, 0]}
+
+
+def as_given(name, row):
+    """A row of a request as a program gives it."""
+    if name in ("words", "matrix"):
+        found = row["features"]
+        if isinstance(found, dict):
+            return found
+        if name == "matrix":
+            return {str(i): x for i, x in enumerate(found)}
+        return {feature: found.count(feature) for feature in found}
+    columns = ("title",) if name == "text" else ("title", "publisher", "pages")
+    row = {"title": row} if isinstance(row, str) else row
+    return {column: row.get(column) for column in columns}
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_answers_are_those_of_the_predictor(name, probabilities, client, predictor):
+    body = {"rows": ROWS[name], "k": 3, "probabilities": probabilities}
+    answer = client.post(f"/models/{name}/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    rows = [as_given(name, row) for row in ROWS[name]]
+    labels, scores = predictor(name).topk(rows, 3, probabilities=probabilities)
+    found = answer.json()
+    assert found["model"] == name
+    assert found["version"] == answer.headers["x-model-version"]
+    assert [row["labels"] for row in found["predictions"]] == labels.tolist()
+    mine = np.array([row["scores"] for row in found["predictions"]], np.float32)
+    assert np.array_equal(mine, scores)
+    if probabilities:
+        assert ((mine >= 0) & (mine <= 1)).all()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_unknown_features_are_counted_and_no_error(name, client):
+    found = client.post(f"/models/{name}/predict", json={"rows": ROWS[name]}).json()
+    assert [row["unknown"] for row in found["predictions"]] == UNKNOWN[name]
+
+
+def test_rows_together_get_what_each_gets_alone(client):
+    rows = ROWS["words"] * 30
+    together = client.post("/models/words/predict", json={"rows": rows}).json()["predictions"]
+    alone = [
+        client.post("/models/words/predict", json={"rows": [row], "k": 5}).json()["predictions"][0]
+        for row in ROWS["words"]
+    ]
+    assert together == alone * 30
+
+
+def test_there_are_five_labels_if_nothing_is_said_and_all_if_there_are_fewer(client):
+    one = client.post("/models/words/predict", json={"rows": ROWS["words"][:1]}).json()
+    assert len(one["predictions"][0]["labels"]) == 5
+    all_of_it = client.post("/models/table/predict", json={"rows": [{}], "k": 200}).json()
+    assert sorted(all_of_it["predictions"][0]["labels"]) == ["atlas", "cookbook", "novel"]
+
+
+def test_no_rows_have_no_predictions(client):
+    assert client.post("/models/text/predict", json={"rows": []}).json()["predictions"] == []
+
+
+def test_names_that_no_feature_can_have_are_unknown(client):
+    row = {"features": {"": 1, "w^pair1": 1, "y" * 5000: 2, "color": "z" * 5000}}
+    found = client.post("/models/words/predict", json={"rows": [row]}).json()
+    assert found["predictions"][0]["unknown"] == 3
+
+
+def test_one_model_needs_no_name(runs, client):
+    service = Service({"text": runs["text"]}, Limits(), Computing(threads=1))
+    try:
+        only = Client(service)
+        body = {"rows": ["love story"]}
+        found = only.post("/predict", json=body)
+        assert found.status_code == 200
+        assert found.json() == client.post("/models/text/predict", json=body).json()
+    finally:
+        assert service.close(10)
+    several = client.post("/predict", json=body)
+    assert several.status_code == 404
+    assert "/models/NAME/predict, of words, table, text, matrix" in several.json()["error"]
+
+
+def test_any_type_of_content_is_read_as_json(client):
+    body = json.dumps({"rows": ["love story"]})
+    kind = {"content-type": "application/x-www-form-urlencoded"}  # what curl says
+    assert client.post("/models/text/predict", content=body, headers=kind).status_code == 200

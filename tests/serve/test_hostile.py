@@ -1,0 +1,229 @@
+"""Bodies that are wrong or meant to do harm: each is refused with its reason in a line."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streammach.errors import escaped
+from streammach.serve.limits import Limits, Refused
+from streammach.serve.reading import Reader
+
+DEEP = 100_000
+WORDS = "/models/words/predict"
+TABLE = "/models/table/predict"
+
+
+def rows(*given, **more):
+    return json.dumps({"rows": list(given), **more}).encode()
+
+
+def features(text):
+    """A body whose one row has features that are written as they are."""
+    return (
+        b'{"rows": [{"features": ' + (text if isinstance(text, bytes) else text.encode()) + b"}]}"
+    )
+
+
+# What is sent, to which model, the status, and what the reason says.
+HOSTILE = {
+    "empty": (b"", WORDS, 400, "empty"),
+    "blank": (b"   ", WORDS, 400, "truncated"),
+    "no JSON": (b"rows=1", WORDS, 400, "malformed"),
+    "cut short": (b'{"rows": [{"features"', WORDS, 400, "truncated"),
+    "two values": (rows() + b"{}", WORDS, 400, "trailing"),
+    "a byte order mark": (b"\xef\xbb\xbf" + rows(), WORDS, 400, "malformed"),
+    "UTF-16": (rows().decode().encode("utf-16"), WORDS, 400, "malformed"),
+    "no UTF-8": (features(b'{"\xff": 1}'), WORDS, 400, "not UTF-8"),
+    "an overlong byte": (features(b'{"\xc0\xaf": 1}'), WORDS, 400, "not UTF-8"),
+    "a surrogate in bytes": (features(b'{"\xed\xa0\x80": 1}'), WORDS, 400, "not UTF-8"),
+    "half a character": (features(r'{"\ud800": 1}'), WORDS, 400, "surrogate"),
+    "a control character": (features(b'{"a\x01": 1}'), WORDS, 400, "malformed"),
+    "a bad escape": (features(r'{"\q": 1}'), WORDS, 400, "escape"),
+    "zeros before a number": (features('{"a": 01}'), WORDS, 400, "malformed"),
+    "a comment": (b"/* */" + rows(), WORDS, 400, "malformed"),
+    "a comma at the end": (features('{"a": 1,}'), WORDS, 400, "malformed"),
+    "single quotes": (b"{'rows': []}", WORDS, 400, "malformed"),
+    "a list": (b"[]", WORDS, 422, "Expected `object`, got `array`"),
+    "a string": (b'"rows"', WORDS, 422, "got `str`"),
+    "null": (b"null", WORDS, 422, "got `null`"),
+    "no rows": (b"{}", WORDS, 422, "missing required field `rows`"),
+    "rows that are none": (b'{"rows": 3}', WORDS, 422, "Expected `array`, got `int`"),
+    "an unknown field": (rows(row=1), WORDS, 422, "unknown field `row`"),
+    "an unknown field of a row": (rows({"features": {}, "x": 1}), WORDS, 422, "unknown field `x`"),
+    "a row without features": (rows({}), WORDS, 422, "missing required field `features`"),
+    "a string for a row": (rows("red"), WORDS, 422, "got `str`"),
+    "a number for a row": (rows(3), TABLE, 422, "got `int`"),
+    "a list for a row": (rows([1]), TABLE, 422, "got `array`"),
+    "features that are a string": (features('"a"'), WORDS, 422, "got `str`"),
+    "a value that is a list": (features('{"a": [1]}'), WORDS, 422, "got `array`"),
+    "a value that is an object": (features('{"a": {}}'), WORDS, 422, "got `object`"),
+    "a value that is null": (features('{"a": null}'), WORDS, 422, "got `null`"),
+    "a value that is true": (features('{"a": true}'), WORDS, 422, "got `bool`"),
+    "names and numbers": (features('["a", 1]'), WORDS, 422, "row 0 lists both names and numbers"),
+    "numbers without columns": (features("[1, 2]"), WORDS, 422, "the model's features have names"),
+    "too few numbers": (features("[1]"), "/models/matrix/predict", 422, "the model has 5 columns"),
+    "NaN": (features('{"a b": NaN}'), WORDS, 422, "row 0, feature 'a b': nan is not a finite"),
+    "infinity": (features('{"a": -Infinity}'), WORDS, 422, "row 0, feature 'a': -inf is not"),
+    "NaN in a list": (features("[1, NaN]"), WORDS, 422, "row 0, feature '1': nan is not a finite"),
+    "NaN in a cell": (b'{"rows": [{"pages": NaN}]}', TABLE, 422, "feature 'pages': nan is not"),
+    "NaN elsewhere": (b'{"rows": [], "k": NaN}', WORDS, 400, "malformed"),
+    "past float32": (features('{"a": 1, "b": 1e39}'), WORDS, 422, "row 0, feature 'b': 1e+39 is"),
+    "past float64": (features('{"a": 1e400}'), WORDS, 422, "Number out of range"),
+    "a huge integer": (features('{"a": %s}' % ("9" * 5000)), WORDS, 422, "Number out of range"),
+    "a cell past float32": (rows({"pages": 1e39}), TABLE, 422, "row 0 (counted from 0): column p"),
+    "a cell that is no number": (rows({}, {"pages": "x"}), TABLE, 422, "row 1 (counted from 0)"),
+    "a cell that is a list": (rows({"title": ["a"]}), TABLE, 422, "'['a']' is no text"),
+    "a string for several columns": (
+        rows("a"), "/models/wide/predict", 404, "there is no model 'wide'"
+    ),
+    "k of 0": (rows(k=0), WORDS, 422, "Expected `int` >= 1"),
+    "k below 0": (rows(k=-5), WORDS, 422, "Expected `int` >= 1"),
+    "k past the limit": (rows(k=201), WORDS, 422, "k is 201, 200 are taken at most"),
+    "a huge k": (rows(k=10**30), WORDS, 422, "are taken at most"),
+    "k that is no integer": (rows(k=2.5), WORDS, 422, "got `float`"),
+    "k that is true": (rows(k=True), WORDS, 422, "got `bool`"),
+    "probabilities that are 1": (rows(probabilities=1), WORDS, 422, "Expected `bool`, got `int`"),
+    "a key twice": (b'{"rows": [], "rows": []}', WORDS, 400, "the key 'rows' twice"),
+    "a feature twice": (features('{"a": 1, "b": 2, "a": 3}'), WORDS, 400, "the key 'a' twice"),
+    "a feature twice, escaped": (features(r'{"a": 1, "\u0061": 3}'), WORDS, 400, "the key 'a' twi"),
+    "a column twice": (b'{"rows": [{"x:": 1, "x:": 2}]}', TABLE, 400, "the key 'x:' twice"),
+    "a key twice, far down": (
+        b'{"rows": [{"y": {"z": 1, "z": 2}}]}', TABLE, 400, "the key 'z' twice"
+    ),
+    "deep lists": (b"[" * DEEP, TABLE, 422, "got `array`"),
+    "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "nested too deeply"),
+    "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "nested too"),
+    "closed deep lists": (
+        b'{"rows": [{"a": ' + b"[" * 500 + b"]" * 500 + b"}]}", TABLE, 400, "nested too deeply"
+    ),
+    "lists in lists in lists": (rows({"a": [[[[1]]]]}), TABLE, 422, "lists within lists"),
+    "deep lists in a feature": (features(b'{"a": ' + b"[" * DEEP), WORDS, 422, "got `array`"),
+    "too many rows": (rows(*[{"features": {}}] * 1025), WORDS, 413, "1,025 rows, 1,024 are taken"),
+    "too many features": (
+        rows({"features": [f"f{i}" for i in range(100_001)]}), WORDS, 422,
+        "row 0 has 100,001 features, 100,000 are taken at most",
+    ),
+    "too much text": (rows({}, "x" * 1_000_001), TABLE, 422, "row 1 has 1,000,006 characters"),
+    "too many words": (rows("x y " * 80_000), TABLE, 422, "row 0 has 319,999 features"),
+    "a body past the limit": (b" " * 8_000_001, WORDS, 413, "8000001 bytes, 8,000,000 are taken"),
+    "numbers that add up to none": (
+        features(json.dumps({"w^pair1": 3e38, "w^pair2": 3e38})), WORDS, 422, "too large"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_wrong_is_said_in_a_line(what, client):
+    body, path, status, reason = HOSTILE[what]
+    answer = client.post(path, content=body)
+    found = answer.json()
+    assert (answer.status_code, reason in found["error"]) == (status, True), answer.text
+    assert found.keys() <= {"error", "limit"}
+    assert "\n" not in found["error"]
+    assert len(found["error"]) <= 300
+
+
+@pytest.mark.parametrize(
+    ("what", "limit"),
+    [("k past the limit", "k"), ("too many rows", "rows"), ("too many features", "features"),
+     ("too many words", "features"), ("too much text", "text_bytes"),
+     ("a body past the limit", "body_bytes")],
+)  # fmt: skip
+def test_a_limit_is_named(what, limit, client):
+    body, path, _, _ = HOSTILE[what]
+    assert client.post(path, content=body).json()["limit"] == limit
+
+
+def test_a_body_without_a_length_has_the_same_limit(client):
+    def pieces():
+        for _ in range(9):
+            yield b" " * 1_000_000
+
+    async def sent():
+        for piece in pieces():
+            yield piece
+
+    answer = client.post(WORDS, content=sent())
+    assert (answer.status_code, answer.json()["limit"]) == (413, "body_bytes")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "reason"),
+    [
+        ({"content-encoding": "gzip"}, 415, "compressed"),
+        ({"content-length": "-1"}, 400, "is no number"),
+        ({"content-length": "1e3"}, 400, "is no number"),
+        ({"content-length": "9" * 30}, 413, "are taken at most"),
+    ],
+)
+def test_headers_that_are_wrong_are_refused(headers, status, reason, client):
+    answer = client.post(WORDS, content=rows(), headers=headers)
+    assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_reasons_show_nothing_that_a_terminal_obeys(client):
+    answer = client.post(WORDS, content=features('{"\\u001b[2J\\u202e": 1e39}'))
+    assert answer.status_code == 422
+    assert "\\x1b[2J\\u202e" in answer.json()["error"]
+
+
+def test_a_colon_in_a_string_is_no_key(client):
+    answer = client.post(WORDS, content=features('{"a:b::": "c:d", "e\\":": 1}'))
+    assert answer.status_code == 200
+    assert answer.json()["predictions"][0]["unknown"] == 2
+
+
+READERS = [
+    Reader(None, limits=Limits()),
+    Reader(None, places=["0", "1"], limits=Limits()),
+    Reader(["a", "b"], text="a", limits=Limits()),
+]
+BYTES = st.binary(max_size=40)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS,
+    lambda some: (
+        st.lists(some, max_size=4) | st.dictionaries(st.text(max_size=4), some, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+def questions(body):
+    """What each reader makes of a body: rows, or a reason."""
+    for reader in READERS:
+        found = asked(reader, body)
+        if isinstance(found, Refused):
+            assert 400 <= found.status < 500
+            assert found.reason
+            assert found.reason == escaped(found.reason)
+        else:
+            assert len(found.rows) == len(found.unknown) <= 1024
+            assert 1 <= found.k <= 200
+
+
+def asked(reader, body):
+    try:
+        return reader.question(body)
+    except Refused as error:
+        return error
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_any_bytes_are_read_or_refused(data):
+    body = bytearray(rows({"features": {"a": 1, "b:": "x"}}, "text", {"a": 2}, k=3))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(body)))
+        body[at : at + data.draw(st.integers(0, 9))] = data.draw(BYTES)
+    questions(bytes(body))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(VALUES, max_size=3), VALUES)
+def test_any_values_are_read_or_refused(given_rows, k):
+    body = {"rows": [{"features": row} for row in given_rows], "k": k}
+    questions(json.dumps(body).encode())
+    questions(json.dumps({"rows": given_rows}).encode())

@@ -1,0 +1,196 @@
+"""A training that is interrupted in any stage goes on behind what was done, to the same bytes."""
+
+import json
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import Interrupted
+from streammach.model.findings import DOCUMENT, Findings
+from streammach.parts.counts import alone, watch
+from streammach.parts.counts.fitting import Fitting
+from streammach.spec.training import TrainingOptions
+from streammach.training.compact import Judge
+from streammach.training.signals import StopSignals
+
+FIXED = {"epochs": 2}
+PLANS = {"hashed": {"n_buckets": 4, "n_repetitions": 4}, "alone": {"n_repetitions": 0}}
+STAGES = {
+    "hashed": [
+        "counting pairs", "weighing counts", "learning pairs", "weighing pairs", "search",
+        "epochs", "ranking", "counts beside models", "calibration", "smaller model",
+        "held-out rows, learnt",
+    ],
+    "alone": ["weighing counts", "calibration", "smaller model"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store and the models of trainings that nothing interrupted, by kind."""
+    from tests.builders import TinyData
+
+    folder = tmp_path_factory.mktemp("interrupted")
+    tiny = TinyData(folder, np.random.default_rng(0))
+    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
+    with sm.Dataset.open(train) as data:
+        wholes = {kind: model_of(fit(data, folder / kind, kind)) for kind in PLANS}
+        yield data, wholes
+
+
+def fit(data, out, kind, **options):
+    plan = sm.plan(data, threads=1, **PLANS[kind])
+    trainer = sm.Trainer(plan, TrainingOptions(**FIXED), callbacks=options.pop("callbacks", ()))
+    return trainer.fit(data, out, **options)
+
+
+def model_of(run):
+    return {file.name: file.read_bytes() for file in sorted((run.path / "model").iterdir())}
+
+
+@pytest.fixture
+def all_kept(monkeypatch):
+    """Keep what took no time, too."""
+    monkeypatch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
+    for module in (alone, watch):
+        monkeypatch.setattr(module, "LEAST_SECONDS", 0.0)
+
+
+class Stop:
+    """Asks for the end when a stage ends, or in the middle of it where it may be ended there."""
+
+    def __init__(self, patch, stage, moment="end"):
+        self.signals, self.stage, self.moment = [], stage, moment
+        patch.setattr(StopSignals, "__enter__", self._entered)
+
+    def _entered(self, signals):
+        self.signals.append(signals)
+        return signals
+
+    def on_stage(self, state):
+        if (state.stage, state.moment) == (self.stage, self.moment):
+            self.signals[0].requested = True
+
+
+@pytest.mark.parametrize(("kind", "stage"), [(k, s) for k, known in STAGES.items() for s in known])
+def test_it_goes_on_to_the_same_bytes(made, all_kept, tmp_path, monkeypatch, kind, stage):
+    data, wholes = made
+    with monkeypatch.context() as patch:
+        stop = Stop(patch, stage)
+        try:
+            fit(data, tmp_path / "run", kind, callbacks=[stop])
+        except Interrupted as error:
+            assert "resume" in str(error)  # noqa: PT017
+        assert stop.signals[0].requested
+    again = fit(data, tmp_path / "run", kind, resume=True)
+    assert model_of(again) == wholes[kind]
+    assert not (again.path / "checkpoints").exists()
+
+
+def calls_of(monkeypatch, owner, name):
+    """Count the calls of a method."""
+    calls, real = [], getattr(owner, name)
+
+    def counted(self, *given, **options):
+        calls.append(given)
+        return real(self, *given, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_what_was_found_is_not_found_again(made, all_kept, tmp_path, monkeypatch):
+    data, wholes = made
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        fit(data, tmp_path / "run", "hashed", callbacks=[Stop(patch, "smaller model")])
+    told, fits = [], calls_of(monkeypatch, Fitting, "fitted")
+    judged = calls_of(monkeypatch, Judge, "_measured")
+
+    class Watch:
+        def on_message(self, text):
+            told.append(text)
+
+    run = fit(data, tmp_path / "run", "hashed", resume=True, callbacks=[Watch()])
+    assert model_of(run) == wholes["hashed"]
+    assert (fits, judged) == ([], [])
+    assert not [text for text in told if text.startswith(("counted", "learnt"))]
+
+
+def test_learning_goes_on_within_a_pass(made, all_kept, tmp_path, monkeypatch):
+    data, _ = made
+    monkeypatch.setattr(alone, "LESSON_ROWS", 200)
+    lessons, real, stop = [], alone.PairLearner.learn, None
+
+    def learn(self, block):
+        lessons.append(block.n_rows)
+        if stop is not None:
+            stop.signals[0].requested = len(lessons) == 3
+        real(self, block)
+
+    monkeypatch.setattr(alone.PairLearner, "learn", learn)
+    whole = fit(data, tmp_path / "whole", "alone")
+    learnt = sum(lessons)
+    lessons.clear()
+    with monkeypatch.context() as patch:
+        stop = Stop(patch, "none of them")
+        with pytest.raises(Interrupted, match="what was found is saved"):
+            fit(data, tmp_path / "run", "alone", callbacks=[stop])
+    place = tmp_path / "run/checkpoints/kept/learnt" / DOCUMENT
+    assert json.loads(place.read_text())["found"]["seen"] == sum(lessons) == 600
+    again = fit(data, tmp_path / "run", "alone", resume=True)
+    assert model_of(again) == model_of(whole)
+    assert sum(lessons) == learnt
+
+
+def test_what_is_damaged_or_of_another_training_is_found_anew(tmp_path):
+    found = Findings(tmp_path, "one", lasting=True)
+    arrays = {"x": np.arange(5, dtype=np.float32)}
+    found.save("learnt", 3, arrays)
+    into = {"x": np.zeros(5, np.float32)}
+    assert found.load("learnt", int, into) == 3
+    assert into["x"].tolist() == [0, 1, 2, 3, 4]
+    assert Findings(tmp_path, "two", lasting=True).load("learnt", int, into) is None
+    assert found.within("later").load("learnt", int, into) is None
+    assert found.load("learnt", str, into) is None
+    assert found.load("learnt", int, {"x": np.zeros(6, np.float32)}) is None
+    file = tmp_path / "learnt" / "found.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert found.load("learnt", int, into) is None
+    found.save("learnt", 4, {"x": np.full(5, np.nan, np.float32)})
+    assert found.load("learnt", int, into) is None
+    found.drop("learnt", "nothing")
+    assert not (tmp_path / "learnt").exists()
+
+
+def test_a_document_is_read_where_it_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
+    calls = []
+
+    def find():
+        calls.append(1)
+        return [1.5]
+
+    for lasting in (True, True, False):
+        findings = Findings(tmp_path / "kept", "one", lasting=lasting)
+        assert findings.once("fit", list[float], find, of={"rows": 3}) == [1.5]
+    assert len(calls) == 2
+    next((tmp_path / "kept").glob("fit-*.json")).write_text("{")
+    assert Findings(tmp_path / "kept", "one", lasting=True).once("fit", list[float], find, of={
+        "rows": 3
+    }) == [1.5]  # fmt: skip
+    assert len(calls) == 3
+
+
+def test_a_full_disk_keeps_nothing_and_goes_on(tmp_path, monkeypatch):
+    from streammach.errors import DiskError
+
+    def full(*_):
+        raise DiskError("No space left on device", path=tmp_path)
+
+    monkeypatch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.model.findings.write_atomic", full)
+    with pytest.warns(UserWarning, match="could not be kept: No space left"):
+        found = Findings(tmp_path / "kept", "one", lasting=True).once("x", int, lambda: 7)
+    assert found == 7
+    assert not (tmp_path / "kept").exists()

@@ -39,9 +39,12 @@ from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
+from streammach.rows.known import KnownFeatures
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
+
+FEW_IDS = 256  # whose labels are looked up one by one
 
 
 class Predictor:
@@ -128,7 +131,10 @@ class Predictor:
         )
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
-        self._matrices = MatrixRows(model.features, model.columns)
+        self._known = KnownFeatures(model.features)
+        self._matrices = MatrixRows(self._known, model.columns)
+        self._rankings: dict[Ranker, Ranking] = {}
+        self._rooms: dict[int, Room] = {}
         self._tables = ModelTables(model)
 
     def topk(
@@ -180,6 +186,68 @@ class Predictor:
         ids, scores = self.ranked(block, k, probabilities=probabilities)
         return self.labels(ids), scores
 
+    def query(
+        self,
+        features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
+        values: NDArray[Any] | Sequence[float] | None = None,
+        k: int = 5,
+        *,
+        probabilities: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return the k best labels of one row and their scores, best first, in the least time.
+
+        They are those that :meth:`topk` gives for the row among others.
+
+        Parameters
+        ----------
+        features : int array (m,), or sequence of int, str or bytes
+            Ids of the row's features, as :meth:`ids` gives them, or their names, as the model lists
+            them: ``namespace^name``, or what a column was called. What the model does not know is
+            left out.
+        values : array (m,), optional
+            Their values before the model's transform; all are 1 otherwise.
+        k : int
+            How many; all K classes if there are fewer.
+        probabilities : bool
+            Give calibrated probabilities in place of scores; see :meth:`topk`.
+
+        Returns
+        -------
+        labels : array (min(k, K),)
+            In the type of the training data: int64 or object.
+        scores : float32 (min(k, K),)
+            As of :meth:`topk`.
+
+        Raises
+        ------
+        DataError
+            If an id is none, a value is not a finite float32, or there are more or fewer.
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
+        """
+        row = self._known.row(features, values)
+        if probabilities:
+            self._check_calibrated()
+            ids, scores = self._probable_ids(row, k)
+        else:
+            ids, scores = self.topk_ids(row, k)
+        return self.labels(ids[0]), scores[0]
+
+    def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
+        """Return the ids of features by name, for :meth:`query`: int32 (n,), -1 where unknown.
+
+        Parameters
+        ----------
+        names : sequence of str or bytes
+            Features as the model lists them, ``namespace^name``, or what a column was called.
+
+        Raises
+        ------
+        DataError
+            If one is neither str nor bytes.
+        """
+        return self._known.ids(list(names))
+
     def ranked(
         self,
         block: RowBlock,
@@ -215,8 +283,11 @@ class Predictor:
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         best = max(k, CANDIDATES) if probabilities else k
-        for some in self.room("rows", None, best).ranges(block.indptr):
-            part = block.part(some.start, some.stop)
+        if best not in self._rooms:
+            self._rooms[best] = self.room("rows", None, best)
+        for some in self._rooms[best].ranges(block.indptr):
+            whole = some == slice(0, block.n_rows)
+            part = block if whole else block.part(some.start, some.stop)
             found = self._probable_ids(part, k) if probabilities else None
             ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
         return ids, scores
@@ -340,15 +411,10 @@ class Predictor:
         DataError
             If the scores of a row are no numbers.
         """
-        name, transform = estimator or self.estimator, self.model.training.transform
-        if name == "blend":
-            assert self._scorer is not None
-            ids, scores = by_counts(self._backend, self._scorer, transform)(block, k)
-        else:
-            ids, scores = by_hashes(self._backend, name, transform)(block, k)
+        ids, scores = self._ranking(estimator or self.estimator)(block, k)
         # Weights and values that are finite may have sums that are not: no class is the best then.
-        wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
-        if len(wrong):
+        if ids.min(initial=0) < 0 or np.isnan(scores).any():
+            wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
             row = int(wrong[0]) if block.numbers is None else int(block.numbers[wrong[0]])
             raise DataError(
                 f"the scores of row {row:,} (counted from 0) are no numbers: its values or the "
@@ -356,6 +422,17 @@ class Predictor:
                 hint="Scale the values as they were for the training.",
             )
         return ids, scores
+
+    def _ranking(self, name: Ranker) -> Ranking:
+        """Return a way to rank, which is kept."""
+        if name not in self._rankings:
+            transform = self.model.training.transform
+            if name == "blend":
+                assert self._scorer is not None
+                self._rankings[name] = by_counts(self._backend, self._scorer, transform)
+            else:
+                self._rankings[name] = by_hashes(self._backend, name, transform)
+        return self._rankings[name]
 
     def stream(
         self,
@@ -474,9 +551,9 @@ class Predictor:
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data."""
         # Of the id -1 it is the empty string, in an array of objects.
-        names = self.model.labels
-        unique, where = np.unique(ids, return_inverse=True)
-        whole = names.kind == "integer" and not (unique < 0).any()
+        names, few = self.model.labels, ids.size <= FEW_IDS
+        unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)
+        whole = names.kind == "integer" and ids.min(initial=0) >= 0
         found = np.empty(len(unique), np.int64 if whole else object)
         for i, class_id in enumerate(unique.tolist()):
             found[i] = names.label(class_id) if class_id >= 0 else ""

@@ -32,7 +32,7 @@ from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.stages import Stages
+from streammach.stages import Stages, StageState
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.compact import FEW_ROWS, Compact
@@ -72,6 +72,7 @@ from streammach.training.timetable import (
 )
 
 CHECKPOINT_MINUTES = 10.0
+STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
 
 
 class Trainer:
@@ -190,7 +191,7 @@ class Trainer:
             write_atomic(folder / PLAN, to_json(self.plan))
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
-            stages = closing.enter_context(self._stages(events))
+            stages = closing.enter_context(self._stages(events, stop))
             self._compile(dataset, stages)
             stages.begin(HELD_OUT)
             session = closing.enter_context(opened(
@@ -199,7 +200,7 @@ class Trainer:
             ))  # fmt: skip
             return self._run(session, folder, request, lasting=lasting)
 
-    def _stages(self, events: Events) -> Stages:
+    def _stages(self, events: Events, stop: StopSignals) -> Stages:
         """Return the stages of the run, and how long they should take."""
         facts, config, speed = self.plan.facts, self.plan.config, known_speed()
         wanted = timetable(
@@ -208,7 +209,11 @@ class Trainer:
         )  # fmt: skip
         limit = (lambda: self._clock.left) if self._clock.limited else None
         began = time.monotonic() - self._clock.spent
-        return Stages(events.stage, wanted, sure=SURE, limit=limit, began=began)
+
+        def told(state: StageState) -> None:
+            events.stage(replace(state, note=STOPPING) if stop.requested else state)
+
+        return Stages(told, wanted, sure=SURE, limit=limit, began=began)
 
     def _compile(self, dataset: Dataset, stages: Stages) -> None:
         """Have the kernels compiled that are not, in another process."""

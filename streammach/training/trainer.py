@@ -42,7 +42,7 @@ from streammach.training.finalize import finalize, finalize_alone
 from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
 from streammach.training.pace import Pace
-from streammach.training.precompile import are_compiled, precompile
+from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import (
     MAX_DOCUMENT,
     PLAN,
@@ -205,7 +205,7 @@ class Trainer:
         facts, config, speed = self.plan.facts, self.plan.config, known_speed()
         wanted = timetable(
             facts, config, self.options, speed=speed,
-            compiled=are_compiled(self.plan, self.options),
+            compiling=compiling_seconds(self.plan, self.options, speed),
         )  # fmt: skip
         limit = (lambda: self._clock.left) if self._clock.limited else None
         began = time.monotonic() - self._clock.spent

@@ -112,7 +112,7 @@ class Search:
         self._done = 0.0  # seconds that all of them should have taken
         self._wanted = search_trials(session.plan.facts, session.plan.config)
         self._expected = timetable(
-            session.plan.facts, session.plan.config, options, speed=known_speed(), compiled=True
+            session.plan.facts, session.plan.config, options, speed=known_speed()
         ).get(SEARCH, 0.0)  # fmt: skip
         self.climbs = options.learning_rate is None
 

@@ -66,6 +66,7 @@ def report(
                 "bytes": size,
                 "plots": {plot.name: plot.finding for plot in page.plots},
                 "rows": None if made.rows is None else dataclasses.asdict(made.rows),
+                "query": None if made.query is None else dataclasses.asdict(made.query),
                 "projected_bytes": projected,
                 "peak_bytes": peak,
             }

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.backends.registry import BACKENDS, open_to_predict
@@ -40,6 +39,7 @@ from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
+from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
@@ -336,7 +336,7 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        if scipy.sparse.issparse(rows) or columns is not None:
+        if is_sparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.registry import open_to_predict
+from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
@@ -40,8 +39,9 @@ from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
+from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Ranker
+from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
 
 FEW_IDS = 256  # whose labels are looked up one by one
@@ -63,6 +63,10 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+    decode : str
+        How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
+        (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
+        ``one`` (class by class), or ``auto``: what is fastest for shape, machine and rows.
 
     Attributes
     ----------
@@ -74,11 +78,15 @@ class Predictor:
         Where it computes.
     threads : int
         Threads that compute.
+    decoding : str
+        The way for many rows: one of those of `decode`, or ``cuda``; empty where there are no
+        hashed models. Where it is ``tile`` for ``auto``, fewer than 4 rows are found by ``one``.
 
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model does not have what it ranks by.
+        If there is no such estimator, or the model does not have what it ranks by, or device,
+        model or machine do not allow the way of decoding.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -93,7 +101,11 @@ class Predictor:
         device: str = "auto",
         threads: int | None = None,
         memory: str | int | None = None,
+        decode: Decoding = "auto",
     ) -> None:
+        if decode not in get_args(Decoding):
+            known = ", ".join(get_args(Decoding))
+            raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
         if estimator is not None and estimator not in rankers():
             known = ", ".join(rankers())
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
@@ -115,7 +127,10 @@ class Predictor:
             threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
+            decode=decode,
         )
+        ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
+        self.decoding = "" if model.spec.unhashed else ways or self.device
         self._known = KnownFeatures(model.features)
         self._matrices = MatrixRows(self._known, model.columns)
         self._rankings: dict[Ranker, Ranking] = {}
@@ -321,7 +336,7 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        if scipy.sparse.issparse(rows) or columns is not None:
+        if is_sparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
@@ -346,7 +361,8 @@ class Predictor:
         Parameters
         ----------
         task : str
-            ``evaluate``, ``predict``, ``report``, or ``rows`` for those in memory.
+            ``evaluate``, ``first`` (the same with the first repetitions alone beside), ``predict``,
+            ``report``, or ``rows`` for those in memory.
         path : path-like or None
             The input.
         k : int
@@ -430,6 +446,7 @@ class Predictor:
         room: Room | None = None,
         bad_rows: BadRows | None = None,
         kept: Kept = NOTHING_KEPT,
+        told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -457,6 +474,9 @@ class Predictor:
             What to do with rows of a file that cannot be read; otherwise the first one is refused.
         kept : Kept, optional
             What is kept of an earlier call over the same input that was cut off.
+        told : callable, optional
+            Called with the number of rows that are ranked, where all are before the first is given:
+            those of a store.
 
         Raises
         ------
@@ -480,18 +500,18 @@ class Predictor:
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._streamed(rows, k, rank, room, source_order(place), kept)
+        return self._streamed(rows, k, rank, room, source_order(place), kept, told)
 
     def _streamed(
         self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
-        kept: Kept,
+        kept: Kept, told: Callable[[int], None] | None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of rows in the order of their source."""
         if order is None:
             yield from _ranked(rows, k, rank, kept.rows)
         else:
             put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-            found = _ranked(rows, k, rank, put_aside.n_rows)
+            found = _ranked(rows, k, rank, put_aside.n_rows, told)
             yield from after(put_aside.sorted(found), kept.rows)
         room.done()
 
@@ -539,6 +559,10 @@ class Predictor:
             found[i] = names.label(class_id) if class_id >= 0 else ""
         return found[where].reshape(ids.shape)
 
+    def of(self, model: Model) -> Predictor:
+        """Return a predictor of another model, as this one is."""
+        return Predictor(model, estimator=self._asked, device=self.device, threads=self.threads)
+
     def close(self) -> None:
         """Stop the threads."""
         self._backend.close()
@@ -552,7 +576,10 @@ class Predictor:
         self.close()
 
 
-def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+def _ranked(
+    rows: Iterator[RowBlock], k: int, rank: Ranking, first: int,
+    told: Callable[[int], None] | None = None,
+) -> Iterator[Predictions]:  # fmt: skip
     """Yield the best classes of rows as they lie in the input, from the row `first` on."""
     done = 0
     for block in ahead(rows, "rows"):
@@ -562,3 +589,5 @@ def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iter
             part = block.part(skipped, block.n_rows) if skipped else block
             assert part.numbers is not None
             yield Predictions(part.numbers, *rank(part, k), part.tags)
+        if told is not None:
+            told(done)

@@ -86,9 +86,11 @@ def test_probabilities_are_those_of_topk(rng):
             found, own = predictor.query(features, values, 4, probabilities=True)
             assert found.tolist() == labels[i].tolist()
             assert own.tobytes() == p[i].tobytes()
-    with Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor:
-        with pytest.raises(UsageError, match="probabilities are those of"):
-            predictor.query([1], probabilities=True)
+    with (
+        Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor,
+        pytest.raises(UsageError, match="probabilities are those of"),
+    ):
+        predictor.query([1], probabilities=True)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,11 @@ def test_probabilities_are_those_of_topk(rng):
     ],
 )
 def test_what_is_no_row_is_refused(rng, features, values, said):
-    with Predictor(model_of(rng, D, K), threads=1) as predictor:
-        with pytest.raises(DataError, match=said):
-            predictor.query(features, values)
+    with (
+        Predictor(model_of(rng, D, K), threads=1) as predictor,
+        pytest.raises(DataError, match=said),
+    ):
+        predictor.query(features, values)
 
 
 def test_threads_share_a_predictor(rng, model):

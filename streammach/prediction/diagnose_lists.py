@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from streammach.model.model import Model
 from streammach.prediction.calibrate import label_probabilities
-from streammach.prediction.diagnosis import LIKELY, Depth, ListDiagnosis, RowGroup
-from streammach.prediction.evaluate import ranked
+from streammach.prediction.depths import Depth
+from streammach.prediction.diagnosis import LIKELY, ListDiagnosis, RowGroup
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.reached import ranked
 from streammach.prediction.reliability import Bin, ReliabilitySums
 from streammach.prediction.set_metrics import MOST, PLACES, SetFigures
 from streammach.rows.block import RowBlock

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streammach.prediction.class_sums import Decile
+from streammach.prediction.depths import Depth
 from streammach.prediction.reliability import Bin, Reliability
 from streammach.prediction.set_metrics import Tenth
 from streammach.spec.types import Ranker
 
 LIKELY = 0.5  # probability of a label from which on it is said to be there
-
-
-@dataclass(frozen=True)
-class Decile:
-    """A tenth of the classes, by their rank of frequency in training.
-
-    Attributes
-    ----------
-    n_classes, n_rows : int
-        Its classes, and the rows that carry one of them.
-    recall : float or None
-        Share of those rows whose best class is their label; None without rows.
-    """
-
-    n_classes: int
-    n_rows: int
-    recall: float | None
-
-
-@dataclass(frozen=True)
-class Depth:
-    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
-
-    n_repetitions: int
-    accuracy: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,13 @@
 
 A row of zeros has no bytes. Any other one begins with its form. ``GAPS``: a byte for each number
 that is not 0, from -8 to 7 in its low four bits, and in the high ones how many zeros come before
-it; a 0 behind fifteen zeros stands where more come. ``TWO`` and ``FOUR``: the lowest of the 3 or 15
-numbers that are most frequent, then each number less that one in so many bits, with all bits set
-for others, which follow as bytes in their order. Numbers lie in the lowest bits of the bytes first,
-then in the next bits, and so on. ``PLAIN``: a byte for each number.
+it; before that a byte for each 256 zeros or less, in sixteens, whose number less 1 is in the high
+bits.
+``TWO``, ``THREE`` and ``FOUR``: the lowest of the 3, 7 or 15 successive numbers that are met most,
+then each number less that one in so many bits, with all bits set for others, which follow as bytes
+in their order. Numbers lie in the lowest bits of the bytes first, then in the next bits, and so on;
+of three bits the lowest two come first, then the others in the same way. ``PLAIN``: a byte for each
+number.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from streammach.jit import Array, Number, kernel
 from streammach.simd import PADDING, load8, prefetch, replace_marked, trailing_zeros
 
-GAPS, TWO, FOUR, PLAIN = 1, 2, 3, 4
+GAPS, TWO, THREE, FOUR, PLAIN = 1, 2, 3, 4, 5
 LINE = 64  # bytes
 LEAST_HALF = 128 - 8  # of numbers of four bits, counted from -128 on
 
@@ -190,11 +193,12 @@ def form_of(row: Array, columns: int, low: int, high: int, met: Array) -> Any:
     # `met` int32 (256,) says how often each number is met, from -128 on.
     if met[128] == columns:  # all are 0
         return 0, 0, np.uint8(0)
-    least, most = most_frequent(met, low, high, 3)
-    size, form = 2 + (columns + 3) // 4 + columns - most, TWO
-    other, most = most_frequent(met, low, high, 15)
-    if 2 + (columns + 1) // 2 + columns - most <= size:
-        least, size, form = other, 2 + (columns + 1) // 2 + columns - most, FOUR
+    least, size, form = 0, 1 << 60, TWO
+    for bits in range(2, 5):
+        place, most = most_frequent(met, low, high, (1 << bits) - 1)
+        n = 2 + bits_bytes(columns, bits) + columns - most
+        if n <= size:
+            least, size, form = place, n, TWO + bits - 2
     few = np.int64(0)
     for v in range(LEAST_HALF, LEAST_HALF + 16):
         few += met[v]
@@ -205,6 +209,13 @@ def form_of(row: Array, columns: int, low: int, high: int, met: Array) -> Any:
     if size > columns - columns // 8:  # others cost time
         size, form = 1 + columns, PLAIN
     return size, form, np.uint8(least & 255)
+
+
+@kernel(inline=True)
+def bits_bytes(columns: int, bits: int) -> Any:
+    """Return the bytes of so many bits for each number."""
+    whole = (columns * (bits & 6) + 7) // 8
+    return whole + (bits & 1) * ((columns + 7) // 8)
 
 
 @kernel(inline=True)
@@ -232,7 +243,7 @@ def gap_bytes(row: Array, columns: int) -> Any:
         while word:
             place = np.int64(trailing_zeros(word)) >> 3
             word &= ~(np.uint64(255) << np.uint64(8 * place))
-            n += 1 + ((first + place - after) >> 4)
+            n += 1 + ((first + place - after + 240) >> 8)
             after = first + place + 1
     return n
 
@@ -251,8 +262,7 @@ def write_row(
         pack_gaps(row, columns, data, start + 1)
     else:
         data[start + 1] = least
-        bits = 2 if form == TWO else 4
-        pack_bits(row, marks, columns, bits, least, data, start + 2, start + size)
+        pack_bits(row, marks, columns, form - TWO + 2, least, data, start + 2, start + size)
 
 
 @kernel(inline=True)
@@ -266,8 +276,9 @@ def pack_gaps(row: Array, columns: int, data: Array, at: int) -> None:
             word &= ~(np.uint64(255) << np.uint64(8 * place))
             before = first + place - after
             while before > 15:
-                data[at] = 15 << 4
-                at, before = at + 1, before - 16
+                sixteens = before >> 4 if before < 256 else 16
+                data[at] = (sixteens - 1) << 4
+                at, before = at + 1, before - 16 * sixteens
             data[at] = (before << 4) | (row[first + place] & 15)
             at, after = at + 1, first + place + 1
 
@@ -278,22 +289,35 @@ def pack_bits(
 ) -> None:  # fmt: skip
     """Write a row's numbers in so many bits from `at` on, and then those that these do not hold."""
     other = np.uint8((1 << bits) - 1)
-    part = -(-columns * bits // 8)
-    codes = data[at : at + part]
-    for k in range(8 // bits):
-        some = row[k * part : min((k + 1) * part, columns)]
-        here = marks[k * part : min((k + 1) * part, columns)]
-        for c in range(some.shape[0]):
-            code = np.uint8(some[c] - least)
-            here[c] = code >= other
-            code = code if code < other else other
-            codes[c] = code if k == 0 else codes[c] | np.uint8(code << np.uint8(bits * k))
-    at += part
+    for c in range(columns):
+        code = np.uint8(row[c] - least)
+        marks[c] = code if code < other else other
+    pack_plane(marks, columns, 0, bits & 6, data, at)
+    at += bits_bytes(columns, bits & 6)
+    if bits & 1:
+        pack_plane(marks, columns, 2, 1, data, at)
+        at += bits_bytes(columns, 1)
+    for c in range(columns if at < end else 0):
+        marks[c] = marks[c] == other
     for first in range(0, columns if at < end else 0, 8):
         word = load8(marks, np.int64(first))
         while word:
             data[at] = row[first + (np.int64(trailing_zeros(word)) >> 3)]
             at, word = at + 1, word & (word - np.uint64(1))
+
+
+@kernel(inline=True)
+def pack_plane(codes: Array, columns: int, shift: int, bits: int, data: Array, at: int) -> None:
+    """Write so many bits of each code, those from `shift` on, from `at` on."""
+    part, mask = (columns * bits + 7) // 8, np.uint8((1 << bits) - 1)
+    out = data[at : at + part]
+    for k in range(8 // bits):
+        some = codes[k * part : min((k + 1) * part, columns)]
+        for c in range(some.shape[0]):
+            code = np.uint8(
+                np.uint8(np.uint8(some[c] >> np.uint8(shift)) & mask) << np.uint8(k * bits)
+            )
+            out[c] = code if k == 0 else out[c] | code
 
 
 @kernel(inline=True)
@@ -313,21 +337,31 @@ def unpack_row(data: Array, first: Number, last: Number, out: Array) -> None:
             high[c] = (codes[c] >> np.uint8(4)) + low
         if end > at + 2 + part:
             put_others(data, at + 2 + part, low + 15, out)
-    elif form == TWO:
+    elif form in (TWO, THREE):
         part, low = (columns + 3) // 4, data[at + 1]
         codes = data[at + 2 : at + 2 + part]
         for k in range(4):
             some = out[k * part : (k + 1) * part]
             for c in range(some.shape[0]):
                 some[c] = (codes[c] >> np.uint8(2 * k) & np.uint8(3)) + low
-        if end > at + 2 + part:
-            put_others(data, at + 2 + part, low + 3, out)
+        mark, at = low + 3, at + 2 + part
+        if form == THREE:
+            part, mark = (columns + 7) // 8, low + 7
+            codes = data[at : at + part]
+            for k in range(8):
+                some = out[k * part : (k + 1) * part]
+                for c in range(some.shape[0]):
+                    some[c] += (codes[c] >> np.uint8(k) & np.uint8(1)) << np.uint8(2)
+            at += part
+        if end > at:
+            put_others(data, at, mark, out)
     else:
         out[:] = 0
         after = np.int64(0)
         for q in range(at + 1, end):
-            after += (data[q] >> 4) + 1
-            out[np.uint32(after - 1)] = (data[q] & 15 ^ 8) - 8
+            number = data[q] & 15
+            after += ((data[q] >> 4) + 1) << (0 if number else 4)
+            out[np.uint32(after - 1)] = (number ^ 8) - 8 if number else 0
 
 
 @kernel(inline=True)

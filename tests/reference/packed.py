@@ -1,6 +1,6 @@
 """How packed rows and packed pairs lie, in plain Python: a row, or a list, at a time."""
 
-GAPS, TWO, FOUR, PLAIN = 1, 2, 3, 4
+GAPS, TWO, THREE, FOUR, PLAIN = 1, 2, 3, 4, 5
 
 
 def gaps(row):
@@ -11,8 +11,9 @@ def gaps(row):
             before += 1
             continue
         while before > 15:
-            out.append(15 << 4)
-            before -= 16
+            sixteens = min(before // 16, 16)
+            out.append(sixteens - 1 << 4)
+            before -= 16 * sixteens
         out.append(before << 4 | x & 15)
         before = 0
     return out
@@ -23,20 +24,34 @@ def in_bits(row, bits):
     n, other = (1 << bits) - 1, (1 << bits) - 1
     lows = range(-128, 129 - n)
     low = max(lows, key=lambda v: (sum(v <= x < v + n for x in row), -v))
-    part = -(-len(row) * bits // 8)
-    out, rest = [0] * part, []
-    for c, x in enumerate(row):
-        code = x - low if low <= x < low + n else other
-        rest += [x & 255] if code == other else []
+    codes = [x - low if low <= x < low + n else other for x in row]
+    rest = [x & 255 for x, code in zip(row, codes, strict=True) if code == other]
+    if bits == 3:
+        return [
+            low & 255,
+            *plane([c & 3 for c in codes], 2),
+            *plane([c >> 2 for c in codes], 1),
+            *rest,
+        ]
+    return [low & 255, *plane(codes, bits), *rest]
+
+
+def plane(codes, bits):
+    """Codes of so many bits: in the lowest bits of the bytes first, then in the next ones."""
+    part = -(-len(codes) * bits // 8)
+    out = [0] * part
+    for c, code in enumerate(codes):
         out[c % part] |= code << (bits * (c // part))
-    return [low & 255, *out, *rest]
+    return out
 
 
 def packed(row):
     """The bytes of a row, and its form."""
     if not any(row):
         return [], 0
-    found = [([FOUR, *in_bits(row, 4)], FOUR), ([TWO, *in_bits(row, 2)], TWO)]
+    found = [
+        ([form, *in_bits(row, bits)], form) for form, bits in ((FOUR, 4), (THREE, 3), (TWO, 2))
+    ]
     if all(-8 <= x < 8 for x in row):
         found.append(([GAPS, *gaps(row)], GAPS))
     best = min(found, key=lambda one: len(one[0]))

@@ -87,6 +87,7 @@ def printed(tmp_path_factory):
         "info, a model": "info small",
         "report": "report run --on rows.zarr",
         "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",
+        "compile": "compile run",
         "errors": "info nothing",
     }
     with pytest.MonkeyPatch.context() as patched:

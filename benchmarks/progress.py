@@ -31,6 +31,7 @@ SETTINGS = {
         ["--repetitions", "0"],
     ],
 }  # fmt: skip
+REFUSED = (2, 6)  # settings that do not go with a store, or do not fit
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def processor_of(process: psutil.Process) -> float:
     return found
 
 
-def watched(command: list[str]) -> tuple[list[Line], float]:
-    """Run a command; return its lines of progress and the seconds that it took."""
+def watched(command: list[str]) -> tuple[list[Line], float] | None:
+    """Run a command; return its lines of progress and its seconds, None where it is refused."""
     began = time.monotonic()
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
@@ -71,6 +72,8 @@ def watched(command: list[str]) -> tuple[list[Line], float]:
             if said["event"] == "progress" and "stage" in said:
                 now = time.monotonic() - began
                 lines.append(Line(now, most, said["stage"], said["left_seconds"]))
+    if run.returncode in REFUSED:
+        return None
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} failed with {run.returncode}")
     return lines, time.monotonic() - began
@@ -105,7 +108,10 @@ def main() -> None:
             command = [sys.executable, "-m", "streammach", "train", str(store), "--out",
                        f"{folder}/run", "--memory", given.memory, "--progress", "json",
                        *options]  # fmt: skip
-            lines, seconds = watched(command)
+            done = watched(command)
+        if done is None:
+            continue
+        lines, seconds = done
         one = {"store": store.name, "options": options, **judged(lines, seconds)}
         found.append({**one, "lines": [asdict(line) for line in lines]})
         print(json.dumps(one), flush=True)

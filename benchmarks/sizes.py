@@ -19,8 +19,8 @@ from streammach.data.store.dataset import Dataset
 from streammach.machine import parse_size
 from streammach.model.fit import shrink_to
 from streammach.model.model import Model
-from streammach.prediction.evaluate import measure
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.reached import measure
 from streammach.rows.canonical import canonicalize
 
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-import platformdirs
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.kernel_sources import kernel_digest
+from streammach.kernel_cache import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -33,8 +31,6 @@ Number = Any  # a scalar argument of a kernel that is no Python int or bool, flo
 # the search for a maximum stays scalar (measured: twice the time). A run that diverges is therefore
 # detected outside compiled code, by losses and weights that are not finite.
 FASTMATH = {"contract", "reassoc", "nsz", "nnan", "arcp"}
-KEPT_FOLDERS = 4
-MARKER = "streammach.json"  # in a folder of kernels: it is ours
 # Measured: 245 MB of Python, libraries and kernels that are loaded; kernels are compiled by another
 # process where they can be kept.
 CODE_BYTES = 265_000_000
@@ -42,36 +38,8 @@ LISTS_CODE_BYTES = 25_000_000  # more: both losses of rows with lists of labels,
 COMPILER_BYTES = 85_000_000  # that a process takes for good in which kernels are compiled
 
 
-def _private(folder: Path) -> bool:
-    """Return whether only we can write `folder`: compiled code is loaded from it unchecked."""
-    if not hasattr(os, "getuid"):
-        return os.access(folder, os.W_OK)
-    facts = folder.stat()
-    return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
-
-
-def _drop_old(base: Path) -> None:
-    """Remove the oldest folders of ours: those with our marker, whatever others are called."""
-    ours = (f for f in base.glob("kernels-*") if (f / MARKER).is_file() and not f.is_symlink())
-    folders = sorted(ours, key=lambda f: f.stat().st_mtime, reverse=True)
-    for folder in folders[KEPT_FOLDERS:]:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _cache_dir() -> str | None:
-    base = Path(numba.config.CACHE_DIR or platformdirs.user_cache_dir("streammach"))
-    path = base / f"kernels-{kernel_digest(numba.__version__)}"
-    try:
-        if not path.is_dir():
-            path.mkdir(parents=True, mode=0o700)
-            (path / MARKER).write_text('{"streammach": "kernels"}\n')
-            _drop_old(base)
-        return str(path) if _private(path) and os.access(path, os.W_OK) else None
-    except OSError:
-        return None
-
-
-CACHE_DIR = _cache_dir()
+_FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
+CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 
 
 class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types

@@ -30,6 +30,7 @@ SECONDS = {
     "d": 86400.0,
 }
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+LEAST_BARE = 1_000_000  # bytes that are written without a unit: fewer are meant to have one
 CGROUPS = Path("/sys/fs/cgroup")
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
@@ -60,9 +61,15 @@ def parse_size(value: str | int | float) -> int:
     Raises
     ------
     UsageError
-        If the text is no positive size.
+        If the text is no positive size, or a small number without a unit.
     """
-    return int(_quantity(value, UNITS, "a size such as 12GB, 500MB or 2GiB"))
+    found = int(_quantity(value, UNITS, "a size such as 12GB, 500MB or 2GiB"))
+    text = value.strip() if isinstance(value, str) else ""
+    if text.replace(".", "", 1).isdigit() and found < LEAST_BARE:
+        raise UsageError(
+            f"'{clean(text, 60)}' is {found:,} bytes", hint=f"Name the unit: {text}GB."
+        )
+    return found
 
 
 def parse_seconds(value: str | int | float) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from streammach.errors import UsageError, clean, escaped
 from streammach.machine import size_text, time_text
@@ -19,6 +22,8 @@ PLAIN_SECONDS = 30.0  # between lines of progress in a pipe
 JSON_SECONDS = 1.0  # between objects
 SHORT_SECONDS = 1.0  # of a stage that is not worth a line
 BARS_PER_SECOND = 4
+MOST_COLUMNS = 100
+HEAD = re.compile(r"\S* {2,}(?=\S)|")  # a name before a text, with the spaces behind it
 BAR_WIDTH, TEXT_WIDTH = 12, 40  # in characters, the second of name and note: a line has 80
 MODES = ("auto", "bar", "plain", "json", "none")
 Told = Callable[[str, float, float], None]  # (stage, done, total), total 0 where it is not known
@@ -27,7 +32,60 @@ Wanted = bool | str | Told | None  # what a user says of progress, in Python
 
 def tell(text: str) -> None:
     """Print a line of the story to stderr; where nobody reads it, the work goes on."""
-    print(escaped(text, "\n"), file=sys.stderr, flush=True)
+    print(fitted(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
+
+
+def line_width(stream: TextIO | None = None) -> int:
+    """Return how many columns lines have: those of a terminal, 100 at most.
+
+    Parameters
+    ----------
+    stream : text file, optional
+        Where they go; standard output otherwise.
+    """
+    stream = sys.stdout if stream is None else stream
+    if stream is None or not stream.isatty():
+        return MOST_COLUMNS
+    return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+
+
+def wrapped(text: str, width: int, head: str = "") -> list[str]:
+    """Return a text as lines that are broken at spaces alone.
+
+    Parameters
+    ----------
+    text : str
+        One line.
+    width : int
+        Columns of a line, if no word is longer.
+    head : str
+        What stands before the first line; the others begin below its end.
+    """
+    return textwrap.wrap(
+        text, width, initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False, replace_whitespace=False,
+    )  # fmt: skip
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return lines as they are, on a terminal broken at spaces where they are too wide.
+
+    Parameters
+    ----------
+    text : str
+        The lines.
+    stream : text file
+        Where they go.
+    """
+    if not stream.isatty():
+        return text
+    width, lines = shutil.get_terminal_size().columns, list[str]()
+    for line in text.split("\n"):
+        head = HEAD.match(line)
+        indent = head[0] if head is not None and len(head[0]) < width // 3 else ""
+        short = len(line) <= width
+        lines += [line] if short else wrapped(line[len(indent) :], width, indent)
+    return "\n".join(lines)
 
 
 class Progress:
@@ -57,8 +115,7 @@ class Progress:
     ) -> None:  # fmt: skip
         self._called = wanted if callable(wanted) else None
         self.mode = "none" if callable(wanted) else _mode(wanted)
-        if self.mode != "none":
-            _announce_compilation(self.tell)
+        self._announced = self.mode == "none"
         self._units, self._expected = unit, expected
         self._lock = threading.RLock()
         self._began = time.monotonic()
@@ -77,6 +134,15 @@ class Progress:
             self._stages = Stages(self.show, self._expected, relative=True, began=self._began)
         self._stages.begin(stage)
         self._stages.at(done, total, note)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Have it said when kernels are compiled; this loads numba, so something is shown first."""
+        if not self._announced:
+            self._announced = True
+            from streammach.jit import on_first_compilation
+
+            on_first_compilation(lambda: self.tell("compiling kernels; later runs load them"))
 
     def show(self, state: StageState) -> None:
         """Show how far a piece of work is.
@@ -98,7 +164,9 @@ class Progress:
                 self._show_json(state)
 
     def tell(self, text: str) -> None:
-        """Say a line of the story: above the bar, or as an object."""
+        """Say a line of the story, if not all is told by calls: above the bar, or as an object."""
+        if self._called is not None:
+            return
         with self._lock:
             if self.mode == "json":
                 self.write("message", {"text": text})
@@ -246,12 +314,6 @@ def _mode(wanted: bool | str | None) -> str:
     if "ipykernel" in sys.modules:  # rich draws with widgets there, where they are installed
         return "bar" if importlib.util.find_spec("ipywidgets") else "plain"
     return "bar" if sys.stderr is not None and sys.stderr.isatty() else "plain"
-
-
-def _announce_compilation(told: Callable[[str], None]) -> None:
-    from streammach.jit import on_first_compilation  # loads numba, which --help does without
-
-    on_first_compilation(lambda: told("compiling kernels; later runs load them"))
 
 
 def _bar() -> Any:

@@ -19,7 +19,7 @@ PADDING = 32  # bytes that must follow a text, since loads reach past the end of
 ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
-WIDE_LANES = 16  # of float32
+WIDEST = 256  # bytes of the largest table that is looked up in
 
 
 def _has(feature: str) -> bool:
@@ -30,8 +30,8 @@ def _has(feature: str) -> bool:
 
 EXPANDS = _has("avx512vbmi2")  # one instruction for 64 bytes
 PERMUTES = _has("avx512vbmi")  # one instruction looks 64 bytes up in a table of 64 or 128
-BYTE, FLOAT, INDEX = ir.IntType(8), ir.FloatType(), ir.IntType(64)
-BYTES, FLOATS = ir.VectorType(BYTE, LANES), ir.VectorType(FLOAT, WIDE_LANES)
+BYTE, INDEX = ir.IntType(8), ir.IntType(64)
+BYTES = ir.VectorType(BYTE, LANES)
 START = ir.Constant(INDEX, 0)
 
 
@@ -250,54 +250,21 @@ lanes_within, lanes_at_least = _lanes_compared("<="), _lanes_compared(">=")
 keep_smaller, keep_larger = _lanes_kept("umin"), _lanes_kept("umax")
 
 
-@intrinsic
-def lanes_reaching(
-    typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-    scores: Any, start: Any, weight: Any, bounds: Any,
-) -> Any:  # fmt: skip
-    """Add each lane's weighed sum to its score; return which scores reach their bounds.
+def table_width(n_bytes: int) -> int:
+    """Return how wide a table of at most 256 bytes is held, for instructions to look up in it."""
+    return next(width for width in (64, 128, WIDEST) if n_bytes <= width)
 
-    The sum of lane q is that of ``table[r, codes[first + r], q]``, added with r rising.
 
-    Parameters
-    ----------
-    table : float32 (n_repetitions * n_buckets * 16,)
-        A vector of 16 numbers for each bucket of each model.
-    codes : unsigned (K * n_repetitions,)
-        Buckets of the classes.
-    first : int64
-        Where the class's codes start.
-    n_repetitions, n_buckets : int64
-        R and B.
-    scores : float32
-        Lane q's score at ``scores[start + q]``.
-    start : int64
-        Where the scores start.
-    weight : float32
-        What sums are multiplied with.
-    bounds : float32 (16,)
-        The lanes' bounds.
-
-    Returns
-    -------
-    uint64
-        Bit q says whether lane q's score is its bound or more.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total, scores_data = _summed(
-            context, builder, signature, args, FLOATS, lambda b, x, y: b.fadd(x, y)
-        )
-        bounds_data = context.make_array(signature.args[8])(context, builder, args[8]).data
-        weights = splat(builder, args[7], FLOATS)
-        place = vector_at(builder, scores_data, args[6], FLOATS)
-        score = builder.fadd(builder.load(place, align=1), builder.fmul(weights, total))
-        builder.store(score, place, align=1)
-        bound = builder.load(vector_at(builder, bounds_data, START, FLOATS), align=1)
-        reached = builder.fcmp_ordered(">=", score, bound)
-        return builder.zext(builder.bitcast(reached, ir.IntType(WIDE_LANES)), INDEX)
-
-    integer = types.int64
-    return types.uint64(
-        table, codes, integer, integer, integer, scores, integer, types.float32, bounds
-    ), generate
+def permute(builder: Any, parts: list[Any], indices: Any) -> Any:
+    """Return what a table in parts of 64 bytes has at 64 indices."""
+    name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
+    pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]
+    found = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(BYTES, [BYTES] * len(pair)), f"llvm.x86.avx512.{name}"
+    )
+    low = builder.call(found, pair)
+    if len(parts) <= 2:
+        return low
+    zeros = ir.Constant(BYTES, [0] * LANES)
+    high = builder.call(found, [parts[2], indices, parts[3]])
+    return builder.select(builder.icmp_signed("<", indices, zeros), high, low)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 TICK_SECONDS = 0.5  # between two tellings
-DOUBT = 0.05  # share of a stage from which on its own pace counts as much as what was expected
+DOUBT = 0.15  # share of a stage from which on its own pace counts as much as what was expected
 PRIOR = 0.2  # of all expected seconds: how much these weigh beside the pace of what is done
 LATE = 0.2  # of its time so far, what a stage at least still takes that tells no share
 Moment = Literal["begin", "within", "end"]
@@ -112,7 +112,8 @@ class Stages:
     relative : bool
         Whether these seconds say only how long stages take beside one another.
     sure : collection of str
-        The stages whose time says nothing of others, nor do they of it.
+        The stages that say nothing of others where they take less time than was expected, and whose
+        time others do not change.
     limit : callable, optional
         Returns the most seconds that can be left.
     began : float, optional
@@ -264,7 +265,7 @@ class Stages:
         seconds = time.monotonic() - present.began
         expected = account.expected.pop(present.name, None)
         account.took[present.name] = account.took.get(present.name, 0.0) + seconds
-        if expected is not None and not expected.sure:
+        if expected is not None and (not expected.sure or seconds > expected.seconds):
             account.pace.took += seconds
             account.pace.expected += expected.seconds
         self._tell("end")
@@ -300,6 +301,9 @@ class Stages:
             weight = share / (share + DOUBT)  # the stage itself says how fast the work goes
             pace.took += weight * elapsed / share
             pace.expected += weight * expected.seconds
+        elif expected is not None and elapsed > expected.seconds:  # it is late
+            pace.took += elapsed
+            pace.expected += expected.seconds
         factor = pace.factor(0.0 if self._relative else self._weight)
         later = [one for name, one in account.expected.items() if name != present.name]
         if factor is None:

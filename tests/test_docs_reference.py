@@ -5,6 +5,8 @@ import inspect
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,7 +79,7 @@ def printed(tmp_path_factory):
         "plan": "plan rows.zarr",
         "train": f"train rows.zarr --out run {small}",
         "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
-        "evaluate": "evaluate run rows.zarr",
+        "evaluate": "evaluate run rows.zarr --estimators --first 1,2 --by w",
         LISTED: "evaluate lists lists.zarr",
         "predict": "predict run rows.vw --out best.tsv",
         "shrink": "shrink run --out small --on rows.zarr",
@@ -87,6 +89,7 @@ def printed(tmp_path_factory):
         "info, a model": "info small",
         "report": "report run --on rows.zarr",
         "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",
+        "serve": "serve run --port 0",
         "compile": "compile run",
         "errors": "info nothing",
     }
@@ -97,6 +100,13 @@ def printed(tmp_path_factory):
 
 
 def _printed(command):
+    if command.startswith("serve"):  # prints when it is ready, and goes on until it is stopped
+        given = [sys.executable, "-m", "streammach", *command.split(), "--json"]
+        with subprocess.Popen(given, stdout=subprocess.PIPE, text=True) as service:
+            document = json.loads(service.stdout.readline())
+            service.terminate()
+        assert service.returncode == 0
+        return document
     with contextlib.redirect_stdout(io.StringIO()) as out:
         main([*command.split(), "--json"])
     return json.loads(out.getvalue())

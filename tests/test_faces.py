@@ -5,6 +5,7 @@ import json
 import logging
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 import streammach as sm
@@ -113,6 +114,30 @@ def test_the_callbacks_that_come_with_it(made, tiny, capsys, caplog):
     told = capsys.readouterr().err
     assert " epoch    loss  accuracy    top-5  best" in told
     assert any("Validated" in record.getMessage() for record in caplog.records)
+
+
+def test_progress_is_told_to_what_is_called(tiny, capsys):
+    calls = []
+
+    def told(stage, done, total):
+        calls.append((stage, done, total))
+
+    sm.convert(tiny.text("a.vw", tiny.lines(300, 20)), tiny.folder / "a.zarr", progress=told)
+    stages = list(dict.fromkeys(stage for stage, _, _ in calls))
+    assert stages == ["read", "sort", "write", "names"]
+    calls.clear()
+    X, y = np.eye(40, 12, dtype=np.float32)[np.arange(400) % 12], np.arange(400) % 12
+    run = sm.train(X, y, epochs=1, learning_rate=0.5, transform="raw", progress=told)
+    assert {"held-out rows", "epochs", "writing"} <= {stage for stage, _, _ in calls}
+    assert all(0 <= done <= total or not total for _, done, total in calls)
+    calls.clear()
+    sm.evaluate(run.model, tiny.folder / "a.zarr", progress=told)
+    assert ("evaluate", 300, 300) in calls
+    assert sm.verify(tiny.folder / "a.zarr", progress=told) == []
+    assert {"files", "rows"} <= {stage for stage, _, _ in calls}
+    assert capsys.readouterr().err in ("", "compiling kernels; later runs load them\n")
+    with pytest.raises(UsageError, match="progress"):
+        sm.evaluate(run.model, tiny.folder / "a.zarr", progress="loud")
 
 
 def test_a_time_limit_ends_a_run_after_an_epoch(made, tiny):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from streammach.errors import UsageError
-from streammach.progress import Progress, clock_text
+from streammach.progress import Progress, clock_text, fitted, line_width
 from streammach.stages import StageState
 
 
@@ -104,3 +104,24 @@ def test_another_word_is_refused():
 
 def test_durations_are_those_of_a_clock():
     assert [clock_text(s) for s in (7, 750, 3723)] == ["0:07", "12:30", "1:02:03"]
+
+
+class Screen(io.StringIO):
+    """A terminal of so many columns."""
+
+    def isatty(self):
+        return True
+
+
+def test_lines_of_a_terminal_are_broken_at_spaces(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "why      a reason of many words, one after another\nshort\n" + "x" * 60
+    assert fitted(text, io.StringIO()) == text
+    assert fitted(text, Screen()).split("\n") == [
+        "why      a reason of many words, one",
+        "         after another",
+        "short",
+        "x" * 60,  # a path can be copied
+    ]
+    assert line_width(Screen()) == 40
+    assert line_width(io.StringIO()) == 100

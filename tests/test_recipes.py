@@ -24,7 +24,8 @@ from streammach.errors import DeviceError, ModelError, StoreError, UsageError
 from streammach.parts.base import Decision, Part
 from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
-from streammach.rows.names import Names, find_or_add, hash_name
+from streammach.rows.name_table import find_or_add, hash_name
+from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transformed
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind

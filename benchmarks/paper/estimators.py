@@ -4,7 +4,7 @@ import time
 
 import streammach as sm
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.evaluate import top_k_hits
+from streammach.prediction.reached import top_k_hits
 
 ESTIMATORS = {"mean": "unbiased", "median": "median", "min": "min", "logsum": "log-sum"}
 

@@ -66,11 +66,32 @@ def fitted(rows, known, least=0.0):
     return found.x[:4], dict(zip(names, found.x[4:], strict=True)), left
 
 
+def known(document, *, listed):
+    """Mean of the best that each data set reached, the error of leaving one out, how many sets."""
+    best = {}
+    for row in document["points"]:
+        if row["kind"].endswith("lists") == listed:
+            reached = 50 * (row["p_at_1"] + row["p_at_5"])
+            best[row["data"]] = max(best.get(row["data"], 0.0), reached)
+    if not listed:
+        exact = {name: 50 * sum(both) for name, both in document["exact"].items()}
+        best = {name: max(reached, exact.get(name, 0.0)) for name, reached in best.items()}
+    found = np.array(list(best.values()))
+    others = (found.sum() - found) / (len(found) - 1)
+    return (
+        round(found.mean(), 1),
+        round(float(np.sqrt(((found - others) ** 2).mean())), 1),
+        len(found),
+    )
+
+
 def main():
     """Fit and print."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "planner_grid.json"
     document = json.loads(path.read_text())
     costs = {}
+    for listed in (False, True):
+        print(f"KNOWN {listed}: {known(document, listed=listed)}")
     for kind, alike in KINDS.items():
         some = [row for row in document["points"] if row["kind"] == kind]
         constants, best, left = fitted(some, document["exact"], costs.get(alike, 0.0))

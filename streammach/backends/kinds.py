@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.rows.packed import Table
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model import ModelSpec
-    from streammach.spec.types import Weights
+    from streammach.spec.model import ModelShape, ModelSpec
+    from streammach.spec.types import Decoding, Weights
 
     Lines = dict[str, int]
     Arrays = Mapping[str, Table]
@@ -96,6 +96,12 @@ class BackendKind:
         Whether kernels are compiled beforehand and kept on disk.
     timed : bool
         Whether it is known how long it takes.
+    decoding : callable
+        Returns how the best classes of many rows are found for a shape, where there are several
+        ways; else nothing.
+    decode_by : callable, optional
+        Has a backend find them in another way; raises UsageError where shape or machine do not
+        allow that.
     """
 
     name: str
@@ -112,3 +118,5 @@ class BackendKind:
     wants_by_feature: bool = False
     keeps_kernels: bool = False
     timed: bool = False
+    decoding: Callable[[ModelShape], str] = lambda shape: ""
+    decode_by: Callable[[Backend, Decoding], None] | None = None

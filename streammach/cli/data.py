@@ -108,10 +108,11 @@ def convert(
         return
     say(
         f"{made_text(done)}, {done.nnz / done.n_rows:.3g} values a row "
-        f"({', '.join(sorted(set(done.formats)))}), {time_text(done.seconds)}"
+        f"({', '.join(sorted(set(done.formats)))})"
     )
     for note in done.notes:
         say(note)
+    say(f"it took {time_text(done.seconds)}")
     if done.resumed:
         say("went on from what an interrupted conversion had read")
     if done.skipped:

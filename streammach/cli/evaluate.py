@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
+    decode_option,
     device_option,
     epilog,
     format_option,
@@ -19,18 +21,33 @@ from streammach.cli.options import (
     memory_option,
     one_source,
     progress_option,
+    rejects_option,
     source_options,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import (
+    peak_of,
+    say,
+    say_json,
+    say_named,
+    short_path,
+    warn_of_skipped,
+)
 from streammach.clock import Clock
+from streammach.errors import clean
 from streammach.machine import time_text
 from streammach.progress import Progress
 from streammach.spec.estimators import BLEND, ESTIMATORS
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Decoding, Multilabel
 
 if TYPE_CHECKING:
     from streammach.prediction.evaluate import Evaluation
+
+# Of rows with one label each.
+ONE_LABEL = (
+    "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece", "ece_before", "macro_recall",
+    "recall_by_decile",
+)  # fmt: skip
 
 
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
@@ -43,10 +60,24 @@ if TYPE_CHECKING:
               help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
 @click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
               metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
+@click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
+@click.option(
+    "--first",
+    metavar="R,...",
+    default="",
+    callback=lambda _, __, text: _numbers(text),
+    help="The first R repetitions alone, too, such as 2,4,8: a pass for each.",
+)
+@click.option("--by", metavar="NAMESPACE",
+              help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
+@bad_row_options
+@rejects_option
+@click.option("--force", is_flag=True, help="Replace an existing list of rows that are skipped.")
 @format_option
 @source_options
 @memory_option
 @device_option
+@decode_option
 @threads_option
 @progress_option
 @json_option
@@ -58,6 +89,13 @@ def evaluate(
     estimator: str | None,
     threshold: float,
     propensity: tuple[float, float],
+    estimators: bool,
+    first: tuple[int, ...],
+    by: str | None,
+    on_bad_row: str,
+    max_bad: int | None,
+    rejects: Path | None,
+    force: bool,
     form: str | None,
     labels: tuple[Path, ...],
     x_path: str | None,
@@ -66,11 +104,15 @@ def evaluate(
     multilabel: Multilabel,
     memory: str | None,
     device: str,
+    decode: Decoding,
     threads: int | None,
     progress: str,
     as_json: bool,
 ) -> None:
-    """Measure accuracy, top-3 and top-5 accuracy and log loss.
+    """Measure accuracy, macro recall, log loss and how true probabilities are.
+
+    Macro recall is the mean over classes; ECE, the expected calibration error, is how far the
+    probability of the best class lies from the share that is right, in the mean.
 
     Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
     and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
@@ -90,19 +132,23 @@ def evaluate(
         multilabel=multilabel,
     )  # fmt: skip
     room = room_before(
-        run, "evaluate", store, CANDIDATES, memory=memory, device=device, threads=threads,
-        options=options,
+        run, "first" if first else "evaluate", store, CANDIDATES, memory=memory, device=device,
+        threads=threads, options=options,
     )  # fmt: skip
     with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         predictor = opened.enter_context(Predictor(
-            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads
+            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads,
+            decode=decode,
         ))  # fmt: skip
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,
-            propensity=propensity,
+            propensity=propensity, estimators=estimators, first=first, by=by,
+            on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+            force=force,
         )  # fmt: skip
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
+    warn_of_skipped(found.skipped, store, rejects)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
@@ -118,8 +164,15 @@ def evaluate(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    for name, text in evaluation_lines(found):
-        say(f"{name:<12}{text}")
+    say_named(evaluation_lines(found), 12)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return numbers between commas, or raise a click error."""
+    try:
+        return tuple(int(word) for word in text.split(",") if word)
+    except ValueError:
+        raise click.BadParameter(f"{clean(text)} is not numbers between commas") from None
 
 
 def _figures(found: Evaluation) -> dict[str, Any]:
@@ -128,7 +181,7 @@ def _figures(found: Evaluation) -> dict[str, Any]:
     sets, f1, threshold = (known.pop(name) for name in ("sets", "f1", "threshold"))
     if found.sets is None:
         return known
-    for name in ("accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss"):
+    for name in ONE_LABEL:
         del known[name]
     return {
         **known, **found.sets.named(), "n_labels": sets["n_labels"],

@@ -17,7 +17,7 @@ from streammach.cli.options import (
     sources_argument,
     table_options,
 )
-from streammach.cli.output import say, say_json, short_path
+from streammach.cli.output import say, say_json, say_named, short_path
 from streammach.machine import size_text, time_text
 from streammach.spec.types import Multilabel
 
@@ -67,8 +67,7 @@ def explore(
         return
     for source in found.sources:
         say(_source_line(source))
-    for name, text in _lines(found):
-        say(f"{name:<10}{text}")
+    say_named(_lines(found))
 
 
 def _about(n: int, *, exact: bool) -> str:

@@ -110,7 +110,8 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
             **({} if wanted.like is not None else vars(arguments.table)),
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
-        tell(f"{made_text(done)}{skipped}, {time_text(done.seconds)}")
+        tell(f"{made_text(done)}{skipped}")
+        tell(f"it took {time_text(done.seconds)}")
 
 
 def _check_same(wanted: Wanted, arguments: FitArguments) -> None:

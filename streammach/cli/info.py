@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from streammach.cli.options import debug_option, epilog, json_option
-from streammach.cli.output import Document, say, say_json
+from streammach.cli.output import Document, say_json, say_named
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
@@ -31,8 +31,7 @@ def info(path: Path, as_json: bool) -> None:
     if as_json:
         say_json({**document, "lines": lines})
         return
-    for name, text in lines:
-        say(f"{name:<10}{text}")
+    say_named(lines)
 
 
 def _of_store(path: Path) -> tuple[Document, Lines]:
@@ -57,7 +56,7 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
 
 def _of_run(path: Path) -> tuple[Document, Lines]:
     from streammach.model.model import disk_bytes  # loads on demand
-    from streammach.reports.about import run_lines
+    from streammach.reports.about import decoding_of, run_lines
     from streammach.training.run import Run
 
     run = Run.open(path)
@@ -69,7 +68,8 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "exact": plan.model.exact, "n_classes": model.spec.n_classes,
         "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
         "counts_bytes": model.counts_bytes, "disk_bytes": disk_bytes(path),
-        "estimator": model.estimator, "learning_rate": training.learning_rate,
+        "estimator": model.estimator, "decoding": decoding_of(model),
+        "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,
         "weights": placement.weights, "resident": placement.resident,
@@ -88,7 +88,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
 
 def _of_model(path: Path) -> tuple[Document, Lines]:
     from streammach.model.model import Model, disk_bytes  # loads on demand
-    from streammach.reports.about import model_lines
+    from streammach.reports.about import decoding_of, model_lines
 
     model = Model.load(path)
     document = {
@@ -98,5 +98,6 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
         "weights": model.width, "pairs": model.n_pairs,
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
         "disk_bytes": disk_bytes(path), "estimator": model.estimator,
+        "decoding": decoding_of(model),
     }  # fmt: skip
     return document, model_lines(model, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -47,6 +48,19 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the job."""
         return list(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called, or raise UsageError with one of a name like it."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            alike = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f"Did you mean {alike[0]}? " if alike else ""
+            raise UsageError(
+                f"there is no command '{clean(args[0], 60)}'",
+                hint=f"{meant}See: {ctx.command_path} --help",
+            )
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
 
@@ -14,7 +14,7 @@ from streammach.errors import UsageError
 from streammach.parts.switches import switches
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Decoding, Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.source_options import SourceOptions
@@ -42,6 +42,11 @@ threads_option = click.option(
 device_option = click.option(
     "--device", type=click.Choice(["auto", *sorted(BACKENDS)]), default="auto", show_default=True,
     help="Where to compute.",
+)  # fmt: skip
+decode_option = click.option(
+    "--decode", type=click.Choice(get_args(Decoding)), default="auto", show_default=True,
+    help="How the CPU finds the best classes, the same ones in any way: 64 classes a vector (perm; "
+    "at most 256 buckets, AVX-512 VBMI), 64 rows a vector (tile), or class by class (one).",
 )  # fmt: skip
 memory_option = click.option(
     "--memory", metavar="SIZE",
@@ -288,7 +293,7 @@ def bad_row_options(command: F) -> F:
 
 rejects_option = click.option(
     "--rejects", metavar="FILE", type=click.Path(path_type=Path),
-    help="Where rows that are skipped are listed.  [default: beside --out, FILE.rejects.tsv]",
+    help="Where rows that are skipped are listed.  [default: beside a table, FILE.rejects.tsv]",
 )  # fmt: skip
 
 

@@ -12,13 +12,29 @@ from typing import Any
 from streammach.errors import UNSAFE, clean, escaped
 from streammach.figures import FORMER_NAMES
 from streammach.machine import peak_bytes, size_text
+from streammach.progress import fitted, line_width, wrapped
 
 Document = Mapping[str, object]  # a JSON object that is printed, and nothing is taken from
 
 
 def say(text: str) -> None:
-    """Print a line of the result, or several, to stdout."""
-    print(escaped(text, "\n"))
+    """Print a line of the result, or several, to stdout; a terminal's are broken at spaces."""
+    print(fitted(escaped(text, "\n"), sys.stdout))
+
+
+def say_named(lines: Sequence[tuple[str, str]], width: int = 10) -> None:
+    """Print texts behind their names, as lines of the terminal's columns, 100 at most.
+
+    Parameters
+    ----------
+    lines : sequence of (str, str)
+        Names and texts.
+    width : int
+        Columns of the names.
+    """
+    for name, text in lines:
+        for line in wrapped(escaped(text), line_width(), f"{name:<{width}}") or [name]:
+            print(line)
 
 
 def say_json(document: Document | Sequence[Document]) -> None:
@@ -62,6 +78,17 @@ def peak_of(projected: int) -> int:
             stacklevel=2,
         )
     return peak
+
+
+def warn_of_skipped(skipped: Mapping[str, int], source: object, rejects: object | None) -> None:
+    """Warn of rows that were left out of a source, if there are any."""
+    if skipped:
+        listed = "" if rejects is None else f", listed in {short_path(rejects)}"
+        warnings.warn(
+            f"rows that could not be read and were left out: {sum(skipped.values()):,}, of "
+            f"{short_path(source)}{listed}",
+            stacklevel=2,
+        )
 
 
 def short_path(path: object) -> str:

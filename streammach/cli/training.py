@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
 
-LARGE = 0.15  # share of the time from which on a stage is named
+LARGE = 0.1  # share of the time from which on a stage is named
 
 
 @click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
@@ -57,16 +57,16 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    from streammach.data.class_weights import weighed  # compiled code loads on demand
-    from streammach.data.store.dataset import Dataset
-    from streammach.planning.speed import speed
-    from streammach.training.run import begun
-
-    begun(out, resume=arguments.resume)
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, Progress(progress, "") as shown:
         shown("plan", 0, 0)
+        from streammach.data.class_weights import weighed  # compiled code loads on demand
+        from streammach.data.store.dataset import Dataset
+        from streammach.planning.speed import speed
+        from streammach.training.run import begun
+
+        begun(out, resume=arguments.resume)
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
@@ -139,15 +139,14 @@ def run_document(run: Run) -> Document:
     }
 
 
-def _time(result: Result) -> str:
-    """Return what all of it took, and its long stages."""
-    large = [
-        f"{name} {time_text(seconds)}"
-        for name, seconds in sorted(result.stages.items(), key=lambda item: -item[1])
-        if seconds >= LARGE * result.seconds
-    ]
-    of_it = f" ({', '.join(large)})" if large else ""
-    return f"{time_text(result.seconds)}{of_it}"
+def _stages(result: Result) -> str:
+    """Return the stages that took long, and the rest."""
+    by_time = sorted(result.stages.items(), key=lambda item: -item[1])
+    large = {name: seconds for name, seconds in by_time if seconds >= LARGE * result.seconds}
+    rest = max(result.seconds - sum(large.values()), 0.0)
+    return ", ".join(
+        f"{name} {time_text(seconds)}" for name, seconds in {**large, "the rest": rest}.items()
+    )
 
 
 def say_run(run: Run) -> None:
@@ -155,6 +154,7 @@ def say_run(run: Run) -> None:
     result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
+    say(f"time: {_stages(result)}")
     listed = run.plan.facts.listed
     reached = "" if best is None else f"held-out {figures_text(best, listed=listed)}; "
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
@@ -163,7 +163,7 @@ def say_run(run: Run) -> None:
         epochs = "no whole epoch" if training.epochs else training.text
     say(
         f"{short_path(run.path)}: {reached}{epochs}"
-        f"{f' ({result.stopped})' if result.stopped else ''}, {_time(result)}, "
+        f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "
         f"peak {size_text(result.peak_bytes)} of {size_text(result.projected_bytes)} projected"
         + (
             f", of the GPU's buffers {size_text(result.device_peak_bytes)} of "

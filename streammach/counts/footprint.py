@@ -35,7 +35,7 @@ def evidence_bytes(n_groups: int) -> int:
 
 
 def footprint(
-    facts: DataFacts, *, n_columns: int, max_pairs: int, held_out_rows: int, threads: int
+    facts: DataFacts, *, n_repetitions: int, max_pairs: int, held_out_rows: int, threads: int
 ) -> dict[str, int]:
     """Return the bytes of every buffer of counting, fitting and learning, by name.
 
@@ -43,8 +43,8 @@ def footprint(
     ----------
     facts : DataFacts
         The store.
-    n_columns : int
-        Columns of the hashed models.
+    n_repetitions : int
+        R, of the hashed models.
     max_pairs : int
         Pairs that there is room for; without any there are no lines.
     held_out_rows : int
@@ -59,17 +59,23 @@ def footprint(
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES),
         "count fit": fit + lessons,
-        "count scores": CountScorer.footprint(facts.n_classes, n_columns, threads),
+        "count scores": _scores(facts, n_repetitions, max_pairs, threads),
     }
 
 
-def judged(facts: DataFacts, *, n_columns: int, max_pairs: int, threads: int) -> int:
+def judged(facts: DataFacts, *, n_repetitions: int, max_pairs: int, threads: int) -> int:
     """Return the bytes of it while forms of a model are judged; the arguments are those above."""
     if not max_pairs:
         return 0
     # Beside the scorer of a form stands that of the whole model.
-    scores = 2 * CountScorer.footprint(facts.n_classes, n_columns, threads)
+    scores = 2 * _scores(facts, n_repetitions, max_pairs, threads)
     return scores + sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
+
+
+def _scores(facts: DataFacts, n_repetitions: int, max_pairs: int, threads: int) -> int:
+    """Return the bytes of a scorer, beside hashed models."""
+    n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
+    return CountScorer.footprint(facts.n_classes, n_wide, n_repetitions, threads)
 
 
 def _lists(facts: DataFacts, max_pairs: int, pair_bytes: int) -> dict[str, int]:

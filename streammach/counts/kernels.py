@@ -203,7 +203,7 @@ def spread_lists(
 
 
 @kernel(inline=True)
-def insert(scores: Array, ids: Array, score: Number, which: int) -> None:
+def insert(scores: Array, ids: Array, score: Number, which: Number) -> None:
     """Put a class into a list ordered by falling score, behind its equals; the last drops out."""
     j = scores.shape[0] - 1
     while j > 0 and scores[j - 1] < score:
@@ -236,89 +236,9 @@ def best_of(total: Array, scores: Array, ids: Array) -> None:
 
 
 @kernel(fastmath=False, inline=True)
-def hashed_sum(logs: Array, codes: Array, n_buckets: int, n_repetitions: int, c: int) -> Number:
+def hashed_sum(logs: Array, codes: Array, n_buckets: int, n_repetitions: int, c: Number) -> Number:
     """Return ``sum_r ln P_r[h_r(c)]`` of a class, r rising."""
     s = np.float32(0)
     for r in range(n_repetitions):
         s += logs[r * n_buckets + codes[c * n_repetitions + r]]
     return s
-
-
-@kernel(fastmath=False)
-def first_bound(
-    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    seeds: Array, seed_scores: Array, scores: Array, ids: Array,
-) -> Number:  # fmt: skip
-    """Return the k-th best score among the classes with the largest totals."""
-    # The arguments are those of best_blended(); `scores` and `ids` are scratch, too.
-    best_of(total, seed_scores, seeds)
-    n, k = min(seeds.shape[0], total.shape[0]), scores.shape[0]
-    for j in range(n):
-        s = hashed_sum(logs, codes, n_buckets, n_repetitions, seeds[j])
-        seed_scores[j] = total[seeds[j]] + weight * s
-    if n == k:
-        return seed_scores[:n].min()
-    scores[:] = -np.inf
-    for j in range(n):
-        if seed_scores[j] > scores[k - 1]:
-            insert(scores, ids, seed_scores[j], seeds[j])
-    return scores[k - 1]
-
-
-@kernel(fastmath=False)
-def best_blended(
-    total: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    seeds: Array, seed_scores: Array, scores: Array, ids: Array,
-) -> None:  # fmt: skip
-    """Write the classes with the largest ``total_i + weight * sum_r ln P_r[h_r(i)]``, exactly.
-
-    Parameters
-    ----------
-    total : float32 (K,)
-        The row's totals of counts.
-    logs : float32 (R * B,)
-        Logarithms of its bucket probabilities.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    n_buckets, n_repetitions, weight : int, int, float32
-        B, R, and the weight of the hashed models over R, 0 or more.
-    seeds, seed_scores : int64 (m,), float32 (m,), m >= k
-        Scratch for the classes with the largest totals, which give the first bound.
-    scores, ids : float32 (k,), int64 (k,)
-        Receive the best, best first, ties to the smaller id.
-    """
-    # The sum over the repetitions is made only for classes that can be among the best. No class
-    # passes total_i + weight * sum_r max_b ln P_r[b] computed in the same order, since float32
-    # additions and products with a number that is not negative keep the order of what goes in.
-    most = np.float32(0)
-    for r in range(n_repetitions):
-        high = logs[r * n_buckets]
-        for b in range(1, n_buckets):
-            high = max(high, logs[r * n_buckets + b])
-        most += high
-    cap = weight * most
-    last = scores.shape[0] - 1
-    bound = first_bound(
-        total, logs, codes, n_buckets, n_repetitions, weight, seeds, seed_scores, scores, ids
-    )
-    scores[:] = -np.inf
-    ids[:] = 0
-    for first in range(0, total.shape[0], SCAN_PIECE):
-        end = min(first + SCAN_PIECE, total.shape[0])
-        if any_within(total, first, end, cap, bound):
-            for c in range(first, end):
-                if total[c] + cap >= bound:
-                    s = hashed_sum(logs, codes, n_buckets, n_repetitions, c)
-                    s = total[c] + weight * s
-                    if s > scores[last]:
-                        insert(scores, ids, s, c)
-                        bound = max(bound, scores[last])
-
-
-@kernel(fastmath=False)
-def any_within(total: Array, first: int, last: int, cap: Number, bound: Number) -> bool:
-    """Return whether one of ``total[first:last] + cap`` reaches a bound."""
-    n = 0
-    for c in range(first, last):
-        n += total[c] + cap >= bound
-    return n > 0

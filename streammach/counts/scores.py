@@ -6,20 +6,21 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts import kernels, sums
-from streammach.counts.tile import MAX_CLASSES, best_of_tile
+from streammach.counts.bounded import BLOCK, best_of_rows, block_extremes
+from streammach.counts.deficits import in_blocks, width_of
 from streammach.rows.block import RowBlock
 from streammach.rows.packed_pairs import PackedCounts
 from streammach.rows.pairs import CountWeights
-from streammach.simd import WIDE_LANES
+from streammach.simd import WIDEST, aligned
 from streammach.threads import Workers
 
-SEEDS, TILE_SEEDS = 64, 16  # classes whose whole score gives the first bound
 PIECES_PER_THREAD = 16
+NOTHING = np.zeros((1, 0), np.float32), np.zeros(0, np.uint8)  # logarithms and codes
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 
@@ -67,12 +68,15 @@ class CountScorer:
         self.weights = weights
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
+        self._model: tuple[Any, ...] | None = None
+        self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
 
     @staticmethod
-    def footprint(n_classes: int, n_columns: int, threads: int) -> int:
-        """Return the bytes of a scorer's scratch, beside hashed models of so many columns."""
-        tile = WIDE_LANES * (n_classes + n_columns) if n_classes <= MAX_CLASSES else 0
-        return threads * 4 * (2 * n_classes + tile)
+    def footprint(n_classes: int, n_wide: int, n_repetitions: int, threads: int) -> int:
+        """Return the bytes of a scorer's tables, with so many features in `wide`, and scratch."""
+        blocks = -(-n_classes // BLOCK)
+        tables = blocks * (12 + 2 * n_wide + BLOCK * n_repetitions)
+        return tables + threads * (blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions)
 
     def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
         """Return the k best classes of each row and their scores, best first, exactly.
@@ -89,85 +93,93 @@ class CountScorer:
         Returns
         -------
         ids : int64 (n, min(k, K))
-            Class ids; ties go to the smaller one.
+            Class ids; ties go to the smaller one; -1 where a score is no number.
         scores : float32 (n, min(k, K))
             Their scores.
         """
-        k = min(k, self.weights.n_classes)
-        best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        if hashed is not None and self.weights.n_classes <= MAX_CLASSES:
-            self.each(rows.n_rows, lambda a, b: self._tiles(rows, range(a, b), hashed, best))
-        else:
-            self.each(rows.n_rows, lambda a, b: self._rows(rows, range(a, b), hashed, best))
+        k, n = min(k, self.weights.n_classes), rows.n_rows
+        best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
+        if n > 1:
+            self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
+        elif n:
+            self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
         return best
+
+    def rank(
+        self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
+        hashed: Hashed | None, best: Best,
+    ) -> None:  # fmt: skip
+        """Write the best classes of rows ``first:last``, on this thread.
+
+        Parameters
+        ----------
+        indptr, features : int64 (n + 1,), int32 (nnz,)
+            n rows.
+        first, last : int
+            Which of them.
+        hashed : Hashed, optional
+            As of :meth:`topk`.
+        best : (int64 (n, k), float32 (n, k))
+            Receive ids and scores.
+        """
+        ids, scores = best
+        model = *self._arrays(), *self._hashed(hashed), *self._room(hashed)
+        best_of_rows(indptr, features, first, last, *model, scores, ids)  # type: ignore[call-arg]
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
+        if self._workers.n_threads == 1:
+            work(0, n)
+            return
         parts = min(n, self._workers.n_threads * PIECES_PER_THREAD)
         edges = np.linspace(0, n, parts + 1).astype(int)
         self._workers.each(work, itertools.pairwise(edges.tolist()))
-
-    def scratch(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return this thread's scratch for the scores of all classes: (K,) each."""
-        if not hasattr(self._scratch, "arrays"):
-            n = self.weights.n_classes
-            self._scratch.arrays = np.empty(n, np.int32), np.empty(n, np.float32)
-        found: tuple[NDArray[np.int32], NDArray[np.float32]] = self._scratch.arrays
-        return found
-
-    def _tile_scratch(self, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return this thread's scratch for a tile of rows: (16, K) and (16 C,)."""
-        if not hasattr(self._scratch, "tile"):
-            totals = np.zeros((WIDE_LANES, self.weights.n_classes), np.float32)
-            self._scratch.tile = totals, np.empty(WIDE_LANES * n_columns, np.float32)
-        found: tuple[NDArray[np.float32], NDArray[np.float32]] = self._scratch.tile
-        return found
 
     def close(self) -> None:
         """Stop the threads."""
         self._workers.close()
 
-    def _rows(self, rows: RowBlock, some: range, hashed: Hashed | None, best: Best) -> None:
-        ids, scores = best
-        _, total = self.scratch()
-        seeds, seed_scores = _seeds(SEEDS, scores)
-        for i in some:
-            self._sum(rows, i, total)
-            if hashed is None:
-                kernels.best_of(total, scores[i], ids[i])
-                continue
-            kernels.best_blended(
-                total, hashed.logs[i], hashed.codes, hashed.n_buckets, hashed.n_repetitions,
-                np.float32(self.weights.hashed / hashed.n_repetitions), seeds, seed_scores,
-                scores[i], ids[i],
+    def _arrays(self) -> tuple[Any, ...]:
+        """Return what scores are made of, and what bounds them in each block of classes."""
+        if self._model is None:
+            w = self.weights
+            blocks = -(-w.n_classes // BLOCK)
+            bounds = (
+                np.empty(blocks, np.float32), np.empty((2, blocks), np.float32),
+                np.empty((len(w.wide), blocks), np.int16), np.empty(2, np.float32),
             )  # fmt: skip
-
-    def _tiles(self, rows: RowBlock, some: range, hashed: Hashed, best: Best) -> None:
-        ids, scores = best
-        totals, by_column = self._tile_scratch(hashed.logs.shape[1])
-        seeds, seed_scores = _seeds(TILE_SEEDS, scores)
-        for start in some[::WIDE_LANES]:
-            stop = min(start + WIDE_LANES, some.stop)
-            for i in range(start, stop):
-                self._sum(rows, i, totals[i - start])
-            best_of_tile(
-                totals, hashed.logs[start:stop], hashed.codes, hashed.n_buckets,
-                hashed.n_repetitions, np.float32(self.weights.hashed / hashed.n_repetitions),
-                by_column, seeds, seed_scores, scores[start:stop], ids[start:stop],
+            wide = np.ascontiguousarray(w.wide)
+            block_extremes(w.base, w.log_values, wide, *bounds)
+            if isinstance(w, PackedCounts):
+                lists: tuple[Any, ...] = w.steps, w.gains, w.unit
+            else:
+                lists = w.classes, w.gains, 0
+            self._model = (
+                w.starts, *lists, w.wide_of, wide, w.penalty, w.base, w.log_values, *bounds
             )  # fmt: skip
+        return self._model
 
-    def _sum(self, rows: RowBlock, i: int, total: NDArray[np.float32]) -> None:
-        """Write the counts' score of every class for a row."""
-        w = self.weights
-        row = rows.features[rows.indptr[i] : rows.indptr[i + 1]]
-        rest = w.wide_of, w.wide, w.penalty, w.base, w.log_values, self.scratch()[0], total
-        if isinstance(w, PackedCounts):
-            sums.sum_packed_row(row, w.starts, w.steps, w.gains, w.unit, *rest)
-        else:
-            sums.sum_row(row, w.starts, w.classes, w.gains, *rest)
+    def _hashed(self, hashed: Hashed | None) -> tuple[Any, ...]:
+        """Return what the hashed models say, and their codes in blocks where these are of use."""
+        if hashed is None:
+            return *NOTHING, 1, 0, np.float32(0), NOTHING[1], 0
+        n, codes = hashed.n_repetitions, hashed.codes
+        if self._blocks is None or self._blocks[0] is not codes:
+            width = width_of(hashed.n_buckets, codes)
+            self._blocks = codes, in_blocks(codes, n) if width else NOTHING[1], width
+        weight = np.float32(self.weights.hashed / n)
+        return hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:]
 
-
-def _seeds(n: int, scores: NDArray[np.float32]) -> Best:
-    """Return scratch for the classes that give the first bound of the k best: n, or k if more."""
-    n = max(n, scores.shape[1])
-    return np.empty(n, np.int64), np.empty(n, np.float32)
+    def _room(self, hashed: Hashed | None) -> tuple[NDArray[Any], ...]:
+        """Return this thread's scratch, as :func:`best_of_rows` takes it."""
+        scratch, n = self._scratch, 0 if hashed is None else hashed.n_repetitions
+        if getattr(scratch, "n_repetitions", None) != n:
+            blocks = -(-self.weights.n_classes // BLOCK)
+            scratch.n_repetitions = n
+            scratch.arrays = (
+                aligned(blocks * BLOCK * 4).view(np.int32), np.empty(blocks, np.int32),
+                np.empty(blocks, np.float32), np.empty(n, np.float32),
+                aligned(n * WIDEST),
+            )  # fmt: skip
+        found: tuple[NDArray[Any], ...] = scratch.arrays
+        return found

@@ -1,4 +1,4 @@
-"""The sums of a row's counts over its features, for all classes: of plain lists or packed ones."""
+"""The sums of a row's counts over its features, for all classes."""
 
 from __future__ import annotations
 
@@ -38,32 +38,6 @@ def sum_row(
         if wide_of[f] < 0:
             for z in range(starts[f], starts[f + 1]):
                 units[np.uint32(classes[z])] += gains[z]  # unsigned: no test for negative indices
-    add_up(row, penalty, base, log_values, units, total)
-
-
-@kernel(fastmath=False)
-def sum_packed_row(
-    row: Array, starts: Array, steps: Array, gains: Array, unit: int, wide_of: Array, wide: Array,
-    penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
-) -> None:  # fmt: skip
-    """Do as :func:`sum_row` with the same bits, from lists that are packed.
-
-    Parameters
-    ----------
-    row : int32 (m,)
-        The row's features.
-    starts, steps, gains, unit, wide_of, wide, penalty, base, log_values : arrays and int
-        Those of :class:`streammach.rows.packed_pairs.PackedCounts`.
-    units, total : int32 (K,), float32 (K,)
-        Those of :func:`sum_row`.
-    """
-    add_wide(row, wide_of, wide, units)
-    for f in row:
-        if wide_of[f] < 0:
-            c = np.uint32(0)
-            for z in range(np.int64(starts[f]), np.int64(starts[f + 1])):
-                c += steps[z]
-                units[np.uint32(c)] += gains[z] * unit
     add_up(row, penalty, base, log_values, units, total)
 
 

@@ -23,6 +23,7 @@ WORD_BYTES = 24  # of a piece of an array's words while they are coded
 PAIR_WORD_BYTES = 36  # of a piece of the words of pairs while they are decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
 NAMES = ("label", "feature")
+WIDE = COUNTS + "wide"
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
@@ -50,6 +51,8 @@ class Held:
         Bytes taken beside these while a smaller model is made of it, by name; of a model in a file.
     listed : bool
         Whether its rows have lists of labels.
+    n_wide : int
+        Features that have a gain for each class in its counts.
     """
 
     spec: ModelSpec
@@ -62,6 +65,7 @@ class Held:
     loading: int = 0
     smaller: dict[str, int] = field(default_factory=dict)
     listed: bool = False
+    n_wide: int = 0
 
     @property
     def label_bytes(self) -> float:
@@ -115,6 +119,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
         store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
         names=names, n_more=document.n_more, loading=_loading(document, sizes),
         smaller=_smaller(sizes, plain), listed=document.n_rows > 0,
+        n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
     )  # fmt: skip
 
 
@@ -147,4 +152,5 @@ def held_by(model: Model) -> Held:
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more, listed=model.listed,
+        n_wide=0 if model.counts is None else len(model.counts.wide),
     )  # fmt: skip

@@ -108,6 +108,7 @@ def in_memory(record: T) -> T:
         value = getattr(record, one.name)
         if isinstance(value, np.ndarray):
             changed[one.name] = _held(value)
+            changed[one.name].flags.writeable = value.flags.writeable  # kernels are of one kind
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             changed[one.name] = in_memory(value)
     return cast("T", dataclasses.replace(cast("Any", record), **changed))

@@ -155,7 +155,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
 
 
 def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str, float]:
-    """Return the seconds of the end of hashed models: ranking, learning, writing.
+    """Return the seconds of ranking by all estimators and of learning held-out rows at the end.
 
     Parameters
     ----------
@@ -168,9 +168,8 @@ def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str
     """
     held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
     ranked = held * RANK * config.shape.n_classes * config.shape.n_repetitions
-    written = 4.0 * config.weight_rows * config.shape.n_columns * BYTE
     learnt = held * step_seconds(facts, config)
-    return {"rank": ranked * scale, "learn": learnt * scale, "write": 2 * written}
+    return {"rank": ranked * scale, "learn": learnt * scale}
 
 
 def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = None) -> float:

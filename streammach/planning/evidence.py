@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from streammach.parts.expected import AccuracyDrop
 from streammach.parts.registry import weighed_parts
+from streammach.planning.accuracy import KNOWN
 from streammach.planning.candidates import Candidate
 from streammach.spec.config import PartPlan
-from streammach.spec.plan import Option, Pilot
+from streammach.spec.plan import Option, Pilot, Plan
 
 LEAST_ERROR = 0.1  # points; no expectation is surer
 PilotKey = tuple[int, tuple[PartPlan, ...]]  # buckets and parts: what one correction is for
@@ -60,6 +62,47 @@ def extrapolated(pilots: Sequence[Pilot], n_rows: int) -> Score:
     ahead = min(max(math.log(n_rows / pilots[-1].rows) / step, 0.0), 1.0)
     points = last.points + ahead * (last.points - before.points)
     return Score(points, math.hypot((1 + ahead) * last.error, ahead * before.error))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a plan is expected to reach.
+
+    Attributes
+    ----------
+    points, error : float
+        The mean of accuracy and top-5 accuracy (precision at 1 and at 5, where rows have lists of
+        labels) of 0 to 100, and its standard error.
+    source : str
+        ``pilot``, where this model was trained on samples of the rows; ``other data`` otherwise:
+        the mean of the data sets that models were measured on, and how far such a mean was off.
+    rows : int
+        Rows of the largest sample; 0 without one.
+    """
+
+    points: float
+    error: float
+    source: Literal["pilot", "other data"]
+    rows: int = 0
+
+
+def expectation(plan: Plan) -> Expectation:
+    """Return what a plan is expected to reach, with the error that was measured.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan; its pilots are what narrows the expectation.
+    """
+    chosen = plan.expected
+    runs = [] if chosen is None else [p for p in plan.pilots if model_key(p) == model_key(chosen)]
+    if not runs:
+        return Expectation(*KNOWN[plan.facts.listed][:2], "other data")
+    held_out = plan.config.batching.held_out_rows
+    found = extrapolated(runs, max(plan.facts.n_rows - held_out, runs[-1].rows))
+    return Expectation(
+        min(max(found.points, 0.0), 100.0), max(found.error, LEAST_ERROR), "pilot", runs[-1].rows
+    )
 
 
 def weighed_again(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from streammach.model.calibration import Calibration
@@ -110,6 +109,29 @@ def _levelled(
     return np.where(np.arange(m) < kept[:, None], p, level[:, None]), level
 
 
+def stated_probabilities(
+    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
+) -> NDArray[np.float64]:
+    """Return the probability stated for each row's best class.
+
+    Parameters
+    ----------
+    scores : float32 (n, m)
+        Scores of the m best classes, best first.
+    n_classes : int
+        K.
+    calibration : Calibration
+        The map; see its text for the equation.
+
+    Returns
+    -------
+    float64 (n,)
+        From 0 to 1.
+    """
+    found: NDArray[np.float64] = class_probabilities(scores, n_classes, calibration)[0][:, 0]
+    return found
+
+
 def log_probabilities(
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
@@ -188,5 +210,7 @@ def label_probabilities(
     if calibration == Calibration():
         return np.exp(np.minimum(scores.astype(np.float64), 0.0))
     z = calibration.beta * above_others(scores) + calibration.other
+    import scipy.special  # of lists of labels alone: it takes its time to load
+
     found: NDArray[np.float64] = scipy.special.expit(z)
     return found

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streammach.prediction.class_sums import Decile
+from streammach.prediction.depths import Depth
 from streammach.prediction.reliability import Bin, Reliability
 from streammach.prediction.set_metrics import Tenth
 from streammach.spec.types import Ranker
 
 LIKELY = 0.5  # probability of a label from which on it is said to be there
-
-
-@dataclass(frozen=True)
-class Decile:
-    """A tenth of the classes, by their rank of frequency in training.
-
-    Attributes
-    ----------
-    n_classes, n_rows : int
-        Its classes, and the rows that carry one of them.
-    recall : float or None
-        Share of those rows whose best class is their label; None without rows.
-    """
-
-    n_classes: int
-    n_rows: int
-    recall: float | None
-
-
-@dataclass(frozen=True)
-class Depth:
-    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
-
-    n_repetitions: int
-    accuracy: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +25,8 @@ class Diagnosis:
         Rows used, and those of them whose label was never seen in training: they count as wrong.
     accuracy, top_5_accuracy : float
         Of the model as it ranks.
+    majority : float
+        Accuracy of always answering the class that is most frequent in training.
     estimator : str
         How it ranks.
     before, after : Reliability
@@ -66,6 +45,7 @@ class Diagnosis:
     n_unseen: int
     accuracy: float
     top_5_accuracy: float
+    majority: float
     estimator: Ranker
     before: Reliability
     after: Reliability
@@ -108,6 +88,8 @@ class ListDiagnosis:
         Of the model as it ranks, by the names of the XMC repository: P@k, N@k, R@k, PSP@k, PSN@k.
     possible : dict of str to float
         The most that P@1, P@3 and P@5 can be on these rows.
+    majority : float
+        P@1 of always answering the label that is most frequent in training.
     estimator : str
         How it ranks.
     reliability : Reliability
@@ -131,6 +113,7 @@ class ListDiagnosis:
     n_unseen: int
     figures: dict[str, float]
     possible: dict[str, float]
+    majority: float
     estimator: Ranker
     reliability: Reliability
     likely: Bin | None

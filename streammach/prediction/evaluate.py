@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
+from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import FormerNames, Reached, figures_text
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES, label_probabilities, log_probabilities
+from streammach.prediction.calibrate import (
+    CANDIDATES,
+)
+from streammach.prediction.class_sums import Decile
+from streammach.prediction.depths import Depth, depth_of, first_repetitions, rankings_of
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import Besides, ClassFigures, ListFigures, measure
 from streammach.prediction.set_metrics import (
     DEFAULT_A,
     DEFAULT_B,
     F1,
-    F1Figures,
-    SetFigures,
     SetMetrics,
 )
+from streammach.prediction.slices import Slices
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
-from streammach.spec.estimators import estimators
+from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import Reported
 from streammach.spec.types import Estimator, Ranker, Transform
-
-PLACES = (1, 3, 5)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -71,6 +72,24 @@ class Evaluation(FormerNames, Reported):
         F1 of the labels whose probability is at least `threshold`.
     threshold : float
         That probability.
+    ece, ece_before : float
+        Expected calibration error of the best class, of the rows whose label was seen in training:
+        mean distance of stated probability and share that is right in 15 equally wide ranges; and
+        that of the scores before they are calibrated. NaN without such rows, or with lists.
+    macro_recall : float
+        Mean over the classes that occur of the share of their rows whose best class is right; NaN
+        as above.
+    recall_by_decile : tuple of Decile
+        Recall at 1 by tenths of the classes, from those that are frequent in training to rare ones;
+        empty with lists.
+    estimators : dict of str to dict
+        ``accuracy`` and ``top_5_accuracy`` by the way to rank, where it was asked for.
+    first : tuple of Depth
+        Accuracy of the first repetitions alone, where it was asked for.
+    by : Slices or None
+        Accuracy by the values of a namespace, where it was asked for.
+    skipped : dict of str to int
+        Rows that could not be read and were left out, by reason.
     """
 
     n_rows: int
@@ -86,30 +105,18 @@ class Evaluation(FormerNames, Reported):
     sets: SetMetrics | None = None
     f1: F1 | None = None
     threshold: float = 0.5
+    ece: float = float("nan")
+    ece_before: float = float("nan")
+    macro_recall: float = float("nan")
+    recall_by_decile: tuple[Decile, ...] = ()
+    estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
+    first: tuple[Depth, ...] = ()
+    by: Slices | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def _line(self) -> str:
         figures = figures_text(self, listed=self.sets is not None)
         return f"{figures}, {self.n_rows:,} rows, {self.estimator}"
-
-
-def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
-    """Return how many rows have their label among the first k ids."""
-    return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
-
-
-def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
-    """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
-    # Where rows have lists of labels these are precision at 1 and at 5.
-    n = max(rows.n_rows, 1)
-    if rows.labels is None:
-        return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
-    hits = rows.labels.matched(ids[:, :5])
-    return Reached(float(hits[:, :1].sum()) / n, float(hits.sum()) / (5 * n))
-
-
-def measure(rows: RowBlock, ranking: Ranking) -> Reached:
-    """Return what a ranking reaches on rows held in memory; see :func:`reached`."""
-    return reached(rows, ranking(rows, PLACES[-1])[0])
 
 
 def choose_estimator(
@@ -129,7 +136,7 @@ def choose_estimator(
     transform : str
         How the training changed the values of its rows.
     """
-    names = estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
+    names = all_estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
     usual = found[names[0]]
     error = (usual.accuracy * (1 - usual.accuracy) / max(rows.n_rows, 1)) ** 0.5
@@ -145,6 +152,13 @@ def evaluate(
     progress: Wanted = None,
     threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
+    estimators: bool = False,
+    first: Sequence[int] = (),
+    by: str | None = None,
+    on_bad_row: str = "error",
+    max_bad: int | None = None,
+    rejects: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Evaluation:
     """Return what a model reaches on a store or a labelled text.
 
@@ -165,40 +179,87 @@ def evaluate(
         Probability from which on a label is predicted, where rows have lists of labels.
     propensity : (float, float)
         A and B of the propensities then.
+    estimators : bool
+        Rank the rows by all estimators that the model has, too.
+    first : sequence of int
+        Rank them by so many of the first repetitions, too: a pass over the input for each.
+    by : str, optional
+        A namespace, or a column of a table: how many rows are right by its values.
+    on_bad_row : str
+        ``error`` or ``skip``: rows of a file that cannot be read are left out, and counted.
+    max_bad : int, optional
+        How many may be skipped; any number otherwise.
+    rejects : path-like, optional
+        Where these are listed; nowhere otherwise.
+    force : bool
+        Whether a list that is there may be replaced.
 
     Raises
     ------
     UsageError, DataError, StoreError, DiskError
-        If the input cannot be read or holds no rows.
+        If the input cannot be read or holds no rows; if the model does not have so many
+        repetitions, or no feature of such a namespace.
     BudgetError
         If it does not fit the predictor's memory.
     """
-    began = time.monotonic()
-    if not isinstance(predictor, Predictor):
-        known = predictor if isinstance(predictor, Model) else Model.load(predictor)
-        with Predictor(known) as opened:
-            found = evaluate(
-                opened, path, options=options, progress=progress, threshold=threshold,
-                propensity=propensity,
-            )  # fmt: skip
-        return replace(found, seconds=time.monotonic() - began)
+    began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
+    listed = rejects_list(rejects, skip=skip, force=force, inputs=[Path(path)])
+    with ExitStack() as stack:
+        bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
+        if not isinstance(predictor, Predictor):
+            known = predictor if isinstance(predictor, Model) else Model.load(predictor)
+            predictor = stack.enter_context(Predictor(known))
+        model = predictor.model
+        check_first(first, model, path)
+        sums = (
+            ListFigures(predictor, threshold, propensity)
+            if model.listed
+            else ClassFigures(predictor)
+        )
+        more = Besides(predictor, rankings_of(model) if estimators else [], by)
+        found = _added_up(predictor, Path(path), sums, more, first, options, bad_rows, progress)
+    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
+
+
+def _added_up(
+    predictor: Predictor, path: Path, sums: ClassFigures | ListFigures, more: Besides,
+    first: Sequence[int], options: SourceOptions, bad_rows: BadRows, progress: Wanted,
+) -> Evaluation:  # fmt: skip
+    """Return what all rows of an input add up to."""
     seen, model = Seen(), predictor.model
-    sums = _Lists(predictor, threshold, propensity) if model.listed else _Classes(predictor)
-    room = predictor.room("evaluate", path, CANDIDATES, options)
+    room = predictor.room("first" if first else "evaluate", path, CANDIDATES, options)
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
-        for block in rows_of(Path(path), model, seen, room, options=options):
+        for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
             if block.labels is not None and not model.listed:
                 raise lists_of_labels(path)
-            sums.add(block)
+            more.add(block, sums.add(block))
             told("evaluate", seen.rows, seen.total)
+        depths = []
+        for n_repetitions in first if seen.rows else ():
+            again = BadRows(skip=bad_rows.skip)
+            blocks = rows_of(path, model, Seen(), room, options=options, bad_rows=again)
+            with predictor.of(first_repetitions(model, n_repetitions)) as few:
+                depths.append(depth_of(few, blocks, [predictor.estimator]))
+            told(f"first {n_repetitions}", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
     return Evaluation(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=predictor.estimator, seconds=time.monotonic() - began, **sums.figures(seen),
+        estimator=predictor.estimator, seconds=0.0, first=tuple(depths), **sums.figures(seen),
+        **more.figures(seen.rows),
     )  # fmt: skip
+
+
+def check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]) -> None:
+    """Raise UsageError if first repetitions are asked for that cannot be measured."""
+    most = model.spec.n_repetitions
+    for n_repetitions in first:
+        if not 0 < n_repetitions <= most:
+            raise UsageError(f"{n_repetitions} is not from 1 to {most} repetitions: --first")
+    if first and is_piped(Path(path)):
+        raise UsageError("standard input can be read once alone: --first")
 
 
 def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
@@ -208,81 +269,6 @@ def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
         path=clean(path, 300),
         hint="Convert it again with --first-label, or train on lists.",
     )
-
-
-class _Classes:
-    """Adds up what is reached on rows with one label each."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
-        self._hits, self._loss, self._majority = dict.fromkeys(PLACES, 0), 0.0, 0
-
-    def add(self, block: RowBlock) -> None:
-        """Add rows."""
-        model, (best, ids, scores) = self._predictor.model, ranked(self._predictor, block)
-        known = block.classes >= 0
-        logs = log_probabilities(
-            ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
-            calibration=model.calibration,
-        )  # fmt: skip
-        for place in PLACES:
-            self._hits[place] += top_k_hits(best, block.classes, place)
-        self._loss -= float(logs.sum())
-        self._majority += int((block.classes == model.majority).sum())
-
-    def figures(self, seen: Seen) -> dict[str, Any]:
-        """Return them as fields of an evaluation."""
-        n, known = seen.rows, seen.rows - seen.unseen_labels
-        return {
-            "accuracy": self._hits[1] / n, "top_3_accuracy": self._hits[3] / n,
-            "top_5_accuracy": self._hits[5] / n, "majority": self._majority / n,
-            "log_loss": self._loss / known if known else float("nan"),
-        }  # fmt: skip
-
-
-class _Lists:
-    """Adds up what is reached on rows with lists of labels."""
-
-    def __init__(
-        self, predictor: Predictor, threshold: float, propensity: tuple[float, float]
-    ) -> None:
-        model = predictor.model
-        assert model.label_counts is not None, "it was trained on lists"
-        a, b = propensity
-        self._predictor, self._threshold, self._majority = predictor, threshold, 0
-        self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
-        self._f1 = F1Figures(model.spec.n_classes)
-
-    def add(self, block: RowBlock) -> None:
-        """Add rows."""
-        model, lists = self._predictor.model, block.lists
-        best, ids, scores = ranked(self._predictor, block)
-        self._sets.add(best, lists)
-        said = label_probabilities(scores, model.calibration) >= self._threshold
-        self._f1.add(ids, said, lists)
-        majority = np.full((block.n_rows, 1), model.majority)
-        self._majority += int(lists.matched(majority).sum())
-
-    def figures(self, seen: Seen) -> dict[str, Any]:
-        """Return them as fields of an evaluation."""
-        sets = self._sets.result()
-        p = sets.precision
-        return {
-            "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
-            "majority": self._majority / seen.rows, "log_loss": float("nan"), "sets": sets,
-            "f1": self._f1.result(), "threshold": self._threshold,
-        }  # fmt: skip
-
-
-def ranked(
-    predictor: Predictor, block: RowBlock
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the best classes (n, 5 or more); candidates and scores of the calibrated ranking."""
-    calibrated = predictor.model.calibrated
-    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
-    if predictor.estimator == calibrated:
-        return ids, ids, scores
-    return predictor.topk_ids(block, PLACES[-1])[0], ids, scores
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.data.given import Given
+from streammach.data.given import NUMBERS, Given
 from streammach.errors import DataError
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.rows.columns import ids_by_name, ids_by_number
+from streammach.rows.columns import ids_by_number
+from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
+from streammach.rows.sparse import csr_array, is_sparse
 from streammach.rows.trained import TrainedColumns
 
 NAMES_HINT = "Say what they are: columns=NAMES."
 
 
 class MatrixRows:
-    """Gives the columns of matrices the ids of a model's features."""
+    """Gives the columns of matrices the ids of a model's features.
 
-    def __init__(self, features: Names, trained: TrainedColumns) -> None:
-        self._features, self._trained = features, trained
+    Parameters
+    ----------
+    known : KnownFeatures
+        The features.
+    trained : TrainedColumns
+        The columns of the matrix that was trained on.
+    """
+
+    def __init__(self, known: KnownFeatures, trained: TrainedColumns) -> None:
+        self._features, self._trained = known, trained
         self._known: tuple[object, NDArray[np.int32]] | None = None  # of the last matrix
 
     def block(self, rows: Any, columns: Sequence[Label] | None = None) -> RowBlock:
@@ -44,9 +53,10 @@ class MatrixRows:
             If it is no matrix, its columns cannot be told, or a value is not finite.
         """
         matrix = _checked(rows)
-        return _with_ids(
-            matrix, self._ids(matrix.shape[1], None if columns is None else tuple(columns))
-        )
+        ids = self._ids(matrix.shape[1], None if columns is None else tuple(columns))
+        if matrix.shape[0] == 1:
+            return self._features.row(ids[matrix.indices], matrix.data)
+        return _with_ids(matrix, ids)
 
     def named(self, given: Given, unknown: NDArray[np.int64] | None = None) -> RowBlock:
         """Return rows whose features have names, such as dicts; unknown ones are left out.
@@ -64,7 +74,7 @@ class MatrixRows:
             If a value is not finite.
         """
         assert given.names is not None, "features with names"
-        matrix, ids = _checked(given.matrix), ids_by_name(self._features, given.names)
+        matrix, ids = _checked(given.matrix), self._features.ids_of(given.names)
         if unknown is not None:
             before = np.concatenate([[0], np.cumsum(ids[matrix.indices] < 0)])
             unknown[:] = np.diff(before[matrix.indptr])
@@ -84,7 +94,7 @@ class MatrixRows:
         if len(columns) != n_columns:
             raise DataError(f"{len(columns):,} names for {n_columns:,} columns: columns")
         names = Names.of(columns)
-        ids = ids_by_name(self._features, names)
+        ids = self._features.ids_of(names)
         known = ids[ids >= 0]
         if not len(known):
             raise DataError("no column has the name of a feature of the model: columns")
@@ -102,21 +112,43 @@ class MatrixRows:
         ids = self._trained.ids()
         if ids is not None:
             return ids
-        if not self._trained.n_columns and self._features.kind != "integer":
+        if not self._trained.n_columns and self._features.names.kind != "integer":
             raise DataError(
                 "the model's features have names, and the matrix's columns none", hint=NAMES_HINT
             )
-        return ids_by_number(self._features, n_columns)
+        return ids_by_number(self._features.names, n_columns)
+
+
+class _Compressed(NamedTuple):
+    """Compressed sparse rows, as scipy has them."""
+
+    shape: tuple[int, ...]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    data: NDArray[np.float32]
 
 
 def _checked(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
-    matrix = scipy.sparse.csr_array(rows, dtype=np.float32)
-    if matrix.ndim != 2:
+    matrix = _compressed(rows)
+    if len(matrix.shape) != 2:
         raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
     if not np.isfinite(matrix.data).all():
         raise DataError("a value is not a finite float32")
     return matrix
+
+
+def _compressed(rows: Any) -> Any:
+    """Return a matrix as compressed sparse rows of float32."""
+    # What scipy does for one row takes as long as ranking it.
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in NUMBERS:
+        where, columns = np.nonzero(rows)
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.bincount(where, minlength=len(rows)), out=indptr[1:])
+        return _Compressed(rows.shape, indptr, columns, rows[where, columns].astype(np.float32))
+    if is_sparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
+        return rows
+    return csr_array(rows, dtype=np.float32)
 
 
 def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:

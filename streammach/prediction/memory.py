@@ -22,11 +22,11 @@ from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
 from streammach.prediction.inputs import is_store
 from streammach.prediction.room import Room
-from streammach.rows.names import table_bytes
+from streammach.rows.name_table import table_bytes
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
 
-Task = Literal["add", "evaluate", "predict", "report", "rows"]
+Task = Literal["add", "evaluate", "first", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
 LEAST_VALUES = 1 << 12
 VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transformed, and work
@@ -36,6 +36,8 @@ CELL_BYTES = 200  # of one of a row's best classes in a table, its name aside
 AHEAD_BYTES = 24  # of a value of rows that are read while others are ranked
 AHEAD_ROW_BYTES = 96  # of such a row, its tag, and its place
 LABEL_BYTES = 96  # of a label: its rows, its gain, how often it is there, found and said, its place
+CLASS_BYTES = 8  # of a class: its rows, and how many of them are right
+MEASURES: tuple[Task, ...] = ("evaluate", "first", "report")
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
@@ -257,13 +259,16 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
     if "class blocks" in found and not held.counted and task != "add":
         del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
-        found["count scores"] = CountScorer.footprint(spec.n_classes, spec.n_columns, threads)
-    if held.listed and task in ("evaluate", "report"):
-        found["sums of labels"] = LABEL_BYTES * spec.n_classes
+        found["count scores"] = CountScorer.footprint(
+            spec.n_classes, held.n_wide, spec.n_repetitions, threads
+        )
+    if task in MEASURES:
+        each = LABEL_BYTES if held.listed else CLASS_BYTES
+        found["sums of labels"] = each * spec.n_classes
     if task == "report":
         found["plots"] = PLOT_BYTES
-        if spec.n_repetitions > 1:  # the first ones alone are ranked by, too
-            found["first repetitions"] = 4 * (config.weight_rows + 1) * spec.n_columns
+    if task in ("first", "report") and spec.n_repetitions > 1:
+        found["first repetitions"] = 4 * (config.weight_rows + 1) * spec.n_columns
     return found
 
 
@@ -272,7 +277,7 @@ def _lines(
     values: int, ordered: int,
 ) -> tuple[Line, ...]:  # fmt: skip
     """Return all that is taken, the largest first."""
-    best = BEST_BYTES if task in ("evaluate", "report") else CELL_BYTES + 2 * held.label_bytes
+    best = BEST_BYTES if task in MEASURES else CELL_BYTES + 2 * held.label_bytes
     found = {
         **fixed,
         "values": VALUE_BYTES * max(values, given.longest),

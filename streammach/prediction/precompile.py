@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from streammach import hashing
-from streammach.counts.tile import MAX_CLASSES
 from streammach.files.folders import temporary_folder
 from streammach.model.calibration import Calibration
 from streammach.model.document import Stored
@@ -82,10 +81,6 @@ def _kinds() -> Iterator[tuple[str, Model]]:
         counted = replace(plain, counts=_counts(plain.spec.n_classes), estimator="blend")
         yield f"{n_buckets} buckets, counts", counted
         yield f"{n_buckets} buckets, counts, narrow weights", _narrow(counted, "int4")
-        many = _model(n_buckets, n_classes=MAX_CLASSES + 1)
-        many = replace(many, counts=_counts(many.spec.n_classes), estimator="blend")
-        yield f"{n_buckets} buckets, counts of many classes", many
-        yield f"{n_buckets} buckets, narrow counts of many classes", _narrow(many, "int4")
         yield f"{n_buckets} buckets, a sigmoid each", _model(n_buckets, loss="logistic")
         dense = replace(plain, dense=True)
         yield f"{n_buckets} buckets, dense rows", dense

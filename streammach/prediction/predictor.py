@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.backends.registry import open_to_predict
+from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
@@ -39,9 +38,13 @@ from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
+from streammach.rows.known import KnownFeatures
+from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Ranker
+from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
+
+FEW_IDS = 256  # whose labels are looked up one by one
 
 
 class Predictor:
@@ -60,6 +63,10 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
+    decode : str
+        How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
+        (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
+        ``one`` (class by class), or ``auto``: what is fastest for shape, machine and rows.
 
     Attributes
     ----------
@@ -71,11 +78,15 @@ class Predictor:
         Where it computes.
     threads : int
         Threads that compute.
+    decoding : str
+        The way for many rows: one of those of `decode`, or ``cuda``; empty where there are no
+        hashed models. Where it is ``tile`` for ``auto``, fewer than 4 rows are found by ``one``.
 
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model does not have what it ranks by.
+        If there is no such estimator, or the model does not have what it ranks by, or device,
+        model or machine do not allow the way of decoding.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -90,7 +101,11 @@ class Predictor:
         device: str = "auto",
         threads: int | None = None,
         memory: str | int | None = None,
+        decode: Decoding = "auto",
     ) -> None:
+        if decode not in get_args(Decoding):
+            known = ", ".join(get_args(Decoding))
+            raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
         if estimator is not None and estimator not in rankers():
             known = ", ".join(rankers())
             raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
@@ -112,8 +127,14 @@ class Predictor:
             threads=self.threads,
             weights=model.hashed,
             logistic=model.training.logistic,
+            decode=decode,
         )
-        self._matrices = MatrixRows(model.features, model.columns)
+        ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
+        self.decoding = "" if model.spec.unhashed else ways or self.device
+        self._known = KnownFeatures(model.features)
+        self._matrices = MatrixRows(self._known, model.columns)
+        self._rankings: dict[Ranker, Ranking] = {}
+        self._rooms: dict[int, Room] = {}
         self._tables = ModelTables(model)
 
     def topk(
@@ -165,6 +186,68 @@ class Predictor:
         ids, scores = self.ranked(block, k, probabilities=probabilities)
         return self.labels(ids), scores
 
+    def query(
+        self,
+        features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
+        values: NDArray[Any] | Sequence[float] | None = None,
+        k: int = 5,
+        *,
+        probabilities: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return the k best labels of one row and their scores, best first, in the least time.
+
+        They are those that :meth:`topk` gives for the row among others.
+
+        Parameters
+        ----------
+        features : int array (m,), or sequence of int, str or bytes
+            Ids of the row's features, as :meth:`ids` gives them, or their names, as the model lists
+            them: ``namespace^name``, or what a column was called. What the model does not know is
+            left out.
+        values : array (m,), optional
+            Their values before the model's transform; all are 1 otherwise.
+        k : int
+            How many; all K classes if there are fewer.
+        probabilities : bool
+            Give calibrated probabilities in place of scores; see :meth:`topk`.
+
+        Returns
+        -------
+        labels : array (min(k, K),)
+            In the type of the training data: int64 or object.
+        scores : float32 (min(k, K),)
+            As of :meth:`topk`.
+
+        Raises
+        ------
+        DataError
+            If an id is none, a value is not a finite float32, or there are more or fewer.
+        UsageError
+            If probabilities are asked of an estimator that is not the calibrated one.
+        """
+        row = self._known.row(features, values)
+        if probabilities:
+            self._check_calibrated()
+            ids, scores = self._probable_ids(row, k)
+        else:
+            ids, scores = self.topk_ids(row, k)
+        return self.labels(ids[0]), scores[0]
+
+    def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
+        """Return the ids of features by name, for :meth:`query`: int32 (n,), -1 where unknown.
+
+        Parameters
+        ----------
+        names : sequence of str or bytes
+            Features as the model lists them, ``namespace^name``, or what a column was called.
+
+        Raises
+        ------
+        DataError
+            If one is neither str nor bytes.
+        """
+        return self._known.ids(list(names))
+
     def ranked(
         self,
         block: RowBlock,
@@ -200,8 +283,11 @@ class Predictor:
         k = min(k, self.model.spec.n_classes)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         best = max(k, CANDIDATES) if probabilities else k
-        for some in self.room("rows", None, best).ranges(block.indptr):
-            part = block.part(some.start, some.stop)
+        if best not in self._rooms:
+            self._rooms[best] = self.room("rows", None, best)
+        for some in self._rooms[best].ranges(block.indptr):
+            whole = some == slice(0, block.n_rows)
+            part = block if whole else block.part(some.start, some.stop)
             found = self._probable_ids(part, k) if probabilities else None
             ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
         return ids, scores
@@ -250,7 +336,7 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        if scipy.sparse.issparse(rows) or columns is not None:
+        if is_sparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
@@ -275,7 +361,8 @@ class Predictor:
         Parameters
         ----------
         task : str
-            ``evaluate``, ``predict``, ``report``, or ``rows`` for those in memory.
+            ``evaluate``, ``first`` (the same with the first repetitions alone beside), ``predict``,
+            ``report``, or ``rows`` for those in memory.
         path : path-like or None
             The input.
         k : int
@@ -324,15 +411,10 @@ class Predictor:
         DataError
             If the scores of a row are no numbers.
         """
-        name, transform = estimator or self.estimator, self.model.training.transform
-        if name == "blend":
-            assert self._scorer is not None
-            ids, scores = by_counts(self._backend, self._scorer, transform)(block, k)
-        else:
-            ids, scores = by_hashes(self._backend, name, transform)(block, k)
+        ids, scores = self._ranking(estimator or self.estimator)(block, k)
         # Weights and values that are finite may have sums that are not: no class is the best then.
-        wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
-        if len(wrong):
+        if ids.min(initial=0) < 0 or np.isnan(scores).any():
+            wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
             row = int(wrong[0]) if block.numbers is None else int(block.numbers[wrong[0]])
             raise DataError(
                 f"the scores of row {row:,} (counted from 0) are no numbers: its values or the "
@@ -340,6 +422,17 @@ class Predictor:
                 hint="Scale the values as they were for the training.",
             )
         return ids, scores
+
+    def _ranking(self, name: Ranker) -> Ranking:
+        """Return a way to rank, which is kept."""
+        if name not in self._rankings:
+            transform = self.model.training.transform
+            if name == "blend":
+                assert self._scorer is not None
+                self._rankings[name] = by_counts(self._backend, self._scorer, transform)
+            else:
+                self._rankings[name] = by_hashes(self._backend, name, transform)
+        return self._rankings[name]
 
     def stream(
         self,
@@ -353,6 +446,7 @@ class Predictor:
         room: Room | None = None,
         bad_rows: BadRows | None = None,
         kept: Kept = NOTHING_KEPT,
+        told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -380,6 +474,9 @@ class Predictor:
             What to do with rows of a file that cannot be read; otherwise the first one is refused.
         kept : Kept, optional
             What is kept of an earlier call over the same input that was cut off.
+        told : callable, optional
+            Called with the number of rows that are ranked, where all are before the first is given:
+            those of a store.
 
         Raises
         ------
@@ -403,18 +500,18 @@ class Predictor:
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._streamed(rows, k, rank, room, source_order(place), kept)
+        return self._streamed(rows, k, rank, room, source_order(place), kept, told)
 
     def _streamed(
         self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
-        kept: Kept,
+        kept: Kept, told: Callable[[int], None] | None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of rows in the order of their source."""
         if order is None:
             yield from _ranked(rows, k, rank, kept.rows)
         else:
             put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-            found = _ranked(rows, k, rank, put_aside.n_rows)
+            found = _ranked(rows, k, rank, put_aside.n_rows, told)
             yield from after(put_aside.sorted(found), kept.rows)
         room.done()
 
@@ -454,13 +551,17 @@ class Predictor:
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data."""
         # Of the id -1 it is the empty string, in an array of objects.
-        names = self.model.labels
-        unique, where = np.unique(ids, return_inverse=True)
-        whole = names.kind == "integer" and not (unique < 0).any()
+        names, few = self.model.labels, ids.size <= FEW_IDS
+        unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)
+        whole = names.kind == "integer" and ids.min(initial=0) >= 0
         found = np.empty(len(unique), np.int64 if whole else object)
         for i, class_id in enumerate(unique.tolist()):
             found[i] = names.label(class_id) if class_id >= 0 else ""
         return found[where].reshape(ids.shape)
+
+    def of(self, model: Model) -> Predictor:
+        """Return a predictor of another model, as this one is."""
+        return Predictor(model, estimator=self._asked, device=self.device, threads=self.threads)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -475,7 +576,10 @@ class Predictor:
         self.close()
 
 
-def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+def _ranked(
+    rows: Iterator[RowBlock], k: int, rank: Ranking, first: int,
+    told: Callable[[int], None] | None = None,
+) -> Iterator[Predictions]:  # fmt: skip
     """Yield the best classes of rows as they lie in the input, from the row `first` on."""
     done = 0
     for block in ahead(rows, "rows"):
@@ -485,3 +589,5 @@ def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iter
             part = block.part(skipped, block.n_rows) if skipped else block
             assert part.numbers is not None
             yield Predictions(part.numbers, *rank(part, k), part.tags)
+        if told is not None:
+            told(done)

@@ -26,14 +26,17 @@ def by_hashes(backend: Ranked, estimator: Estimator, transform: Transform) -> Ra
 
 def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ranking:
     """Return the ranking by counts and hashed models together, exact over all classes."""
+    hashes = None if backend.spec.unhashed else _Hashes(backend, transform)
 
     def rank(rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if hashes is None:
+            return scorer.topk(rows, k)
+        if rows.n_rows <= hashes.most:
+            return scorer.topk(rows, k, hashes.of(rows))
         k = min(k, backend.spec.n_classes)
         ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        for start, part, hashed in _parts(backend, rows, transform):
-            stop = start + part.n_rows
-            beside = None if backend.spec.unhashed else hashed
-            ids[start:stop], scores[start:stop] = scorer.topk(part, k, beside)
+        for some, part, hashed in hashes.parts(rows):
+            ids[some], scores[some] = scorer.topk(part, k, hashed)
         return ids, scores
 
     return rank
@@ -56,23 +59,41 @@ def hashed_means(
         The model's transform.
     """
     out = np.empty(candidates.shape, np.float32)
-    for start, part, hashed in _parts(backend, rows, transform):
-        stop = start + part.n_rows
-        out[start:stop] = hashed.means(candidates[start:stop])
+    for some, _, hashed in _Hashes(backend, transform).parts(rows):
+        out[some] = hashed.means(candidates[some])
     return out
 
 
-def _parts(
-    backend: Ranked, rows: RowBlock, transform: Transform
-) -> Iterator[tuple[int, RowBlock, Hashed]]:
-    """Yield rows in parts with what the hashed models say of them, in bounded memory."""
-    spec = backend.spec
-    step = max(1, LOGS_BYTES // (4 * max(spec.n_columns, 1)))
-    for start in range(0, rows.n_rows, step):
-        part = rows.part(start, min(start + step, rows.n_rows))
-        logs = backend.outputs(transformed(part, transform), logarithms=True)
-        yield (
-            start,
-            part,
-            Hashed(logs, backend.codes.reshape(-1), spec.n_buckets, spec.n_repetitions),
-        )
+class _Hashes:
+    """What hashed models say of rows, in bounded memory.
+
+    Parameters
+    ----------
+    backend : Ranked
+        Holds the hashed models.
+    transform : str
+        The model's transform.
+
+    Attributes
+    ----------
+    most : int
+        Rows whose logarithms are held at once.
+    """
+
+    def __init__(self, backend: Ranked, transform: Transform) -> None:
+        self._backend, self._transform = backend, transform
+        self._codes = backend.codes.reshape(-1)
+        self.most = max(1, LOGS_BYTES // (4 * max(backend.spec.n_columns, 1)))
+
+    def of(self, rows: RowBlock) -> Hashed:
+        """Return what they say of rows, `most` of them or fewer."""
+        logs = self._backend.outputs(transformed(rows, self._transform), logarithms=True)
+        spec = self._backend.spec
+        return Hashed(logs, self._codes, spec.n_buckets, spec.n_repetitions)
+
+    def parts(self, rows: RowBlock) -> Iterator[tuple[slice, RowBlock, Hashed]]:
+        """Yield rows in parts, where these stand, and what is said of them."""
+        for start in range(0, rows.n_rows, self.most):
+            some = slice(start, min(start + self.most, rows.n_rows))
+            part = rows.part(some.start, some.stop)
+            yield some, part, self.of(part)

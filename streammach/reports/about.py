@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from streammach.backends.registry import device_text
+from streammach.backends.registry import BACKENDS, device_text, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
 from streammach.figures import figures_text, words
@@ -16,12 +16,18 @@ from streammach.model.model import Model, disk_bytes
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.order import Predictions
 from streammach.prediction.set_metrics import SetMetrics
+from streammach.prediction.slices import Slice
 from streammach.reports import html as pieces
 from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
 from streammach.training.run import Result, Run
 from streammach.training.timetable import COMPILING
+
+DECODINGS = {
+    "perm": "64 classes to a vector",
+    "tile": "64 rows to a vector, fewer than 4 rows class by class",
+}
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
@@ -162,6 +168,11 @@ def _epochs(result: Result) -> str:
     return f"{len(result.history)} epochs, best {result.best_epoch + 1}"
 
 
+def decoding_of(model: Model) -> str:
+    """Return how the CPU of this machine finds the best classes of many rows."""
+    return BACKENDS[fallback()].decoding(model.spec)
+
+
 def model_lines(model: Model, path: Path | None = None) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows.
 
@@ -178,6 +189,9 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
         ("model", f"{spec} {model.width}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}{served} in memory, {model.estimator}")
     ]  # fmt: skip
+    if not (spec.unhashed or spec.exact):
+        way = decoding_of(model)
+        lines.append(("decoding", f"{way} on the CPU of this machine: {DECODINGS[way]}"))
     if model.counts is not None:
         said = [f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}"]
         alone, both = (model.validation.get(name) for name in ("logsum", "blend"))
@@ -195,10 +209,41 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
 def evaluation_lines(found: Evaluation) -> Lines:
     """Return what a model reaches on rows."""
     lines = _class_lines(found) if found.sets is None else _set_lines(found, found.sets)
+    lines += _beside_lines(found)
     if found.unknown_values:
         left_out = f"{found.unknown_values:,} values of features never seen in training"
         lines.append(("left out", left_out))
     return lines
+
+
+def _beside_lines(found: Evaluation) -> Lines:
+    """Return what is told where it was asked for: estimators, first repetitions, values."""
+    lines = []
+    if found.estimators:
+        both = words(found.sets is not None).both
+        said = [f"{name} {each['accuracy']:.3f} / {each['top_5_accuracy']:.3f}"
+                for name, each in found.estimators.items()]  # fmt: skip
+        lines.append(("estimators", f"{', '.join(said)}  {both}"))
+    if found.first:
+        said = [f"{depth.n_repetitions}: {depth.accuracy[found.estimator]:.3f}"
+                for depth in found.first]  # fmt: skip
+        lines.append(("first", f"{', '.join(said)}  repetitions alone, {found.estimator}"))
+    if found.by is not None:
+        lines.append(("by value", f"{found.by.n_values:,} values of {clean(found.by.by)}"))
+        lines += _slice_lines("frequent", found.by.frequent)
+        lines += _slice_lines("worst", found.by.worst)
+        if found.by.without is not None:
+            lines += _slice_lines("without", (found.by.without,))
+    return lines
+
+
+def _slice_lines(name: str, slices: Sequence[Slice]) -> Lines:
+    """Return accuracy, its standard error and rows of values, the name before the first one."""
+    return [
+        ("" if i else name, f"{one.accuracy:8.3f} +- {one.error:.3f}{one.n_rows:>11,} rows  "
+                            f"{clean(one.value, 60) or '(no value that is known)'}")
+        for i, one in enumerate(slices)
+    ]  # fmt: skip
 
 
 def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
@@ -224,11 +269,16 @@ def _class_lines(found: Evaluation) -> Lines:
     scale = found.n_rows / seen if seen else float("nan")
     hits = (found.accuracy, found.top_3_accuracy, found.top_5_accuracy)
     first, third, fifth = (x * scale for x in hits)
+    recalls = " ".join("-" if d.recall is None else f"{d.recall:.2f}"
+                       for d in found.recall_by_decile)  # fmt: skip
     return [
-        ("", "accuracy  top-3  top-5  log loss"),
+        ("", "accuracy  top-3  top-5  macro recall  log loss    ECE"),
         ("all rows", f"{hits[0]:8.3f}{hits[1]:7.3f}{hits[2]:7.3f}"
-                     "         -  unseen labels count as wrong"),
-        ("seen labels", f"{first:8.3f}{third:7.3f}{fifth:7.3f}{found.log_loss:10.3f}"),
+                     "             -         -      -  unseen labels count as wrong"),
+        ("seen labels", f"{first:8.3f}{third:7.3f}{fifth:7.3f}{found.macro_recall:14.3f}"
+                        f"{found.log_loss:10.3f}{found.ece:7.3f}  before calibration "
+                        f"{found.ece_before:.3f}"),
+        ("recall at 1", f"frequent to rare classes: {recalls}"),
         ("estimator", f"{found.estimator}; majority class {found.majority:.4f}"),
     ]  # fmt: skip
 

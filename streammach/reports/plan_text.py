@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from streammach.backends.registry import BACKENDS, device_text
 from streammach.errors import clean
-from streammach.figures import figures_text
+from streammach.figures import figures_text, words
 from streammach.machine import size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
+from streammach.planning.accuracy import KNOWN
+from streammach.planning.evidence import expectation
+from streammach.progress import line_width, wrapped
 from streammach.spec.config import PartPlan
 from streammach.spec.model import ModelShape
 from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
 
-MAX_COLUMNS = 100
-HEADING = "      B    R  parts         batch   memory    model  lost        query    training"
+HEADING = "      B    R  parts         memory    model  lost        query   training"
 
 Document = Mapping[str, object]  # a JSON object
 TextTable = tuple[Sequence[str], Sequence[Sequence[str]]]  # a head, and rows
@@ -31,7 +32,7 @@ def shape_text(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
-    """Return the report of a plan as lines of 100 columns.
+    """Return the report of a plan as lines of the terminal's columns, 100 at most.
 
     Parameters
     ----------
@@ -56,6 +57,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
+        *_wrapped("accuracy", _accuracy_text(plan)),
         *_ledger_lines(plan),
         *_stage_lines(plan),
     ]
@@ -83,6 +85,19 @@ def plan_tables(plan: Plan) -> list[TextTable]:
     return [(heads, options), (("", "bytes", "at most"), ledger)]
 
 
+def _accuracy_text(plan: Plan) -> str:
+    """Return what the plan is expected to reach, how sure that is, and from where it is known."""
+    found, said = expectation(plan), words(plan.facts.listed)
+    figure = f"{found.points:.3g} +- {found.error:.2g} points ({said.first} and {said.five}, mean)"
+    if found.source == "pilot":
+        return f"{figure}, by the pilot's trainings on up to {found.rows:,} rows"
+    sets = KNOWN[plan.facts.listed][2]
+    return (
+        f"{figure}, which says little: no more is known than what {sets} other data sets reached; "
+        "--pilot 5min measures it on these rows"
+    )
+
+
 def _shape_text(shape: ModelShape) -> str:
     if shape.unhashed:
         return "none"
@@ -90,11 +105,8 @@ def _shape_text(shape: ModelShape) -> str:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    """Return a text behind its head as lines of at most 100 columns."""
-    return textwrap.wrap(
-        text, MAX_COLUMNS, initial_indent=f"{head:<9}", subsequent_indent=" " * 9,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    """Return a text behind its head as lines of the width that there is."""
+    return wrapped(text, line_width(), f"{head:<9}")
 
 
 def budgets(plan: Plan) -> list[tuple[str, int, str]]:
@@ -114,10 +126,9 @@ def _option_line(option: Option, plan: Plan) -> str:
     loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
     query, time = _times(option, plan)
     return (
-        f"{mark}{text}  {parts_text(option.config.parts):<11} "
-        f"{option.config.batching.batch_size:>7,}"
+        f"{mark}{text}  {parts_text(option.config.parts):<11}"
         f"{size_text(option.projected_bytes):>9} {size_text(option.model_bytes):>8}  "
-        f"{loss:<10}  {query:<7}  {time}"
+        f"{loss:<10}  {query:<7} {time}"
     )
 
 
@@ -238,6 +249,7 @@ def plan_document(plan: Plan) -> Document:
             "dense": plan.config.dense,
             "parts": {part.name: part.size for part in plan.config.parts},
         },
+        "accuracy": dataclasses.asdict(expectation(plan)),
         "expected": None if plan.expected is None else _option_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
         "budgets": [

@@ -12,7 +12,7 @@ from streammach.reports.drawing import (
     SERIES,
     Plot,
     drawn,
-    legend_beside,
+    legend_above,
     percent,
     plain_log,
 )
@@ -65,7 +65,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
         plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
         axes.set_xlabel("model (MB)")
         axes.set_ylabel(f"{what} (%)")
-        legend_beside(axes)
+        legend_above(axes)
 
     rows = tuple(point_row(sweep, point) for point in sweep.points)
     header = point_header(sweep)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
-from streammach.rows.names import SEPARATOR, Names, NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.name_table import NameTable, find, find_or_add, hash_name, padded
+from streammach.rows.names import Names
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary
 
@@ -48,15 +49,6 @@ def ids_by_number(features: Names, n_columns: int) -> NDArray[np.int32]:
     """Return the ids of the features that are named by the numbers of columns: int32 (n,)."""
     vocabulary = Vocabulary(features=features, add_features=False)
     return Columns(n_columns).ids(vocabulary, np.arange(n_columns))
-
-
-def ids_by_name(features: Names, names: Names) -> NDArray[np.int32]:
-    """Return ids int32 (n,) of features as listed or as a column was called; -1 for none."""
-    ids = features.ids_of(names)
-    left = [i for i in np.flatnonzero(ids < 0).tolist() if SEPARATOR in names.raw(i)]
-    if left:
-        ids[left] = features.ids_of(Names.of([b"^" + names.raw(i) for i in left]))
-    return ids
 
 
 def ids_of_features(

@@ -193,7 +193,7 @@ def form_of(row: Array, columns: int, low: int, high: int, met: Array) -> Any:
     # `met` int32 (256,) says how often each number is met, from -128 on.
     if met[128] == columns:  # all are 0
         return 0, 0, np.uint8(0)
-    least, size, form = np.int64(0), np.int64(1) << 60, TWO
+    least, size, form = 0, 1 << 60, TWO
     for bits in range(2, 5):
         place, most = most_frequent(met, low, high, (1 << bits) - 1)
         n = 2 + bits_bytes(columns, bits) + columns - most
@@ -276,7 +276,7 @@ def pack_gaps(row: Array, columns: int, data: Array, at: int) -> None:
             word &= ~(np.uint64(255) << np.uint64(8 * place))
             before = first + place - after
             while before > 15:
-                sixteens = min(before >> 4, 16)
+                sixteens = before >> 4 if before < 256 else 16
                 data[at] = (sixteens - 1) << 4
                 at, before = at + 1, before - 16 * sixteens
             data[at] = (before << 4) | (row[first + place] & 15)

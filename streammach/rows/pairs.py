@@ -147,6 +147,11 @@ class CountWeights(PairTable):
         """Pairs that add something to a score, where none stands in a list and in `wide`."""
         return len(self.classes) + int(np.count_nonzero(self.wide))
 
+    @classmethod
+    def most_wide(cls, pairs: int, classes: int) -> int:
+        """Return how many features stand in `wide` at most, where so many pairs are there."""
+        return pairs * cls.footprint(pairs=1) // (2 * max(classes, 1))
+
     def plain(self) -> CountWeights:
         """Return the weights: these are not packed."""
         return self

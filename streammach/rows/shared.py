@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.names import NameTable, find_or_add, grown, hash_name, padded
+from streammach.rows.name_table import NameTable, find_or_add, grown, hash_name, padded
 from streammach.rows.vocabulary import Vocabulary
 
 NO_IDS = np.empty(0, np.int32)

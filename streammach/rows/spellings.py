@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from streammach.jit import Array, kernel
-from streammach.rows.names import MAX_DIGITS, SEPARATOR, Names, mix
+from streammach.rows.name_table import mix
+from streammach.rows.names import MAX_DIGITS, SEPARATOR, Names
 
 ZERO, NINE, PLUS, MINUS, DOT = 48, 57, 43, 45, 46
 OTHER, PLAIN, ODD = 0, 1, 2  # no whole number; one as it is written usually; one in another way

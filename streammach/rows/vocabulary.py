@@ -9,20 +9,17 @@ from numpy.typing import NDArray
 
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
-from streammach.rows.names import (
-    MAX_NAME,
-    SEPARATOR,
-    Names,
+from streammach.rows.name_table import (
     NameTable,
     add_all,
     find_all,
     find_or_add,
     grown,
     hash_name,
-    kind_of,
     new_table,
     padded,
 )
+from streammach.rows.names import MAX_NAME, SEPARATOR, Names, kind_of
 from streammach.rows.texts import Texts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 

@@ -152,7 +152,7 @@ class Served:
             row: Row = {features.raw(0).decode("utf-8", "replace"): 1.0} if len(features) else {}
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in self._recipe.columns if not c.width}
-        for n in (1, 2):
+        for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
             self.predicted([Question([row] * n, [0] * n, DEFAULT_K, probabilities=False)])
         self._predictor.room("rows", None, self._limits.k).done()
 

@@ -14,6 +14,7 @@ from streammach.model.tensors import TensorFile, read_tensors, write_tensors
 from streammach.prediction.matrices import MatrixRows
 from streammach.prediction.trained import Model
 from streammach.rows.block import RowBlock
+from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 from streammach.sklearn.classes import Targets, label_names
@@ -43,7 +44,7 @@ class Passes:
 
     def __init__(self, model: Model, threads: int) -> None:
         self.stream = Stream(model, threads)
-        self._rows = MatrixRows(model.features, model.columns)
+        self._rows = MatrixRows(KnownFeatures(model.features), model.columns)
 
     @classmethod
     def begin(

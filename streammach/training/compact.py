@@ -33,10 +33,10 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.evaluate import measure
 from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.pairs import CountWeights
 from streammach.spec.model import ModelSpec

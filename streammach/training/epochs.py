@@ -14,8 +14,8 @@ from streammach.figures import EpochFigures
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Model
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.events import Interruption, Pulse, Saved, Validated

@@ -7,15 +7,16 @@ training itself only loads it, so that its plan need not reckon with compilers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 
 import msgspec
 
 from streammach.backends.registry import BACKENDS
-from streammach.counts.tile import MAX_CLASSES
 from streammach.data.memory import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
@@ -30,6 +31,8 @@ from streammach.spec.types import Optimizer
 
 WORKER = "streammach.training.precompile_worker"
 NOT_COMPILED = "kernels could not be compiled beforehand"
+TRAINED = "trained"  # the start of the names of marks, which hold how long it took
+COMPILATION, MOST_COMPILATION = 30.0, 600.0  # seconds of the reference machine, and at most
 FEW_ROWS = 600  # that the other process trains on, at most
 PRECOMPILING = "STREAMMACH_PRECOMPILING"  # set for the other process, which must not start a third
 
@@ -45,8 +48,8 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         What is said of each optional part, by option and word.
     optimizer, transform : str
         Of the training; the transform is ``auto`` where it is searched.
-    many_buckets, many_classes : bool
-        Whether buckets take more than a byte, and whether classes are scored a row at a time.
+    many_buckets : bool
+        Whether buckets take more than a byte.
     by : str or None
         Namespace by which rows are held out.
     validated : bool
@@ -65,7 +68,6 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     optimizer: Optimizer | None
     transform: str
     many_buckets: bool
-    many_classes: bool
     by: str | None
     validated: bool
     threads: int
@@ -79,7 +81,7 @@ class KernelSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             dense=config.dense, exact=config.shape.exact, unhashed=config.shape.unhashed,
             parts=said_of(config), optimizer=config.optimizer, transform=options.transform,
             many_buckets=config.shape.n_buckets > 256,
-            many_classes=facts.n_classes > MAX_CLASSES, by=options.hold_out_by,
+            by=options.hold_out_by,
             validated=options.validation is not None, threads=min(config.placement.threads, 2),
         )  # fmt: skip
 
@@ -116,10 +118,11 @@ def precompile(
         What is trained on; of rows in memory some are written into a store for that long.
     """
     kernels = KernelSet.of(plan, options)
-    mark = _mark("trained", kernels)
+    mark = _mark(TRAINED, kernels)
     if mark is None or are_compiled(plan, options):
         return
     announce_compilation()
+    began = time.monotonic()
     other = None if options.validation is None else os.path.abspath(options.validation)
     try:
         with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
@@ -132,7 +135,28 @@ def precompile(
     except StreammachError as error:
         warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
-    mark.touch()
+    mark.write_text(f"{time.monotonic() - began:.1f}\n")
+
+
+def compiling_seconds(plan: Plan, options: TrainingOptions, speed: float) -> float:
+    """Return what compiling should take, as it took the last time for kernels of another kind.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        What is fixed of the training.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
+    """
+    if are_compiled(plan, options) or CACHE_DIR is None:
+        return 0.0
+    marks = sorted(Path(CACHE_DIR).glob(f"{TRAINED}-*"), key=lambda mark: mark.stat().st_mtime)
+    for mark in reversed(marks):
+        with contextlib.suppress(ValueError):  # an older one holds nothing
+            return min(max(float(mark.read_text()[:20]), 1.0), MOST_COMPILATION)
+    return COMPILATION / speed
 
 
 def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
@@ -146,7 +170,7 @@ def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
         What is fixed of the training.
     """
     kept = BACKENDS[plan.config.placement.device].keeps_kernels
-    return not kept or _mark("trained", KernelSet.of(plan, options)) is None
+    return not kept or _mark(TRAINED, KernelSet.of(plan, options)) is None
 
 
 def precompile_intake(data: Labelled) -> None:

@@ -14,11 +14,11 @@ from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, words
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
-from streammach.planning.cost import cost, search_trials, step_seconds
+from streammach.planning.cost import search_trials, step_seconds
 from streammach.planning.schedule import EPOCHS, rungs, trial
 from streammach.planning.speed import known_speed
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import USUAL
@@ -28,6 +28,7 @@ from streammach.training import label_loss
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.session import Session
+from streammach.training.timetable import SEARCH, timetable
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -110,7 +111,9 @@ class Search:
         self._trials: dict[tuple[TrainSpec, int], Trial] = {}
         self._done = 0.0  # seconds that all of them should have taken
         self._wanted = search_trials(session.plan.facts, session.plan.config)
-        self._expected = cost(session.plan.facts, session.plan.config, known_speed()).search
+        self._expected = timetable(
+            session.plan.facts, session.plan.config, options, speed=known_speed()
+        ).get(SEARCH, 0.0)  # fmt: skip
         self.climbs = options.learning_rate is None
 
     def choose(self) -> SearchResult:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
-from streammach.planning.cost import Cost, closing, query
+from streammach.planning.cost import BYTE, CODED, closing, cost, query, search_trials
+from streammach.planning.schedule import EPOCHS as EXPECTED_EPOCHS
+from streammach.planning.schedule import TRANSFORM_TRIALS
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
+from streammach.spec.training import TrainingOptions
 
 COMPILING, HELD_OUT, ALONE = "compiling kernels", "held-out rows", "model of counts"
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
 SMALLER, LEARNING, WRITING = "smaller model", "held-out rows, learnt", "writing"
 SURE = (COMPILING,)  # its time says nothing of others
-COMPILATION, OPENING = 30.0, 0.3  # seconds of one thread of the reference machine
+CLOSING = 0.5  # seconds of the end, beside writing the model
+FIXED_RATES = 0.6  # of the trials of parts, what is left out where the rate is given
+OPENING = 0.3  # seconds of one thread of the reference machine
 
 
 def timetable(
-    facts: DataFacts, config: RunConfig, expected: Cost, *, speed: float, compiled: bool
-) -> dict[str, float]:
+    facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float,
+    compiling: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order.
 
     Parameters
@@ -25,20 +32,24 @@ def timetable(
         The store.
     config : RunConfig
         How a model is trained on it.
-    expected : Cost
-        What that costs.
+    options : TrainingOptions
+        What is fixed of the training: what need not be chosen takes no time.
     speed : float
         How many times as fast as the reference a thread of this machine is.
-    compiled : bool
-        Whether all kernels are there.
+    compiling : float
+        Seconds in which kernels are compiled.
     """
     scale, parts = 1 / (config.placement.threads * speed), planned(config)
-    found = {} if compiled else {COMPILING: COMPILATION / speed}
+    expected = cost(facts, config, speed)
+    found = {COMPILING: compiling} if compiling else {}
     found[HELD_OUT] = OPENING
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)
     if not config.shape.unhashed:
-        found |= {SEARCH: expected.search, EPOCHS: expected.epochs}
+        epochs = EXPECTED_EPOCHS[config.dense]
+        share = (epochs if options.epochs is None else options.epochs) / epochs
+        found[SEARCH] = expected.search * _searched(facts, config, options)
+        found[EPOCHS] = expected.epochs * share
     end = closing(facts, config, speed)
     for within in (True, False):
         for part in parts:
@@ -47,4 +58,17 @@ def timetable(
         if within and not config.shape.unhashed:
             found[RANKING] = end["rank"]
     found[CALIBRATION] = config.batching.held_out_rows * query(facts, config) * scale
-    return found | {SMALLER: expected.smaller, LEARNING: end["learn"], WRITING: end["write"]}
+    n_bytes = 4 * config.weight_rows * config.shape.n_columns
+    n_bytes += sum(part.model_bytes(config) for part in parts)
+    if options.model_size == "auto":
+        found[SMALLER] = max(expected.smaller - CODED * n_bytes, 0.0)
+    return found | {LEARNING: end["learn"], WRITING: CLOSING + BYTE * n_bytes}
+
+
+def _searched(facts: DataFacts, config: RunConfig, options: TrainingOptions) -> float:
+    """Return the share of the trials of a search that are left where some things are fixed."""
+    trials = search_trials(facts, config)
+    fixed = TRANSFORM_TRIALS * (options.fixed_transform is not None)
+    if options.learning_rate is not None:
+        fixed += RATES + FIXED_RATES * max(trials - RATES - TRANSFORM_TRIALS, 0.0)
+    return max(1 - fixed / trials, 0.0)

@@ -28,12 +28,11 @@ from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
-from streammach.planning.cost import cost
 from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.stages import Stages
+from streammach.stages import Stages, StageState
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.compact import FEW_ROWS, Compact
@@ -43,7 +42,7 @@ from streammach.training.finalize import finalize, finalize_alone
 from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
 from streammach.training.pace import Pace
-from streammach.training.precompile import are_compiled, precompile
+from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import (
     MAX_DOCUMENT,
     PLAN,
@@ -73,6 +72,7 @@ from streammach.training.timetable import (
 )
 
 CHECKPOINT_MINUTES = 10.0
+STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
 
 
 class Trainer:
@@ -191,7 +191,7 @@ class Trainer:
             write_atomic(folder / PLAN, to_json(self.plan))
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
-            stages = closing.enter_context(self._stages(events))
+            stages = closing.enter_context(self._stages(events, stop))
             self._compile(dataset, stages)
             stages.begin(HELD_OUT)
             session = closing.enter_context(opened(
@@ -200,16 +200,20 @@ class Trainer:
             ))  # fmt: skip
             return self._run(session, folder, request, lasting=lasting)
 
-    def _stages(self, events: Events) -> Stages:
+    def _stages(self, events: Events, stop: StopSignals) -> Stages:
         """Return the stages of the run, and how long they should take."""
         facts, config, speed = self.plan.facts, self.plan.config, known_speed()
         wanted = timetable(
-            facts, config, cost(facts, config, speed), speed=speed,
-            compiled=are_compiled(self.plan, self.options),
+            facts, config, self.options, speed=speed,
+            compiling=compiling_seconds(self.plan, self.options, speed),
         )  # fmt: skip
         limit = (lambda: self._clock.left) if self._clock.limited else None
         began = time.monotonic() - self._clock.spent
-        return Stages(events.stage, wanted, sure=SURE, limit=limit, began=began)
+
+        def told(state: StageState) -> None:
+            events.stage(replace(state, note=STOPPING) if stop.requested else state)
+
+        return Stages(told, wanted, sure=SURE, limit=limit, began=began)
 
     def _compile(self, dataset: Dataset, stages: Stages) -> None:
         """Have the kernels compiled that are not, in another process."""

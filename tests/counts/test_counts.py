@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import scores as scores_module
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.counts.table import CountTable, PairGainModel, count_pairs, cut
@@ -169,9 +168,7 @@ def blended_by_force(scorer, block, hashed):
 @pytest.mark.parametrize("k", [1, 5, K, K + 3])
 @pytest.mark.parametrize("weight", [0.0, 0.5, 30.0])
 @pytest.mark.parametrize("levels", [2, 1000])  # few levels: many ties
-@pytest.mark.parametrize("most", [0, K])  # classes for which rows are taken together
-def test_counts_beside_hashes_are_exact_to_the_bit(rng, monkeypatch, k, weight, levels, most):
-    monkeypatch.setattr(scores_module, "MAX_CLASSES", most)
+def test_counts_beside_hashes_are_exact_to_the_bit(rng, k, weight, levels):
     block = block_of(rng, 70, D, K)
     table = counted(block)
     n_buckets, n_repetitions = 5, 3

@@ -376,6 +376,13 @@ def test_sizes_are_read(text, n):
     assert parse_size(text) == n
 
 
+@pytest.mark.parametrize("text", ["12", "999999", " 1.5 "])
+def test_a_small_number_has_to_have_a_unit(text):
+    with pytest.raises(UsageError, match=f"Name the unit: {text.strip()}GB"):
+        parse_size(text)
+    assert parse_size("2000000") == 2_000_000
+
+
 def test_sizes_and_times_are_printed():
     assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
         "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",

@@ -1,13 +1,18 @@
 """Evidence of pilots: scores, their errors, and what becomes of expectations."""
 
+import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks.planner import RESULTS
+from benchmarks.planner.fit import known
+from streammach.planning.accuracy import KNOWN
 from streammach.planning.candidates import Candidate
 from streammach.planning.cost import Cost
-from streammach.planning.evidence import extrapolated, score, weighed_again
+from streammach.planning.evidence import expectation, extrapolated, score, weighed_again
 from streammach.spec.model import ModelShape
 from streammach.spec.plan import Option, Pilot
 from tests.builders import config_of
@@ -70,6 +75,37 @@ def test_sure_evidence_decides_and_unsure_evidence_changes_little():
     kept = [c.option for c in weighed_again(weighed, unsure, 1000)]
     assert kept[0].loss == pytest.approx(0.0, abs=0.2)
     assert kept[1].loss == pytest.approx(1.0, abs=0.2)
+
+
+def plan_with(pilots, chosen, n_rows=4000, listed=False):
+    """As much of a plan as an expectation asks for."""
+    batching = SimpleNamespace(held_out_rows=100)
+    return SimpleNamespace(
+        expected=chosen, pilots=pilots, config=SimpleNamespace(batching=batching),
+        facts=SimpleNamespace(n_rows=n_rows, listed=listed),
+    )  # fmt: skip
+
+
+def test_a_pilot_of_the_plan_says_what_it_should_reach():
+    runs = (pilot(8, 0.2, rows=1000, held_out=100), pilot(8, 0.3, rows=4000, held_out=100))
+    chosen = option(8, 0.0).option
+    found = expectation(plan_with((*runs, pilot(16, 0.9)), chosen, n_rows=16_100))
+    assert found.source == "pilot"
+    assert found.rows == 4000
+    assert found.points == pytest.approx(40.0)
+    assert found.error == pytest.approx(extrapolated(runs, 16_000).error)
+    sure = expectation(plan_with((pilot(8, 0.999, rows=10), pilot(8, 1.0, rows=20)), chosen))
+    assert (sure.points, sure.error) == (100.0, 0.1)
+
+
+def test_without_one_it_is_what_other_data_reached_with_the_error_of_that():
+    chosen = option(8, 0.0).option
+    for listed in (False, True):
+        found = expectation(plan_with((pilot(16, 0.9),), chosen, listed=listed))
+        points, error, sets = KNOWN[listed]
+        assert (found.source, found.points, found.error) == ("other data", points, error)
+        measured = json.loads((RESULTS / "planner_grid.json").read_text())
+        assert known(measured, listed=listed) == (points, error, sets)
 
 
 def test_what_was_found_holds_for_all_repetitions():

@@ -8,8 +8,9 @@ from streammach.data.convert import convert
 from streammach.errors import UsageError
 from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.calibrate import log_probabilities
-from streammach.prediction.diagnose import deciles, diagnose, stated_probabilities
+from streammach.prediction.calibrate import log_probabilities, stated_probabilities
+from streammach.prediction.class_sums import ClassSums
+from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnose_lists import row_figures
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.reliability import ReliabilitySums, reliability
@@ -118,12 +119,17 @@ def test_reliability_by_hand():
 def test_groups_of_classes_by_hand():
     classes = np.array([0, 0, 9, 24, -1], np.int32)
     right = np.array([True, False, True, False, False])
-    found = deciles(classes, right, 25)
+    sums = ClassSums(25)
+    for some in (slice(0, 2), slice(2, 5)):
+        sums.add(classes[some], right[some])
+    found = sums.deciles()
+    assert sums.macro_recall() == pytest.approx((0.5 + 1 + 0) / 3)
     assert sum(d.n_classes for d in found) == 25
     assert [(d.n_rows, d.recall) for d in found] == [
         (2, 0.5), (0, None), (0, None), (1, 1.0), *[(0, None)] * 5, (1, 0.0),
     ]  # fmt: skip
-    assert [d.n_classes for d in deciles(classes[:2], right[:2], 3)] == [1, 1, 1]
+    assert [d.n_classes for d in ClassSums(3).deciles()] == [1, 1, 1]
+    assert np.isnan(ClassSums(3).macro_recall())
 
 
 @pytest.fixture(scope="module")

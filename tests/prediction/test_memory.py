@@ -22,7 +22,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import new_table, table_bytes
+from streammach.rows.name_table import new_table, table_bytes
 from tests.builders import TinyData
 
 GB = 10**9

@@ -137,3 +137,26 @@ def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, 
                 delta_sum[f] = delta_sum.get(f, feature_prior) + g * g
                 delta[f] = delta.get(f, 0) - feature_rate * g / np.sqrt(delta_sum[f])
     return theta, delta
+
+
+def blended_scores(block, weights, hashed=None):
+    """Every class's score as it is defined, in float32 and in the order of the definition."""
+    out = np.zeros((block.n_rows, weights.n_classes), np.float32)
+    for i in range(block.n_rows):
+        units, rest = np.zeros(weights.n_classes, np.int64), np.float32(0)
+        for f in block.features[block.indptr[i] : block.indptr[i + 1]]:
+            rest += weights.penalty[f]
+            if weights.wide_of[f] >= 0:
+                units += weights.wide[weights.wide_of[f]]
+                continue
+            own = slice(weights.starts[f], weights.starts[f + 1])
+            units[weights.classes[own]] += weights.gains[own]
+        plain = (weights.base - rest * weights.log_values).astype(np.float64)
+        out[i] = plain + units / 1024
+    if hashed is None:
+        return out
+    n = hashed.n_repetitions
+    codes, total = hashed.codes.reshape(-1, n).astype(int), np.zeros_like(out)
+    for r in range(n):
+        total += hashed.logs[:, r * hashed.n_buckets + codes[:, r]]
+    return out + np.float32(weights.hashed / n) * total

@@ -6,22 +6,38 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import msgspec
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.figures import EpochFigures, Reached
+from streammach.machine import size_text
+from streammach.model.model import disk_bytes
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import RowGroup
+from streammach.prediction.query_time import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.drawing import SERIES, _log_ticks, number
+from streammach.reports.drawing import (
+    AT_NIGHT,
+    BLACK,
+    BLUE,
+    LETTER,
+    MARK,
+    SERIES,
+    WHITE,
+    _legend_width,
+    _log_ticks,
+    number,
+)
 from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.reports.row_plots import reliability_plot
 from streammach.reports.run_page import run_page
 from streammach.reports.size_plot import size_plot
 from streammach.reports.sweep_page import sweep_page
-from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
+from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
+from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG
@@ -29,6 +45,7 @@ from streammach.training.record import Speed, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
 from tests.builders import TinyData, fit, listed_lines
 
+AT_NIGHT_BY = {day.lower(): night for day, night in AT_NIGHT.items()}
 EMPTY = {"meta", "br", "path", "use", "rect", "link"}
 
 
@@ -157,11 +174,76 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
-    verdict = "".join(read.text)
-    assert (
-        f"accuracy {100 * found.accuracy:.1f}% and top-5 accuracy "
-        f"{100 * found.top_5_accuracy:.1f}% on 400 rows" in verdict
+
+
+def test_the_first_words_are_how_often_it_is_right(made, pages):
+    run, test = made
+    found = pages[2]
+    with sm.Dataset.open(test) as data:
+        labels = run.model.labels.ids_of(data.labels)[data.rows(0, 400).classes]
+    guessed = float((labels == run.model.majority).mean())
+    said = verdict(run, run.model, found, QueryTime(seconds=0.0004, n_queries=200))
+    assert said[0].startswith(f"The first answer is right for {100 * found.accuracy:.1f}% of 400 ")
+    assert said[0].endswith(f", among {run.model.spec.n_classes} classes.")
+    assert f"first five answers for {100 * found.top_5_accuracy:.1f}%." in said[1]
+    assert f"most frequent in training would be right for {100 * guessed:.1f}%." in said[1]
+    assert 0 < guessed < 1
+    assert f"Of the rows held out from training ({run.settings.held_out}) " in said[1]
+    assert f"{size_text(disk_bytes(run.path))}" in said[2]
+    assert said[2].endswith("; a query takes 400 us on one thread (the median of 200 rows).")
+    assert f"of the {size_text(run.plan.limits.host)} of memory" in said[3]
+    alone = verdict(run, run.model)
+    assert alone[0].startswith(
+        f"The first answer is right for {100 * run.result.best.accuracy:.1f}% "
     )
+    assert len(alone) == 4
+    nothing = {"validation": {}, "history": (), "best_epoch": 0}
+    blind = replace(run, result=msgspec.structs.replace(run.result, **nothing))
+    assert "how often it is right is told by labelled rows" in verdict(blind, run.model)[0]
+
+
+def test_pictures_stand_before_tables(pages):
+    page = pages[1]
+    assert page.index('class="verdict"') < page.index("<svg")
+    assert page.rindex("</svg>") < page.index('class="facts"')
+    assert page.rindex("</svg>") < page.index("weight in a score")
+
+
+def test_plots_have_another_colour_for_every_one_on_dark_screens(pages, lists):
+    for page in (*pages[:2], run_page(*lists).html):
+        drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+        used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", drawings))
+        assert used <= {day.lower() for day in AT_NIGHT}
+        assert {BLUE.lower(), WHITE, BLACK} <= used
+        for color in used:
+            assert f'[style*="fill: {color}"] {{ fill: {AT_NIGHT_BY[color]} !important; }}' in page
+        assert "font-family: 'DejaVu Sans', Verdana" in drawings
+
+
+def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
+    for drawing in re.findall(r"<svg.*?</svg>", pages[1], flags=re.DOTALL):
+        width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', drawing)[1])
+        sizes = [float(size) for size in re.findall(r"font-size: ([0-9.]+)px", drawing)]
+        assert min(sizes) * 366 / width >= 9  # of 390 pixels, without the page's edges
+
+
+def test_small_terms_of_memory_are_one_bar(made):
+    run, _ = made
+    plot = memory_plot(run.plan, run.result.peak_bytes, {})
+    drawn_names = re.findall(r">([^<>]+)</text>", plot.svg)
+    host = [line for line in run.plan.ledger if line.where == "host"]
+    small = [x for x in host if x.n_bytes < 0.02 * run.plan.projected_bytes]
+    assert len(small) > 1
+    assert f"{len(small)} smaller ones" in drawn_names
+    assert not {x.name for x in small} & set(drawn_names)
+    assert {x.name for x in small} <= {row[0] for row in plot.rows}
+
+
+def test_a_legend_has_the_columns_that_it_has_room_for():
+    names = ["a" * 20, "b" * 3, "c" * 3]
+    assert _legend_width(names, 1) == pytest.approx(MARK + 20 * LETTER)
+    assert _legend_width(names, 2) == pytest.approx(2 * MARK + 23 * LETTER)
+    assert _legend_width(names, 3) == pytest.approx(3 * MARK + 26 * LETTER)
 
 
 def test_names_cannot_write_into_the_page(made, tmp_path):
@@ -323,14 +405,16 @@ def test_a_page_of_lists_has_its_plots_and_words(lists):
     run, found = lists
     page = run_page(run, found)
     names = [plot.name for plot in page.plots]
-    assert names[-5:] == ["figures", "labels", "tenths", "reliability", "repetitions"]
+    assert names[:5] == ["figures", "labels", "tenths", "reliability", "repetitions"]
     assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
     read = Reader(page.html)
     assert len(read.ids) == len(set(read.ids))
     text = "".join(read.text)
     assert "accuracy" not in page.html
     assert "top-5" not in page.html
-    assert f"P@1 {100 * found.accuracy:.1f}% and P@5 {100 * found.top_5_accuracy:.1f}% on" in text
+    assert f"is a label of the row for {100 * found.accuracy:.1f}% (P@1) of 200 rows" in text
+    assert f"Of the first five answers {100 * found.top_5_accuracy:.1f}% (P@5) are." in text
+    assert "label that is most frequent in training would be right for " in text
     assert f"{found.n_unseen:,} of these labels were never seen" in text
     assert f"{found.by_labels[0].n_rows} rows have no label" in text
     for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
@@ -370,3 +454,12 @@ def test_plots_of_lists_without_what_they_show(lists):
         "No label has a probability of 50% or more"
     )
     assert "best ranking would have" in figures_plot(found).finding
+
+
+def test_a_query_is_timed_row_by_row(made, lists):
+    run, test = made
+    few = query_time(run.model, test, queries=3)
+    assert few.n_queries == 3
+    assert 0 < few.seconds < 60
+    assert query_time(run.model, test, queries=1000).n_queries == 400
+    assert lists[1].majority > 0

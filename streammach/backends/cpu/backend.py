@@ -61,6 +61,8 @@ class CpuBackend(Forward):
         if config.basis:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
             lines["scoring"] += 4 * max(dense_rows, LANES) * shape.n_features
+        elif predicts and config.more_columns:
+            lines["scoring"] += 4 * dense_rows * d
         return lines
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,23 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import decode_one, merge_best
 from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
 from streammach.backends.cpu.decode_tile import decode_tile
-from streammach.backends.cpu.permutes import WIDEST, table_width
-from streammach.errors import UsageError
-from streammach.simd import LANES, PERMUTES, aligned
+from streammach.errors import UsageError, clean
+from streammach.simd import LANES, PERMUTES, WIDEST, aligned, table_width
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Decoding
 
+WAYS: tuple[Decoding, ...] = get_args(Decoding)
 AUTO, PERM, TILE, ONE = "auto", "perm", "tile", "one"
-WAYS = (AUTO, PERM, TILE, ONE)
 TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself
 SHARED_CODES = 1 << 24  # so many that threads share the classes of few rows
 Run = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
+
+
+def usual_way(shape: ModelShape) -> str:
+    """Return how the best classes of many rows are found, unless a way is asked for."""
+    if shape.unhashed:
+        return ""
+    return PERM if permutes(shape) else ONE if shape.exact else TILE
 
 
 def permutes(shape: ModelShape) -> bool:
@@ -56,7 +63,9 @@ class Decoder:
     """
 
     def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
-        self.spec, self._by_class, self.wanted = spec, by_class, AUTO
+        self.spec, self.wanted, self._usual = spec, AUTO, usual_way(spec)
+        if by_class and self._usual == PERM:
+            self._usual = TILE
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
         self._blocks: NDArray[np.uint8] | None = None
         self._scratch, self._lock = threading.local(), threading.Lock()
@@ -88,10 +97,10 @@ class Decoder:
                 self._codes = self.spec.codes()
             return self._codes
 
-    def want(self, way: str) -> None:
+    def want(self, way: Decoding) -> None:
         """Take a way; UsageError if shape or machine do not allow it."""
         if way not in WAYS:
-            raise UsageError(f"'{way}' is not one of {', '.join(WAYS)}: --decode")
+            raise UsageError(f"'{clean(way)}' is not one of {', '.join(WAYS)}: --decode")
         if way == PERM and not permutes(self.spec):
             raise UsageError(
                 "it takes hashes to at most 256 buckets, and a machine with AVX-512 VBMI: "
@@ -104,9 +113,7 @@ class Decoder:
         """Return how the best classes of so many rows are found."""
         if self.wanted != AUTO:
             return self.wanted
-        if permutes(self.spec) and not self._by_class:
-            return PERM
-        return ONE if n_rows < TILE_ROWS or self.spec.exact else TILE
+        return ONE if self._usual == TILE and n_rows < TILE_ROWS else self._usual
 
     def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
         """Return rows in parts of at most 64, each for one thread."""

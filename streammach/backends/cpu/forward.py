@@ -9,6 +9,7 @@ depend on how many there are. In training BLAS has all threads, on whose number 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
@@ -31,6 +32,7 @@ from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.types import Decoding
 from streammach.threads import Workers
 
 PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
@@ -72,9 +74,12 @@ class Forward(Ranked):
         Finds the best classes; it has the codes.
     dense_rows : int
         How many dense rows are multiplied with the weights at a time.
+    in_training : bool
+        Whether it is part of a training although it is given weights.
     """
 
     dense_rows = LANES
+    in_training = False
     # Made when they are asked for.
     codes: NDArray[Any] = cached_property(lambda self: self.decoder.codes)  # type: ignore[assignment]
 
@@ -88,7 +93,7 @@ class Forward(Ranked):
         logistic: bool = False,
     ) -> None:
         self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
-        self._predicts = weights is not None
+        self._predicts = weights is not None and not self.in_training
         self.decoder = Decoder(spec, by_class=not self._predicts)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
@@ -104,15 +109,11 @@ class Forward(Ranked):
         self.basis: RowMap | None = None
         if weights is not None and "projection" in weights:
             self.basis = Waves(np.asarray(weights["projection"]))
+        self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
         self._blas = threadpoolctl.ThreadpoolController()
 
-    @property
-    def decoding(self) -> str:
-        """How the best classes of many rows are found: ``perm``, ``tile`` or ``one``."""
-        return "" if self.spec.unhashed else self.decoder.way()
-
-    def decode_by(self, way: str) -> None:
+    def decode_by(self, way: Decoding) -> None:
         """Find best classes in a way.
 
         Parameters
@@ -182,17 +183,17 @@ class Forward(Ranked):
         chunk = chunk_rows(self.spec)
         for start in range(0, rows.n_rows, chunk):
             some = slice(start, min(start + chunk, rows.n_rows))
-            part = rows.part(some.start, some.stop)
+            part = rows.part(some.start, some.stop) if rows.n_rows > chunk else rows
             if self.decoder.shares_classes(part.n_rows, self.threads):
                 p = self.outputs(part, logarithms=kind.logarithms)
                 best = (scores[some], ids[some])
                 self.decoder.decode_shared(p, kind.branch, *best, self.run, self.threads)
-            elif self.dense and not self._predicts:
+            elif self._predicts:
+                self._rank_part(part, kind, scores[some], ids[some])
+            else:
                 p = self.outputs(part, logarithms=kind.logarithms)
                 decode = partial(self._decode_part, p, kind.branch, scores[some], ids[some])
                 self.run(decode, self.decoder.parts(part.n_rows, self.threads))
-            else:
-                self._rank_part(part, kind, scores[some], ids[some])
 
     def _rank_part(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -248,8 +249,11 @@ class Forward(Ranked):
         return x
 
     def _room(self, name: str, n: int, width: int) -> NDArray[np.float32]:
-        """Return room for dense rows: float32 (n, width)."""
-        held = self.buffers.get(name)
+        """Return room for dense rows, a thread's own where nothing is trained: float32 (n, w)."""
+        held = self.buffers.get(name, getattr(self._scratch, name, None))
+        if held is None and n <= self.dense_rows:
+            held = np.empty((self.dense_rows, width), np.float32)
+            setattr(self._scratch, name, held)
         if held is not None and n <= len(held) and held.shape[1] == width:
             return held[:n]
         return np.empty((n, width), np.float32)
@@ -264,7 +268,9 @@ class Forward(Ranked):
     def pieces(self, n: int) -> list[tuple[int, int]]:
         """Return n rows or features in pieces for the threads."""
         parts = min(self.threads * PIECES_PER_THREAD, n)
-        edges = np.linspace(0, n, parts + 1).astype(int).tolist() if n else [0]
+        if parts <= 1:
+            return [(0, n)] * parts
+        edges = np.linspace(0, n, parts + 1).astype(int).tolist()
         return list(itertools.pairwise(edges))
 
     def run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:

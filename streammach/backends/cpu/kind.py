@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays, Lines
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model import ModelSpec
+    from streammach.spec.model import ModelShape, ModelSpec
+    from streammach.spec.types import Decoding
 
 
 def _open(
@@ -37,8 +38,21 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
     return CpuBackend.footprint(config), {}
 
 
+def _decoding(shape: ModelShape) -> str:
+    from streammach.backends.cpu.decoder import usual_way
+
+    return usual_way(shape)
+
+
+def _decode_by(backend: Backend, way: Decoding) -> None:
+    from streammach.backends.cpu.forward import Forward
+
+    assert isinstance(backend, Forward), "it was opened here"
+    backend.decode_by(way)
+
+
 CPU = BackendKind(
     name="cpu", title="CPU", probe=lambda: "asked for", usual=lambda: "", open=_open,
     footprint=_footprint, memory=lambda: 0, batch={False: 1024, True: 256}, wants_by_feature=True,
-    keeps_kernels=True, timed=True,
+    keeps_kernels=True, timed=True, decoding=_decoding, decode_by=_decode_by,
 )  # fmt: skip

@@ -13,30 +13,9 @@ from numba import types
 from numba.core import cgutils
 
 from streammach.jit import intrinsic
-from streammach.simd import BYTES, INDEX, LANES, bytes_function, splat, vector_at
+from streammach.simd import BYTES, INDEX, LANES, bytes_function, permute, splat, vector_at
 
-WIDEST = 256  # bytes of the largest table
 BLOCKS = {1: 4, 4: 2}  # of 64 indices that are looked up together, by how many tables are
-
-
-def table_width(n_bytes: int) -> int:
-    """Return how wide a table of at most 256 bytes is held, for instructions to look up in it."""
-    return next(width for width in (64, 128, WIDEST) if n_bytes <= width)
-
-
-def _permute(builder: Any, parts: list[Any], indices: Any) -> Any:
-    """Return what a table in parts of 64 bytes has at 64 indices."""
-    name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
-    pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]
-    found = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(BYTES, [BYTES] * len(pair)), f"llvm.x86.avx512.{name}"
-    )
-    low = builder.call(found, pair)
-    if len(parts) <= 2:
-        return low
-    zeros = ir.Constant(BYTES, [0] * LANES)
-    high = builder.call(found, [parts[2], indices, parts[3]])
-    return builder.select(builder.icmp_signed("<", indices, zeros), high, low)
 
 
 def _permuted(
@@ -64,7 +43,7 @@ def _permuted(
             starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
             parts = [builder.load(vector_at(builder, tables, x, BYTES), align=1) for x in starts]
             for index, total in zip(indices, sums[q * n_blocks :], strict=False):
-                found = _permute(builder, parts, index)
+                found = permute(builder, parts, index)
                 builder.store(builder.call(add, [builder.load(total), found]), total)
             place = builder.add(place, step)
     return [builder.load(total) for total in sums]

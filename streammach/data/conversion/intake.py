@@ -25,7 +25,8 @@ from streammach.errors import DataError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.rows.canonical import merge_repeats
-from streammach.rows.names import Names, table_bytes
+from streammach.rows.name_table import table_bytes
+from streammach.rows.names import Names
 from streammach.rows.order import keys
 from streammach.rows.shared import LocalNames, SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary

@@ -56,17 +56,8 @@ from streammach.data.formats.tokens import (
 )
 from streammach.data.number_kernels import MAX_FLOAT32, long_number, must_be_rounded_again, number
 from streammach.jit import Array, kernel
-from streammach.rows.names import (
-    EMPTY,
-    LOW32,
-    MAX_NAME,
-    MAX_NAMESPACES,
-    SEPARATOR,
-    NameTable,
-    find,
-    find_or_add,
-    hash_name,
-)
+from streammach.rows.name_table import EMPTY, LOW32, NameTable, find, find_or_add, hash_name
+from streammach.rows.names import MAX_NAME, MAX_NAMESPACES, SEPARATOR
 from streammach.simd import prefetch
 
 SPACES = MAX_NAMESPACES - 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.data.formats import svmlight, vw
 from streammach.data.formats.parsed import Parsed, Promised
-from streammach.rows.names import NameTable
+from streammach.rows.name_table import NameTable
 
 
 class Parser(Protocol):

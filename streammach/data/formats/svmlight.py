@@ -38,7 +38,7 @@ from streammach.data.formats.parsed import (
 )
 from streammach.data.formats.tokens import is_below, is_blank, next_line, token_end
 from streammach.jit import Array, kernel
-from streammach.rows.names import NameTable
+from streammach.rows.name_table import NameTable
 
 NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
 

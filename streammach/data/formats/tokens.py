@@ -9,7 +9,7 @@ import numpy as np
 from streammach.data.formats.parsed import COLON, NEWLINE, NINE, SPACE, ZERO
 from streammach.data.number_kernels import leading_digits
 from streammach.jit import Array, Number, kernel
-from streammach.rows.names import mix, start_state
+from streammach.rows.name_table import mix, start_state
 from streammach.simd import HIGH, ONES, load8, low_bytes, trailing_zeros, zero_bytes
 
 

@@ -38,7 +38,8 @@ from streammach.data.formats.parsed import (
 from streammach.data.formats.tokens import is_blank, next_line, token_end
 from streammach.data.number_kernels import MAX_FLOAT32, long_number
 from streammach.jit import Array, kernel
-from streammach.rows.names import MAX_NAME, NameTable
+from streammach.rows.name_table import NameTable
+from streammach.rows.names import MAX_NAME
 
 
 def fits(line: bytes, following: bytes) -> bool:

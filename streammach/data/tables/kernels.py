@@ -22,7 +22,8 @@ from streammach.data.formats.parsed import (
     Parsed,
 )
 from streammach.jit import Array, kernel
-from streammach.rows.names import EMPTY, MAX_NAME, NameTable, mix, start_state
+from streammach.rows.name_table import EMPTY, NameTable, mix, start_state
+from streammach.rows.names import MAX_NAME
 from streammach.simd import HIGH, PADDING, load8, prefetch
 
 TEXT, NAMES, VALUE, BIN = range(4)  # what the kernel does with a column

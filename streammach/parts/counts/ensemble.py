@@ -18,8 +18,8 @@ from streammach.parts.counts.fitting import (
     fitted_once,
     reached_text,
 )
-from streammach.prediction.evaluate import measure
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
 from streammach.spec.types import Ranker, Transform
 

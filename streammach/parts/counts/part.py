@@ -10,7 +10,6 @@ from streammach.counts import footprint as bytes_of
 from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
-from streammach.counts.tile import MAX_CLASSES as TILED_CLASSES
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Draft, Part, Session
 from streammach.parts.counts import saved
@@ -48,9 +47,8 @@ FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
 ELASTIC = 0.9  # of the fits, where time is short: they see fewer rows
-# Of a query: a class beside counts, and a repetition of it: where rows are taken together, and
-# where they are not, as if no class could be left out.
-QUERY_TILE, QUERY_ALONE = (4.4e-9, 0.11e-9), (3.2e-9, 0.75e-9)
+# Of a query: a class beside counts, a repetition of it, and a pair of the row's features.
+QUERY_CLASS, QUERY_REPETITION, QUERY_POSTING = 0.5e-9, 0.03e-9, 0.65e-9
 MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
 FITTED = Fit(  # what hashing loses beside counts
     columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
@@ -61,6 +59,7 @@ SHARES = {  # a half of the pairs and so on
 }  # fmt: skip
 # By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows.
 ALONE = AccuracyDrop(3.0, 3.0)
+LEARNT_BYTES = 8  # of a pair that is learnt, or a feature: its weight and a sum of squares
 COPIES = 3  # of what a feature has, while a model becomes smaller
 LEARNT_POINTS = 2.0  # that feature and pair weights bring
 LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1 were measured
@@ -177,14 +176,14 @@ class Counts(Part):
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of counting, fitting and learning."""
         return bytes_of.footprint(
-            facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
+            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
             held_out_rows=config.batching.held_out_rows, threads=config.placement.threads,
         )  # fmt: skip
 
     def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of counts and of those of a form."""
         return bytes_of.judged(
-            facts, n_columns=config.shape.n_columns, max_pairs=config.size_of(self.name),
+            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
             threads=config.placement.threads,
         )  # fmt: skip
 
@@ -199,22 +198,33 @@ class Counts(Part):
         return bytes_of.MODEL_BYTES * config.size_of(self.name)
 
     def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of counts, and of their model, until hashed models are trained."""
+        """Return the bytes of counts, and of their model, until hashed models are trained.
+
+        Without these, of counts and of what is learnt of them, until the model is written.
+
+        Parameters
+        ----------
+        facts : DataFacts
+            The store.
+        config : RunConfig
+            How a model is trained on it.
+        """
+        n_pairs = config.size_of(self.name)
+        kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
         if config.shape.unhashed:
-            return 0
-        kept = saved.disk_bytes(config.size_of(self.name), facts.n_features, facts.n_classes)
+            return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:
         """Return the time of counting, fitting and learning, and of a row's scores."""
         classes, learnt = config.shape.n_classes, _learning(facts, config)
         fits = _fits(facts, config, FITS)
-        each, summed = QUERY_TILE if classes <= TILED_CLASSES else QUERY_ALONE
+        each = QUERY_CLASS + config.shape.n_repetitions * QUERY_REPETITION
         return Work(
             finish=facts.nnz * COUNT + learnt + fits, fixed=FITS * FIT,
             elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
             elastic_points=LEARNT_POINTS,
-            scoring=classes * each + classes * config.shape.n_repetitions * summed,
+            scoring=classes * each + facts.row_postings * QUERY_POSTING,
         )  # fmt: skip
 
     def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:

@@ -1,0 +1,117 @@
+"""Where compiled kernels are kept: a folder for each state of the sources that they depend on."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+KEPT_FOLDERS = 4
+MARKER = "streammach.json"  # in a folder of kernels: it is ours
+PACKAGE = Path(__file__).parent
+DEFINES = ("kernel(", "@intrinsic")
+# Imports at the head of a module, whole: what a kernel names is frozen when its module is loaded,
+# so that an import within a function cannot reach it.
+IMPORTS = re.compile(r"^from (streammach[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+def kernel_sources(package: Path = PACKAGE) -> dict[str, str]:
+    """Return the modules with kernels, and all that these import at their heads, by their paths.
+
+    Parameters
+    ----------
+    package : Path
+        The folder of the package.
+
+    Returns
+    -------
+    dict of str to str
+        Texts by paths within the package, sorted.
+    """
+    texts = {
+        str(file.relative_to(package)): file.read_text(encoding="utf-8")
+        for file in package.rglob("*.py")
+    }
+    found = {name for name, text in texts.items() if any(mark in text for mark in DEFINES)}
+    left = list(found)
+    while left:
+        new = (_imported(texts[left.pop()]) & texts.keys()) - found
+        found |= new
+        left += new
+    return {name: texts[name] for name in sorted(found)}
+
+
+def kernel_digest(*versions: str) -> str:
+    """Return the digest of these sources and of versions of libraries: 16 hexadecimal digits."""
+    digest = hashlib.sha256("\n".join(versions).encode())
+    for name, text in kernel_sources().items():
+        digest.update(f"{name}\n{text}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _imported(text: str) -> set[str]:
+    """Return the paths, within the package, that modules imported in a text may have."""
+    found = set()
+    for module, names in IMPORTS.findall(text):
+        folder = module.split(".")[1:]
+        parts = [re.split(r"\s", name.strip())[0] for name in names.strip("()").split(",")]
+        for path in [folder, *([*folder, part] for part in parts if part)]:
+            found |= {"/".join(path) + ".py", "/".join([*path, "__init__"]) + ".py"}
+    return found - {"__init__.py"}  # names of the package itself are loaded on demand
+
+
+def cache_folder(base: str, version: str) -> Path | None:
+    """Return the folder for kernels, which is made; None where compiled code cannot be kept.
+
+    A folder that only root or this user can write, but this process cannot, such as one in the
+    image of a container, is copied for the life of the process.
+
+    Parameters
+    ----------
+    base : str
+        The folder that the user named; the system's place for this user's caches if it is empty.
+    version : str
+        Of the compiler.
+    """
+    home = Path(base or platformdirs.user_cache_dir("streammach"))
+    folder = home / f"kernels-{kernel_digest(version)}"
+    try:
+        if not folder.is_dir():
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            (folder / MARKER).write_text('{"streammach": "kernels"}\n')
+            _drop_old(home)
+        if not _trusted(folder):
+            return None
+        return folder if os.access(folder, os.W_OK) else _copied(folder)
+    except OSError:
+        return None
+
+
+def _trusted(folder: Path) -> bool:
+    """Return whether only we or root can write: compiled code is loaded from it unchecked."""
+    if not hasattr(os, "getuid"):
+        return os.access(folder, os.W_OK)
+    facts = folder.stat()
+    return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
+
+
+def _copied(folder: Path) -> Path:
+    """Return a copy that goes with this process."""
+    copy = Path(tempfile.mkdtemp(prefix="streammach-kernels-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
+    return copy
+
+
+def _drop_old(base: Path) -> None:
+    """Remove the oldest folders of ours: those with our marker, whatever others are called."""
+    ours = (f for f in base.glob("kernels-*") if (f / MARKER).is_file() and not f.is_symlink())
+    folders = sorted(ours, key=lambda f: f.stat().st_mtime, reverse=True)
+    for folder in folders[KEPT_FOLDERS:]:
+        shutil.rmtree(folder, ignore_errors=True)

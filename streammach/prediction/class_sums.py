@@ -1,0 +1,74 @@
+"""What is right by class: macro recall, and recall by how frequent classes were in training."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+GROUPS = 10  # of classes by frequency, equally many classes each
+
+
+@dataclass(frozen=True)
+class Decile:
+    """A tenth of the classes, by their rank of frequency in training.
+
+    Attributes
+    ----------
+    n_classes, n_rows : int
+        Its classes, and the rows that carry one of them.
+    recall : float or None
+        Share of those rows whose best class is their label; None without rows.
+    """
+
+    n_classes: int
+    n_rows: int
+    recall: float | None
+
+
+class ClassSums:
+    """Adds up rows and right ones by class, block by block.
+
+    Parameters
+    ----------
+    n_classes : int
+        K; 8 K bytes are held.
+    """
+
+    def __init__(self, n_classes: int) -> None:
+        self._there, self._right = (np.zeros(n_classes, np.int32) for _ in range(2))
+
+    def add(self, classes: NDArray[np.int32], right: NDArray[np.bool_]) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        classes : int32 (n,)
+            Class ids; rows of unknown classes (-1) are left out.
+        right : bool (n,)
+            Whether the best class is the label.
+        """
+        np.add.at(self._there, classes[classes >= 0], 1)
+        np.add.at(self._right, classes[right & (classes >= 0)], 1)
+
+    def macro_recall(self) -> float:
+        """Return the mean over the classes that occur of the share of their rows that is right."""
+        some = self._there > 0
+        return float((self._right[some] / self._there[some]).mean()) if some.any() else float("nan")
+
+    def deciles(self) -> tuple[Decile, ...]:
+        """Return recall by the frequency of classes, whose ids fall with it.
+
+        With fewer than ten classes every one is a group.
+        """
+        n_classes = len(self._there)
+        groups = min(GROUPS, n_classes)
+        edges = [i * n_classes // groups for i in range(groups + 1)]
+        found = []
+        for start, stop in itertools.pairwise(edges):
+            n = int(self._there[start:stop].sum(dtype=np.int64))
+            right = int(self._right[start:stop].sum(dtype=np.int64))
+            found.append(Decile(stop - start, n, right / n if n else None))
+        return tuple(found)

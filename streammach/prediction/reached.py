@@ -1,0 +1,165 @@
+"""Shares of rows whose label is among the best classes, and sums of all that is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.figures import Reached
+from streammach.model.calibration import Calibration
+from streammach.prediction.calibrate import (
+    CANDIDATES,
+    label_probabilities,
+    log_probabilities,
+    stated_probabilities,
+)
+from streammach.prediction.class_sums import ClassSums
+from streammach.prediction.inputs import Seen
+from streammach.prediction.predictor import Predictor
+from streammach.prediction.ranking import Ranking
+from streammach.prediction.reliability import ReliabilitySums
+from streammach.prediction.set_metrics import F1Figures, SetFigures
+from streammach.prediction.slices import SliceSums
+from streammach.rows.block import RowBlock
+from streammach.spec.types import Ranker
+
+PLACES = (1, 3, 5)
+MOST = PLACES[-1]
+
+
+def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
+    """Return how many rows have their label among the first k ids."""
+    return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
+
+
+def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
+    """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
+    # Where rows have lists of labels these are precision at 1 and at 5.
+    n = max(rows.n_rows, 1)
+    if rows.labels is None:
+        return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
+    hits = rows.labels.matched(ids[:, :5])
+    return Reached(float(hits[:, :1].sum()) / n, float(hits.sum()) / (5 * n))
+
+
+def measure(rows: RowBlock, ranking: Ranking) -> Reached:
+    """Return what a ranking reaches on rows held in memory; see :func:`reached`."""
+    return reached(rows, ranking(rows, MOST)[0])
+
+
+class ClassFigures:
+    """Adds up what is reached on rows with one label each."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._hits, self._loss, self._majority = dict.fromkeys(PLACES, 0), 0.0, 0
+        self._by_class = ClassSums(predictor.model.spec.n_classes)
+        self._stated = tuple((map_, ReliabilitySums()) for map_ in (
+            predictor.model.calibration, Calibration()
+        ))  # fmt: skip
+
+    def add(self, block: RowBlock) -> NDArray[np.int64]:
+        """Add rows; return their best classes."""
+        model, (best, ids, scores) = self._predictor.model, ranked(self._predictor, block)
+        known = block.classes >= 0
+        self._by_class.add(block.classes, best[:, 0] == block.classes)
+        right = (ids[:, 0] == block.classes)[known]
+        for map_, sums in self._stated:
+            sums.add(stated_probabilities(scores[known], model.spec.n_classes, map_), right)
+        logs = log_probabilities(
+            ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
+            calibration=model.calibration,
+        )  # fmt: skip
+        for place in PLACES:
+            self._hits[place] += top_k_hits(best, block.classes, place)
+        self._loss -= float(logs.sum())
+        self._majority += int((block.classes == model.majority).sum())
+        return best
+
+    def figures(self, seen: Seen) -> dict[str, Any]:
+        """Return them as fields of an evaluation."""
+        n, known = seen.rows, seen.rows - seen.unseen_labels
+        errors = [sums.result().ece for _, sums in self._stated]
+        return {
+            "accuracy": self._hits[1] / n, "top_3_accuracy": self._hits[3] / n,
+            "top_5_accuracy": self._hits[5] / n, "majority": self._majority / n,
+            "log_loss": self._loss / known if known else float("nan"),
+            "macro_recall": self._by_class.macro_recall(),
+            "recall_by_decile": self._by_class.deciles(),
+        } | (dict(zip(("ece", "ece_before"), errors, strict=True)) if known else {})  # fmt: skip
+
+
+class ListFigures:
+    """Adds up what is reached on rows with lists of labels."""
+
+    def __init__(
+        self, predictor: Predictor, threshold: float, propensity: tuple[float, float]
+    ) -> None:
+        model = predictor.model
+        assert model.label_counts is not None, "it was trained on lists"
+        a, b = propensity
+        self._predictor, self._threshold, self._majority = predictor, threshold, 0
+        self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
+        self._f1 = F1Figures(model.spec.n_classes)
+
+    def add(self, block: RowBlock) -> NDArray[np.int64]:
+        """Add rows; return their best classes."""
+        model, lists = self._predictor.model, block.lists
+        best, ids, scores = ranked(self._predictor, block)
+        self._sets.add(best, lists)
+        said = label_probabilities(scores, model.calibration) >= self._threshold
+        self._f1.add(ids, said, lists)
+        majority = np.full((block.n_rows, 1), model.majority)
+        self._majority += int(lists.matched(majority).sum())
+        return best
+
+    def figures(self, seen: Seen) -> dict[str, Any]:
+        """Return them as fields of an evaluation."""
+        sets = self._sets.result()
+        p = sets.precision
+        return {
+            "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
+            "majority": self._majority / seen.rows, "log_loss": float("nan"), "sets": sets,
+            "f1": self._f1.result(), "threshold": self._threshold,
+        }  # fmt: skip
+
+
+class Besides:
+    """Adds up what is told where it is asked for."""
+
+    def __init__(self, predictor: Predictor, names: Sequence[Ranker], by: str | None) -> None:
+        self._predictor = predictor
+        self._sums = {name: np.zeros(2) for name in names}
+        self._slices = None if by is None else SliceSums(predictor.model.features, by)
+
+    def add(self, block: RowBlock, best: NDArray[np.int64]) -> None:
+        """Add rows with their best classes."""
+        for name in self._sums:
+            own = name == self._predictor.estimator
+            found = reached(block, best if own else self._predictor.topk_ids(block, MOST, name)[0])
+            self._sums[name] += block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
+        if self._slices is not None:
+            self._slices.add(block, block.lists.matched(best[:, :1])[:, 0])
+
+    def figures(self, n_rows: int) -> dict[str, Any]:
+        """Return them as fields of an evaluation."""
+        names = ("accuracy", "top_5_accuracy")
+        return {
+            "estimators": {name: dict(zip(names, (sums / n_rows).tolist(), strict=True))
+                           for name, sums in self._sums.items()},
+            "by": None if self._slices is None else self._slices.result(),
+        }  # fmt: skip
+
+
+def ranked(
+    predictor: Predictor, block: RowBlock
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the best classes (n, 5 or more); candidates and scores of the calibrated ranking."""
+    calibrated = predictor.model.calibrated
+    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
+    if predictor.estimator == calibrated:
+        return ids, ids, scores
+    return predictor.topk_ids(block, MOST)[0], ids, scores

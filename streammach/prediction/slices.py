@@ -1,0 +1,121 @@
+"""Where a model is right by the values of a namespace: which rows it serves, and which it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import UsageError, clean
+from streammach.rows.block import RowBlock
+from streammach.rows.names import SEPARATOR, Names
+from streammach.rows.namespaces import in_namespace, namespaces
+
+FREQUENT, WORST = 10, 5  # values that are told of
+LEAST_ROWS = 20  # of a value that may be among the worst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """The rows that have a value.
+
+    Attributes
+    ----------
+    value : str
+        The feature without its namespace; empty for rows that have none which the model knows.
+    n_rows : int
+        Rows.
+    accuracy, error : float
+        Share of them whose best class is their label, and its standard error.
+    """
+
+    value: str
+    n_rows: int
+    accuracy: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices:
+    """Rows by the first feature that they have of a namespace.
+
+    Attributes
+    ----------
+    by : str
+        The namespace, or the column of a table.
+    n_values : int
+        Values that occur.
+    without : Slice or None
+        Rows without any value that the model knows; None where all have one.
+    frequent : tuple of Slice
+        The ten most frequent values.
+    worst : tuple of Slice
+        The five values of the lowest accuracy, of those with 20 rows or more.
+    """
+
+    by: str
+    n_values: int
+    without: Slice | None
+    frequent: tuple[Slice, ...]
+    worst: tuple[Slice, ...]
+
+
+class SliceSums:
+    """Adds up rows and right ones by value, block by block.
+
+    Parameters
+    ----------
+    features : Names
+        The model's features.
+    by : str
+        The namespace.
+
+    Raises
+    ------
+    UsageError
+        If no feature has this namespace.
+    """
+
+    def __init__(self, features: Names, by: str) -> None:
+        self._features, self._by = features, by
+        self._own = np.flatnonzero(in_namespace(features, by.encode())).astype(np.int32)
+        if not len(self._own):
+            known = ", ".join(namespaces(features)) or "none"
+            raise UsageError(
+                f"no feature of the model is in the namespace {clean(by)}: --by",
+                hint=f"There are: {known}.",
+            )
+        self._there, self._right = (np.zeros(len(self._own) + 1, np.int64) for _ in range(2))
+
+    def add(self, block: RowBlock, right: NDArray[np.bool_]) -> None:
+        """Add rows, and whether the best class of each is right: bool (n,)."""
+        places = np.searchsorted(self._own, block.features)
+        places = np.minimum(places, len(self._own) - 1)
+        own = np.flatnonzero(self._own[places] == block.features)
+        rows = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))[own]
+        with_one, first = np.unique(rows, return_index=True)
+        group = np.full(block.n_rows, len(self._own))
+        group[with_one] = places[own[first]]
+        self._there += np.bincount(group, minlength=len(self._there))
+        self._right += np.bincount(group[right], minlength=len(self._there))
+
+    def result(self) -> Slices:
+        """Return the rows by value."""
+        there = self._there[:-1]
+        some = np.flatnonzero(there)
+        frequent = some[np.lexsort((some, -there[some]))][:FREQUENT]
+        many = some[there[some] >= LEAST_ROWS]
+        shares = self._right[many] / there[many]
+        worst = many[np.lexsort((many, -there[many], shares))][:WORST]
+        return Slices(
+            by=self._by, n_values=len(some), without=self._slice(-1) if self._there[-1] else None,
+            frequent=tuple(map(self._slice, frequent.tolist())),
+            worst=tuple(map(self._slice, worst.tolist())),
+        )  # fmt: skip
+
+    def _slice(self, place: int) -> Slice:
+        n, share = int(self._there[place]), float(self._right[place] / self._there[place])
+        name = self._features.raw(int(self._own[place])) if place >= 0 else b""
+        value = name.partition(bytes([SEPARATOR]))[2].decode("utf-8", "replace")
+        return Slice(value=value, n_rows=n, accuracy=share, error=(share * (1 - share) / n) ** 0.5)

@@ -1,0 +1,160 @@
+"""The features of a model by name, and single rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import DataError
+from streammach.jit import Array, kernel
+from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
+from streammach.rows.name_index import NameIndex
+from streammach.rows.names import SEPARATOR, Names
+
+LONG_ROW = 512  # values from which on sorting them one by one is slow
+HAT = bytes([SEPARATOR])
+FEATURES = "features are ids, int (n,), or names, a list of str"
+
+
+class KnownFeatures:
+    """Finds features by name. What finds them is made at the first name, and kept.
+
+    Parameters
+    ----------
+    names : Names
+        The features by id.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    @cached_property
+    def index(self) -> NameIndex:
+        """What finds names."""
+        return self.names.index()
+
+    def ids_of(self, names: Names) -> NDArray[np.int32]:
+        """Return ids int32 (n,) of features as listed or as a column was called; -1 for none."""
+        return self._with_hats(self.index.ids_of(names.offsets, names.data), names.raw)
+
+    def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
+        """Return the same of a list of str or bytes, or raise DataError if it is none."""
+        try:
+            ids = self.index.ids(names)
+        except (AttributeError, TypeError):
+            raise DataError(FEATURES) from None
+        return self._with_hats(ids, lambda i: _raw(names[i])) if ids.min(initial=0) < 0 else ids
+
+    def row(self, features: Any, values: Any = None) -> RowBlock:
+        """Return one row without a label; what is not known is left out.
+
+        Parameters
+        ----------
+        features : int array (m,), or sequence of int, str or bytes
+            Ids, -1 for one that is not known, or names.
+        values : array (m,), optional
+            Their values; those of a feature that is there twice are added up. All are 1 otherwise.
+
+        Raises
+        ------
+        DataError
+            If an id is none, a value is not a finite float32, or there are more or fewer.
+        """
+        ids = self._given(features)
+        m = len(ids)
+        if values is None:
+            held = np.ones(m, np.float32)
+        else:
+            held = np.asarray(values, np.float32)
+            if held.shape != ids.shape:
+                raise DataError(f"values have the shape {held.shape}, ({m:,},) is expected")
+        sorted_ids, sums = np.empty(m, np.int32), np.empty(m, np.float32)
+        long = m > LONG_ROW
+        n = lay_row(ids, held, len(self.names), long, sorted_ids, sums)
+        if n < 0:
+            place = -1 - n
+            raise DataError(_wrong(int(ids[place]), float(held[place]), place, len(self.names)))
+        block = RowBlock(
+            indptr=np.array([0, n]), features=sorted_ids[:n], values=sums[:n],
+            classes=np.full(1, -1, np.int32),
+        )  # fmt: skip
+        return canonicalize(block) if long else block
+
+    def _given(self, features: Any) -> NDArray[np.int64]:
+        """Return the ids of features that were given as ids or by name: int64 (m,)."""
+        if not isinstance(features, np.ndarray):
+            features = list(features)
+            if features and isinstance(features[0], str | bytes):
+                return self.ids(features).astype(np.int64)
+            features = np.array(features) if features else np.empty(0, np.int64)
+        elif features.ndim == 1 and features.dtype.kind in "OUS":
+            return self.ids(features.tolist()).astype(np.int64)
+        if features.ndim != 1 or features.dtype.kind not in "iu":
+            raise DataError(FEATURES)
+        found: NDArray[np.int64] = features.astype(np.int64)
+        return found
+
+    def _with_hats(self, ids: NDArray[np.int32], raw: Any) -> NDArray[np.int32]:
+        """Find names of columns with a separator, which are listed with one before them."""
+        left = [i for i in np.flatnonzero(ids < 0).tolist() if HAT in raw(i)]
+        if left:
+            ids[left] = self.index.ids([HAT + raw(i) for i in left])
+        return ids
+
+
+def _raw(name: str | bytes) -> bytes:
+    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass")
+
+
+def _wrong(feature: int, value: float, place: int, n_features: int) -> str:
+    """Return what is wrong with an entry of a row."""
+    if not np.isfinite(value):
+        return f"the value at {place:,} (counted from 0) is not a finite float32"
+    return f"{feature:,} is no feature: the model has ids from 0 to {n_features - 1:,}"
+
+
+@kernel(fastmath=False)  # fast math may take what is not finite for a number
+def lay_row(
+    ids: Array, values: Array, n_features: int, as_given: bool, features: Array, sums: Array
+) -> Any:
+    """Write a row by rising ids, values of the same feature added up; return how many there are.
+
+    Parameters
+    ----------
+    ids, values : int64 (m,), float32 (m,)
+        The row, -1 for features that are left out.
+    n_features : int
+        d.
+    as_given : bool
+        Whether the features stay in their order, and none is added to another one.
+    features, sums : int32 (m,), float32 (m,)
+        Receive the row.
+
+    Returns
+    -------
+    int64
+        Instead, where an id is none or a value is not finite, -1 less its place.
+    """
+    n = np.int64(0)
+    for p in range(ids.shape[0]):
+        f, value = ids[p], values[p]
+        if not -1 <= f < n_features or not np.isfinite(value):
+            return -1 - p
+        if f < 0:
+            continue
+        j = n
+        while not as_given and j > 0 and features[j - 1] > f:
+            j -= 1
+        if not as_given and j > 0 and features[j - 1] == f:
+            sums[j - 1] += value
+            continue
+        for q in range(n, j, -1):
+            features[q], sums[q] = features[q - 1], sums[q - 1]
+        features[j], sums[j] = f, value
+        n += 1
+    return n

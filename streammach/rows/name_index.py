@@ -1,0 +1,135 @@
+"""Finds the ids of names in a list: a small table beside the list, which is made once and kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.errors import StoreError
+from streammach.jit import Array, kernel
+from streammach.rows.name_table import LOW32, hash_name, padded
+from streammach.simd import PADDING
+
+FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
+SLOT_BYTES = 8
+ROOM = bytes(PADDING)
+
+
+class NameIndex:
+    """Finds names in a list. Threads may share it: nothing in it changes.
+
+    Parameters
+    ----------
+    offsets, data : int64 (n + 1,), uint8
+        Where each name starts, and the bytes of all; they are referred to, not copied.
+
+    Raises
+    ------
+    StoreError
+        If a name is there twice.
+    """
+
+    def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        self._list = np.full(_n_slots(len(offsets) - 1), FREE, np.uint64), offsets, data
+        if not fill_slots(*self._list, padded(data)):
+            raise StoreError("damaged: a name is there twice")
+
+    @staticmethod
+    def footprint(n_names: int, n_bytes: int) -> int:
+        """Return the bytes of an index of so many names of so many bytes, while it is made."""
+        return SLOT_BYTES * _n_slots(n_names) + n_bytes + PADDING
+
+    def ids_of(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the id of each name of another list, int32 (n,), or -1."""
+        return self._found(offsets, padded(data))
+
+    def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
+        """Return the id of each of some names, int32 (n,), or -1."""
+        raws = [n if isinstance(n, bytes) else n.encode("utf-8", "surrogatepass") for n in names]
+        ends = [0, *itertools.accumulate(map(len, raws))]
+        raws.append(ROOM)
+        return self._found(np.array(ends, np.int64), np.frombuffer(b"".join(raws), np.uint8))
+
+    def _found(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
+        out = np.empty(len(offsets) - 1, np.int32)
+        find_in_slots(*self._list, offsets, text, out)
+        return out
+
+
+def _n_slots(n_names: int) -> int:
+    return 1 << (2 * n_names + 1).bit_length()
+
+
+@kernel(fastmath=False)
+def slot_of(
+    slots: Array, offsets: Array, data: Array, text: Array, start: int, size: int
+) -> Any:  # fmt: skip
+    """Return the slot of a name, or the free one where it would stand, and its mark.
+
+    Parameters
+    ----------
+    slots : uint64 (a power of two,)
+        The high half of a name's hash above its id; all bits are set where there is none.
+    offsets, data : int64 (n + 1,), uint8
+        The list.
+    text, start, size : uint8, int, int
+        The name is ``text[start : start + size]``; more bytes follow.
+    """
+    state, _, _ = hash_name(text, start, size, 0)
+    mask, mark = np.uint64(slots.shape[0] - 1), state & ~LOW32
+    i = (state >> np.uint64(4)) & mask
+    while slots[i] != FREE:
+        if slots[i] & ~LOW32 == mark:
+            own = np.int64(slots[i] & LOW32)
+            first = offsets[own]
+            same = offsets[own + 1] - first == size
+            q = 0
+            while same and q < size:
+                same = data[first + q] == text[start + q]
+                q += 1
+            if same:
+                break
+        i = (i + np.uint64(1)) & mask
+    return i, mark
+
+
+@kernel()
+def fill_slots(slots: Array, offsets: Array, data: Array, text: Array) -> Any:
+    """Put every name of a list into slots that are free; return whether none is there twice.
+
+    Parameters
+    ----------
+    slots, offsets, data : arrays
+        Those of :func:`slot_of`.
+    text : uint8
+        The same bytes as `data`, and more behind them.
+    """
+    for own in range(offsets.shape[0] - 1):
+        start = offsets[own]
+        i, mark = slot_of(slots, offsets, data, text, start, offsets[own + 1] - start)
+        if slots[i] != FREE:
+            return False
+        slots[i] = mark | np.uint64(own)
+    return True
+
+
+@kernel()
+def find_in_slots(
+    slots: Array, offsets: Array, data: Array, wanted: Array, text: Array, out: Array
+) -> None:
+    """Write the id of each name, or -1, into `out` int32 (n,).
+
+    Parameters
+    ----------
+    slots, offsets, data : arrays
+        Those of :func:`slot_of`.
+    wanted, text : int64 (n + 1,), uint8
+        The names, and more bytes behind them.
+    """
+    for k in range(out.shape[0]):
+        i, _ = slot_of(slots, offsets, data, text, wanted[k], wanted[k + 1] - wanted[k])
+        out[k] = -1 if slots[i] == FREE else np.int32(slots[i] & LOW32)

@@ -27,7 +27,8 @@ as many rows as the best is named below them.
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot` and `python -m benchmarks.frontier draw`. Every system ran in a
-process of its own on the same rows, with one thread, pinned to one core of a shared machine ({processor}). Seconds are
+process of its own on the same rows, with one thread, pinned to one core of a shared machine
+({processor}). Seconds are
 of processor time; where the file has none they are by the clock, from before other work was seen on
 that core. They are good for ratios of two and more, not for less. Accuracies are of the test rows,
 where a label that training never saw counts as wrong. Training is the system's own time, without

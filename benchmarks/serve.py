@@ -1,7 +1,7 @@
 """A service under load: requests a second, times, what is refused, lost and held.
 
     python -m benchmarks.serve RUN [--store TEST.zarr] [--seconds 5] [--turns 3] [--requests 20000]
-        [--reloads 20] [--stops 20] [--hostile 1000] [--json FILE]
+        [--reloads 20] [--stops 20] [--hostile 1000] [--only STAGE ...] [--json FILE]
 
 RUN is a model of VW text. Its service runs in a process of its own, the clients in this one, on the
 same machine: a client sends its next request when it has the answer to the last one. Requests hold
@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from streammach.model.model import Model
 
 CLIENTS = (1, 8, 64)
 BODIES, VALUES = 512, 30  # different requests; features of a row that is made up
+KEPT = 1000  # answers whose bodies are kept
 QUEUE, CROWD, CROWD_ROWS = 64, 64, 16
 BAD = (
     b"\xff", b"\x00", b"{", b"}", b"[", b'"', b",", b":", b"\\", b"1e999", b"NaN", b"[" * 5000,
@@ -79,7 +81,8 @@ class Client(asyncio.Protocol):
         size = int(lower.split(b"content-length: ")[1].split(b"\r\n")[0])
         if len(rest) < size:
             return
-        self._out.append((int(head[9:12]), time.perf_counter() - self._sent, rest))
+        kept = rest if len(self._out) < KEPT else b""
+        self._out.append((int(head[9:12]), time.perf_counter() - self._sent, kept))
         self._buffer, self._sent = b"", None
         self.closes = b"connection: close" in lower
         if self.closes or self._until():
@@ -307,10 +310,14 @@ def main():
     arguments.add_argument("--reloads", type=int, default=20)
     arguments.add_argument("--stops", type=int, default=20)
     arguments.add_argument("--hostile", type=int, default=1000)
+    arguments.add_argument("--only", nargs="*", metavar="STAGE", help="others stay in the file")
     given = arguments.parse_args()
     rows = rows_of(given.run, given.store)
     bodies = [body_of(row) for row in rows]
-    figures = {"facts": facts("starlette", "uvicorn", "httptools"), "run": given.run}
+    figures = {}
+    if given.only and given.json:
+        figures = json.loads(Path(given.json).read_text())
+    figures |= {"facts": facts("starlette", "uvicorn", "httptools"), "run": Path(given.run).name}
     figures["bytes_a_request"] = statistics.mean(map(len, bodies))
     figures["features_a_row"] = statistics.mean(map(len, rows))
     for name, work in (
@@ -321,6 +328,8 @@ def main():
         ("memory", lambda: memory(given.run, bodies, given.requests)),
         ("hostile", lambda: hostile(given.run, rows, given.hostile)),
     ):
+        if given.only and name not in given.only:
+            continue
         figures[name] = work()
         print(name, json.dumps(figures[name]), flush=True)
         report(figures, given.json)

@@ -17,6 +17,7 @@ from streammach.simd import PADDING
 FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 SLOT_BYTES = 8
 ROOM = bytes(PADDING)
+UTF8 = "utf-8", "surrogatepass"
 
 
 class NameIndex:
@@ -49,10 +50,16 @@ class NameIndex:
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the id of each of some names, int32 (n,), or -1."""
-        raws = [n if isinstance(n, bytes) else n.encode("utf-8", "surrogatepass") for n in names]
-        ends = [0, *itertools.accumulate(map(len, raws))]
-        raws.append(ROOM)
-        return self._found(np.array(ends, np.int64), np.frombuffer(b"".join(raws), np.uint8))
+        try:
+            text: str | None = "".join(names)  # type: ignore[arg-type]
+        except TypeError:  # some are bytes
+            text = None
+        if text is not None and text.isascii():  # each character is a byte
+            ends, raw = [0, *itertools.accumulate(map(len, names))], text.encode() + ROOM
+        else:
+            raws = [n if isinstance(n, bytes) else n.encode(*UTF8) for n in names]
+            ends, raw = [0, *itertools.accumulate(map(len, raws))], b"".join([*raws, ROOM])
+        return self._found(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
 
     def _found(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
         out = np.empty(len(offsets) - 1, np.int32)

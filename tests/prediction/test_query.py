@@ -205,4 +205,5 @@ def test_names_of_columns_with_a_separator_are_found():
     known = KnownFeatures(Names.of(["a^b", "^c^d", "e", "^x^" + "long" * 9]))
     found = known.ids(["a^b", "c^d", "e", "^c^d", "b", b"c^d", "x^" + "long" * 9])
     assert found.tolist() == [0, 1, 2, 1, -1, 1, 3]
+    assert known.ids(["e", "ä", "a^b"]).tolist() == [2, -1, 0]
     assert known.ids_of(Names.of(["c^d", "?", "e"])).tolist() == [1, -1, 2]

@@ -4,107 +4,28 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import msgspec
-import numpy as np
-import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import RowGroup
 from streammach.prediction.query_time import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.drawing import (
-    AT_NIGHT,
-    BLACK,
-    BLUE,
-    LETTER,
-    MARK,
-    SERIES,
-    WHITE,
-    _legend_width,
-    _log_ticks,
-    number,
-)
 from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.reports.row_plots import reliability_plot
 from streammach.reports.run_page import run_page
 from streammach.reports.size_plot import size_plot
 from streammach.reports.sweep_page import sweep_page
-from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
+from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
-from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG
 from streammach.training.record import Speed, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
-from tests.builders import TinyData, fit, listed_lines
-
-AT_NIGHT_BY = {day.lower(): night for day, night in AT_NIGHT.items()}
-EMPTY = {"meta", "br", "path", "use", "rect", "link"}
-
-
-class Reader(HTMLParser):
-    """Checks that elements are closed in order; collects tables by figure, ids and text."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.ids, self.attributes, self.tables, self.text = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, *pair) for pair in attrs]
-        self.ids += [value for name, value in attrs if name == "id"]
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.attributes += [(tag, *pair) for pair in attrs]
-        self.ids += [value for name, value in attrs if name == "id"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-        if self.open and self.open[-1] in ("th", "td"):
-            self.tables[-1][-1].append(data)
-
-    def table(self, first):
-        """The rows of the table whose header begins with a word."""
-        return next(t[1:] for t in self.tables if t[0][:1] == [first])
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A run with counts, and a test store with labels that training did not see."""
-    tiny = TinyData(tmp_path_factory.mktemp("report"), np.random.default_rng(5))
-    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
-    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
-        options = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
-        options["model_size"] = "full"
-        run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
-    return run, test
-
-
-@pytest.fixture(scope="module")
-def pages(made):
-    run, test = made
-    found = diagnose(run.model, test)
-    return run_page(run).html, run_page(run, found).html, found
+from tests.reports.reading import Reader
 
 
 def test_pages_are_whole_and_fetch_nothing(pages):
@@ -207,43 +128,6 @@ def test_pictures_stand_before_tables(pages):
     assert page.index('class="verdict"') < page.index("<svg")
     assert page.rindex("</svg>") < page.index('class="facts"')
     assert page.rindex("</svg>") < page.index("weight in a score")
-
-
-def test_plots_have_another_colour_for_every_one_on_dark_screens(pages, lists):
-    for page in (*pages[:2], run_page(*lists).html):
-        drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
-        used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", drawings))
-        assert used <= {day.lower() for day in AT_NIGHT}
-        assert {BLUE.lower(), WHITE, BLACK} <= used
-        for color in used:
-            assert f'[style*="fill: {color}"] {{ fill: {AT_NIGHT_BY[color]} !important; }}' in page
-        assert "font-family: 'DejaVu Sans', Verdana" in drawings
-
-
-def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
-    for drawing in re.findall(r"<svg.*?</svg>", pages[1], flags=re.DOTALL):
-        width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', drawing)[1])
-        sizes = [float(size) for size in re.findall(r"font-size: ([0-9.]+)px", drawing)]
-        assert min(sizes) * 366 / width >= 9  # of 390 pixels, without the page's edges
-
-
-def test_small_terms_of_memory_are_one_bar(made):
-    run, _ = made
-    plot = memory_plot(run.plan, run.result.peak_bytes, {})
-    drawn_names = re.findall(r">([^<>]+)</text>", plot.svg)
-    host = [line for line in run.plan.ledger if line.where == "host"]
-    small = [x for x in host if x.n_bytes < 0.02 * run.plan.projected_bytes]
-    assert len(small) > 1
-    assert f"{len(small)} smaller ones" in drawn_names
-    assert not {x.name for x in small} & set(drawn_names)
-    assert {x.name for x in small} <= {row[0] for row in plot.rows}
-
-
-def test_a_legend_has_the_columns_that_it_has_room_for():
-    names = ["a" * 20, "b" * 3, "c" * 3]
-    assert _legend_width(names, 1) == pytest.approx(MARK + 20 * LETTER)
-    assert _legend_width(names, 2) == pytest.approx(2 * MARK + 23 * LETTER)
-    assert _legend_width(names, 3) == pytest.approx(3 * MARK + 26 * LETTER)
 
 
 def test_names_cannot_write_into_the_page(made, tmp_path):
@@ -369,36 +253,6 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
         "8 x 8 is no larger than this run and has held-out accuracy 40.0% against 35.0%"
     )
     assert size_plot(swept([point(8, 8, 20, None)])) is None
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.0003, 2.0), (89.0, 347.0), (175.0, 176.0), (5.0, 5.0), (1.0, 90000.0)]
-)
-def test_ticks_of_a_logarithmic_axis_are_few_round_numbers(low, high):
-    ticks = _log_ticks(low, high)
-    assert 1 <= len(ticks) <= 10
-    assert ticks == sorted(set(ticks))
-    assert all(len(number(tick).replace(",", "").strip("0").strip(".")) <= 4 for tick in ticks)
-
-
-def test_series_differ_in_colour_marker_and_dash():
-    for kind in zip(*SERIES, strict=True):
-        assert len(set(kind)) == len(SERIES)
-
-
-@pytest.fixture(scope="module")
-def lists(tmp_path_factory):
-    """A run on rows with lists of labels, and what its model does on rows of another store."""
-    rng = np.random.default_rng(9)
-    tiny = TinyData(tmp_path_factory.mktemp("lists"), rng)
-    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
-    convert(tiny.text("b.vw", listed_lines(rng, 200, 64)), test, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
-        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
-                  transform="binary", model_size="full")  # fmt: skip
-    return run, diagnose(run.model, test)
 
 
 def test_a_page_of_lists_has_its_plots_and_words(lists):

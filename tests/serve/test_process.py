@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -224,3 +225,17 @@ def test_signals_are_as_before(runs, monkeypatch, capsys):
     monkeypatch.setattr("streammach.cli.serve.say", say)
     assert main(["serve", str(runs["text"]), "--port", "0", "--threads", "1"]) == 0
     assert {n: signal.getsignal(n) for n in before} == before
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium to show the page in")
+def test_a_browser_shows_the_page_and_its_models(port, tmp_path):
+    shown = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
+         "--virtual-time-budget=20000", "--dump-dom", f"http://127.0.0.1:{port}/"],
+        capture_output=True, text=True, timeout=120, check=False,
+    ).stdout  # fmt: skip
+    assert "<option>words</option>" in shown
+    assert "20 classes, " in shown

@@ -267,6 +267,8 @@ class Forward(Ranked):
 
     def pieces(self, n: int) -> list[tuple[int, int]]:
         """Return n rows or features in pieces for the threads."""
+        if n == 1:
+            return [(0, 1)]
         parts = min(self.threads * PIECES_PER_THREAD, n)
         if parts <= 1:
             return [(0, n)] * parts

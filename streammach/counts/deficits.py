@@ -48,16 +48,11 @@ def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]
     by_class = codes.reshape(-1, n_repetitions)
     blocks = -(-len(by_class) // LANES)
     out = aligned(blocks * n_repetitions * LANES)
-    lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
+    laid, whole = out.reshape(blocks, n_repetitions, LANES), len(by_class) // LANES
+    full, rest = by_class[: whole * LANES], by_class[whole * LANES :]
+    laid[:whole] = full.reshape(whole, LANES, n_repetitions).transpose(0, 2, 1)
+    laid[whole:, :, : len(rest)] = rest.T
     return out
-
-
-@kernel()
-def lay_in_blocks(codes: Array, out: Array) -> None:
-    """Write buckets uint8 (K, R) to `out` uint8 (blocks, R, 64)."""
-    for c in range(codes.shape[0]):
-        for r in range(codes.shape[1]):
-            out[c // LANES, r, c % LANES] = codes[c, r]
 
 
 def _within(width: int) -> Callable[..., Any]:

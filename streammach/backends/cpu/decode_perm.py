@@ -151,7 +151,7 @@ def seed_sum(
     return kth_smallest(least, k)
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
 def begin_row(
     row: Array, codes: Array, first: int, start: int, n_buckets: int, kind: int, v: Array,
     best: Array, scores: Array, ids: Array,
@@ -211,7 +211,7 @@ def set_limit(
         write_row(row, best[q], units[q], theta, kind, n_buckets, width, at, tables)
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
 def offer_lanes(
     lanes: Number, begin: int, stop: int, row: Array, codes: Array, n_buckets: int, kind: int,
     v: Array, slack: Number, unit: Number, limit: int, scores: Array, ids: Array,
@@ -291,6 +291,8 @@ def decode_perm(
                     n_repetitions, limits, q, masks,
                 ):  # fmt: skip
                     for m in range(together * blocks):
+                        if not masks[m]:
+                            continue
                         x = q + m // blocks
                         limits[x] = offer_lanes(
                             masks[m], i + m % blocks * LANES, stop, p[x], codes, n_buckets, kind,

@@ -28,6 +28,7 @@ from streammach.simd import (
     WIDEST,
     aligned,
     bytes_function,
+    lay_in_blocks,
     permute,
     table_width,
 )
@@ -48,10 +49,7 @@ def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]
     by_class = codes.reshape(-1, n_repetitions)
     blocks = -(-len(by_class) // LANES)
     out = aligned(blocks * n_repetitions * LANES)
-    laid, whole = out.reshape(blocks, n_repetitions, LANES), len(by_class) // LANES
-    full, rest = by_class[: whole * LANES], by_class[whole * LANES :]
-    laid[:whole] = full.reshape(whole, LANES, n_repetitions).transpose(0, 2, 1)
-    laid[whole:, :, : len(rest)] = rest.T
+    lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
     return out
 
 

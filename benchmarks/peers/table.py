@@ -15,8 +15,8 @@ HEAD = """# Beside other systems
 
 ![Callees: accuracy for the bytes of a model](benchmarks-callees.svg)
 
-In these pictures streammach was trained with `--memory 2GB --time ...` and nothing else (identifiers: and
-`--hold-out-by m`), on one core, and leaves the model that it found small enough
+In these pictures streammach was trained with `--memory 2GB --time ...` and nothing else
+(identifiers: and `--hold-out-by m`), on one core, and leaves the model that it found small enough
 (`python -m benchmarks.frontier`, `benchmarks/results/frontier.json`: the whole test sets). The
 others are those of the tables below, where callees and identifiers stand with a part of their test
 rows; "streammach, whole" is the table's, trained before models were made smaller at the end of a
@@ -26,8 +26,9 @@ test rows at most). Each data set has its pictures in its section; what is right
 as many rows as the best is named below them.
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
-`python -m benchmarks.peers.plot` and `python -m benchmarks.frontier draw`. Every system ran in a process of its own on the same rows, with
-one thread, pinned to one core of a shared machine ({processor}). Seconds are
+`python -m benchmarks.peers.plot` and `python -m benchmarks.frontier draw`. Every system ran in a
+process of its own on the same rows, with one thread, pinned to one core of a shared machine
+({processor}). Seconds are
 of processor time; where the file has none they are by the clock, from before other work was seen on
 that core. They are good for ratios of two and more, not for less. Accuracies are of the test rows,
 where a label that training never saw counts as wrong. Training is the system's own time, without

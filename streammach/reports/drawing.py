@@ -21,7 +21,8 @@ BLACK, GRID, WHITE = "#000000", "#e2e2e2", "#ffffff"
 # What takes their place where a reader's screen is dark; text and lines stay apart from the ground.
 AT_NIGHT = {
     BLUE: "#56b4e9", ORANGE: "#e69f00", GREEN: "#2fc79a", VERMILION: "#ff8a4c", GREY: "#9aa1ab",
-    SKY: "#a9dcff", PINK: "#e3a8ca", DARK: "#d3d7dd", BLACK: "#b9c0ca", GRID: "#353b43", WHITE: "#16191d",
+    SKY: "#a9dcff", PINK: "#e3a8ca", DARK: "#d3d7dd", BLACK: "#b9c0ca", GRID: "#353b43",
+    WHITE: "#16191d",
 }  # fmt: skip
 TEXT_AT_NIGHT = "#e4e7eb"
 SERIES = (

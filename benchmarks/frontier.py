@@ -1,13 +1,13 @@
-"""What accuracy streammach has for a time and for the bytes of a model, beside its peers.
+"""What accuracy streammach has for a time of training, beside its peers.
 
     python -m benchmarks.frontier run TRAIN.zarr TEST.zarr --name NAME [--times 15s,1min]
         [--json FILE]
-    python -m benchmarks.frontier draw FILE PEERS.json FOLDER
+    python -m benchmarks.frontier draw [--results benchmarks/results] [--out docs]
 
 Each training is the command with nothing given but --memory, --time and one thread, pinned to one
 core; seconds are of processor time, the start of the process included, and of the clock. One in
 which kernels were compiled is made again. The test rows only measure.
-The peers' figures are those of benchmarks/results/peers.json.
+The peers' figures are those of peers.json.
 """
 
 import argparse
@@ -20,16 +20,14 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
 import streammach as sm
 from benchmarks import machine_facts
-from benchmarks.peers.plot import FAMILIES, OTHERS, places
+from benchmarks.peers.plot import OURS, left, options, peers_of
+from benchmarks.peers.plot import draw as plot
 from benchmarks.peers.table import data_of, file_name
 from streammach.machine import parse_seconds, time_text
 
 TIMES = "5s,15s,1min,3min,10min"
-AXES = (("train_seconds", "processor seconds of training", 1.0), ("model_bytes", "model, MB", 1e6))
 
 
 def trained(given, asked, folder):
@@ -104,58 +102,23 @@ def run(given):
 
 
 def draw(given):
-    """Draw accuracy over seconds and over bytes for each data set."""
+    """Draw accuracy over seconds of training for each data set, beside the peers."""
     results, peers = (
-        json.loads(Path(given.file).read_text()),
-        json.loads(Path(given.peers).read_text()),
+        data_of(json.loads((given.results / f"{file}.json").read_text()))
+        for file in ("frontier", "peers")
     )
-    known = data_of(peers)
+    axis = ("processor seconds of training", 1.0, lambda seconds: f"after {time_text(seconds)}")
     for name, rows in results.items():
-        if name != "machine":
-            others = [row for row in known.get(name, {}).values() if "failed" not in row]
-            ours = [row for row in rows.values() if "failed" not in row]
-            file = file_name(name).replace("benchmarks-", "frontier-")
-            picture(name, ours, others, Path(given.folder) / file)
+        times = left(rows.values(), "train_seconds")
+        marks = peers_of(peers.get(name, {}).values(), seconds_of)
+        marks = [*(mark for mark in marks if mark.package != OURS), *times]
+        file = file_name(name).replace("benchmarks-", "frontier-")
+        plot(name, marks, axis, given.out / file, [("streammach --time", "o-", times)])
 
 
-def picture(name, ours, peers, path):
-    """Draw the two panels of a data set."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot
-
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7})
-    peers = [row for row in peers if row["package"] != "streammach"]
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    top = 1.1 * max(row["accuracy"] for row in ours)
-    for axes, (key, text, unit) in zip(panels, AXES, strict=True):
-        mine = sorted((row[key] / unit, row["accuracy"], time_text(row["asked"])) for row in ours)
-        found = [(asked, "streammach", x, y) for x, y, asked in mine]
-        found += [
-            (row["system"], row["package"], row[key] / unit, row["p_at_1"])
-            for row in peers if row.get(key)
-        ]  # fmt: skip
-        values = [x for _, _, x, _ in found]
-        low, high = np.log10(min(values)) - 0.3, np.log10(max(values)) + 0.7
-        axes.set(xscale="log", xlim=(10**low, 10**high), ylim=(0, top), xlabel=text, title=name)
-        axes.set_ylabel("accuracy")
-        points = [((np.log10(x) - low) / (high - low), y / top) for _, _, x, y in found]
-        labels = places(points, [row[0] for row in found])
-        for (label, package, x, y), place in zip(found, labels, strict=True):
-            colour, marker = FAMILIES.get(package, OTHERS)
-            axes.plot(x, y, marker, color=colour, markersize=4)
-            axes.annotate(label, place, xycoords="axes fraction", color=colour, va="center")
-        style = "-" if key == "train_seconds" else ""
-        axes.plot(
-            [x for x, _, _ in mine], [y for _, y, _ in mine], marker="o", linestyle=style,
-            color=FAMILIES["streammach"][0], markersize=5, label="streammach --time",
-        )  # fmt: skip
-        axes.legend(loc="lower right", frameon=False)
-        axes.grid(color="#dddddd", linewidth=0.5)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+def seconds_of(row):
+    """Return the processor seconds of a peer's training; those of the clock without them."""
+    return row.get("train_processor_seconds", row.get("train_seconds"))
 
 
 def main():
@@ -173,9 +136,7 @@ def main():
     one.add_argument("--options", default="", help="more options of train, as one word")
     one.add_argument("--json", metavar="FILE")
     one.set_defaults(work=run)
-    other = kinds.add_parser("draw")
-    for name in ("file", "peers", "folder"):
-        other.add_argument(name)
+    other = kinds.add_parser("draw", parents=[options(None)], add_help=False)
     other.set_defaults(work=draw)
     given = parser.parse_args()
     given.work(given)

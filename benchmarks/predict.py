@@ -6,7 +6,8 @@ Shapes have drawn hashes and random weights, one thread. `decode` is finding the
 bucket probabilities, which are those of a Zipf distribution over classes with noise, as models of
 real data give them; `whole` is a sparse row of 34 features, through softmax to its best classes.
 
-- single: one row at a time, p50 and p99; batch: microseconds a row of 256 together;
+- single: one row at a time, p50 and p99; batch: microseconds a row of 64 together, as a
+  thread takes them;
 - numpy: the same probabilities gathered for all classes, summed and partitioned, a row at a time;
 - grown: memory that the model's codes and scratch take, beside its weights;
 - floor: reading the codes once for as many rows as share them (1; perm 4, tile 64), or, where that
@@ -43,7 +44,8 @@ SHAPES = {  # K, B, R, features, queries of the median
     "imagenet": (21_841, 512, 20, 5_000, 1000),
     "large": (10_000_000, 1_024, 16, 2_000, 20),
 }
-BATCH, TOP, ROW_VALUES, RUN_ROWS = 256, 5, 34, 4096
+BATCH, TOP, ROW_VALUES, RUN_ROWS = 64, 5, 34, 4096
+LONG_TURNS, MANY = 3, 1_000_000  # of runs and of so many classes
 SHARED = {"perm": 4, "tile": LANES, "one": 1}
 
 
@@ -171,6 +173,7 @@ def of_shape(name, turns, rng):
     backend = CpuBackend(spec, dense=False, threads=1, weights=weights)
     decoding = Decoding(backend, zipf_rows(spec, BATCH, rng))
     rows = sparse_rows(BATCH, n_features, rng)
+    turns = min(turns, LONG_TURNS) if n_classes > MANY else turns
     parts = [rows.part(i, i + 1) for i in range(BATCH)]
     decoding.batch()
     decoding.rows(0, 1)
@@ -190,7 +193,7 @@ def of_shape(name, turns, rng):
     }  # fmt: skip
     codes = np.ascontiguousarray(spec.codes().T.astype(np.int32))
     taken = {"decode": [], "whole": [], "numpy": []}
-    some = decoding.p[: 1 if n_classes > 1_000_000 else 8]
+    some = decoding.p[: 1 if n_classes > MANY else 8]
     for _ in range(turns):
         taken["decode"].append(seconds_of(decoding.batch) / BATCH)
         taken["whole"].append(seconds_of(lambda: backend.topk(rows, TOP, "logsum")) / BATCH)
@@ -265,7 +268,7 @@ def main():
     arguments = parser(__doc__)
     arguments.add_argument("runs", nargs="*", metavar="RUN=TEST")
     arguments.add_argument("--shapes", default=",".join(SHAPES), help="some of them, or nothing")
-    arguments.add_argument("--turns", type=int, default=15)
+    arguments.add_argument("--turns", type=int, default=40)
     options = arguments.parse_args()
     figures = {"batch": BATCH, "k": TOP, "tile_rows": TILE_ROWS, "shapes": {}, "runs": {}}
     for name in filter(None, options.shapes.split(",")):
@@ -273,7 +276,7 @@ def main():
         show(name, figures["shapes"][name])
     for pair in options.runs:
         folder, _, store = pair.partition("=")
-        found = of_run(folder, store, options.turns)
+        found = of_run(folder, store, min(options.turns, LONG_TURNS))
         figures["runs"][Path(folder).name] = found
         print(Path(folder).name, found)
     report(figures | {"machine": facts()}, options.json)

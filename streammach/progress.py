@@ -23,7 +23,7 @@ JSON_SECONDS = 1.0  # between objects
 SHORT_SECONDS = 1.0  # of a stage that is not worth a line
 BARS_PER_SECOND = 4
 MOST_COLUMNS = 100
-HEAD = re.compile(r"\S* +(?=\S)|")  # a name before a text, with the spaces behind it
+HEAD = re.compile(r"\S* {2,}(?=\S)|")  # a name before a text, with the spaces behind it
 BAR_WIDTH, TEXT_WIDTH = 12, 40  # in characters, the second of name and note: a line has 80
 MODES = ("auto", "bar", "plain", "json", "none")
 Told = Callable[[str, float, float], None]  # (stage, done, total), total 0 where it is not known

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 TICK_SECONDS = 0.5  # between two tellings
-DOUBT = 0.05  # share of a stage from which on its own pace counts as much as what was expected
+DOUBT = 0.15  # share of a stage from which on its own pace counts as much as what was expected
 PRIOR = 0.2  # of all expected seconds: how much these weigh beside the pace of what is done
 LATE = 0.2  # of its time so far, what a stage at least still takes that tells no share
 Moment = Literal["begin", "within", "end"]

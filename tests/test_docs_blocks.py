@@ -8,7 +8,9 @@ from tests.doc_blocks import Session, blocks_of, check
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS / "index.md", DOCS.parent / "README.md"] + [
-    page for folder in ("start", "how", "examples") for page in sorted((DOCS / folder).glob("*.md"))
+    page
+    for folder in ("start", "how", "examples", "understand")
+    for page in sorted((DOCS / folder).glob("*.md"))
 ]
 
 

@@ -90,6 +90,7 @@ def printed(tmp_path_factory):
         "report": "report run --on rows.zarr",
         "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",
         "serve": "serve run --port 0",
+        "compile": "compile run",
         "errors": "info nothing",
     }
     with pytest.MonkeyPatch.context() as patched:

@@ -11,23 +11,30 @@ from pathlib import Path
 
 HEAD = """# Beside other systems
 
-![Callees: accuracy for a time, and for the bytes of a model](frontier-callees.svg)
+![Callees: accuracy for a time of training](frontier-callees.svg)
 
-streammach was trained with `--memory 2GB --time ...` and nothing else (identifiers: and
-`--hold-out-by m`), on one core, and leaves the model that it found small enough
+![Callees: accuracy for the bytes of a model](benchmarks-callees.svg)
+
+In these pictures streammach was trained with `--memory 2GB --time ...` and nothing else
+(identifiers: and `--hold-out-by m`), on one core, and leaves the model that it found small enough
 (`python -m benchmarks.frontier`, `benchmarks/results/frontier.json`: the whole test sets). The
-others are those of the tables below; callees and identifiers stand there with a part of their test
-rows. Each data set has such a picture in its section.
+others are those of the tables below, where callees and identifiers stand with a part of their test
+rows; "streammach, whole" is the table's, trained before models were made smaller at the end of a
+training. Of the callees, and of the hypernyms with namespaces, models that
+`shrink --size` made of a whole one are drawn too (`benchmarks/results/sizes.json`: the first 20,000
+test rows at most). Each data set has its pictures in its section; what is right in fewer than half
+as many rows as the best is named below them.
 
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
-`python -m benchmarks.peers.plot`. Every system ran in a process of its own on the same rows, with
-one thread, pinned to one core of a shared machine ({processor}). Seconds are
-of processor time; where the file has none they are by the clock, from before other work was seen on
-that core. They are good for ratios of two and more, not for less. Accuracies are of the test rows,
-where a label that training never saw counts as wrong. Training is the system's own time, without
-the writing of its input, for streammach with the search of its settings. Peak is the largest
-resident memory of the process, with the rows that the harness holds. One run each. Without counts
-streammach's plan for the callees was 32 x 28 and is another since.
+`python -m benchmarks.peers.plot` and `python -m benchmarks.frontier draw`. Every system ran in a
+process of its own on the same rows, with one thread, pinned to one core of a shared machine
+({processor}). Seconds are of processor time; where the file has none they are by the clock, from
+before other work was seen on that core. They are good for ratios of two and more, not for less.
+Accuracies are of the test rows, where a label that training never saw counts as wrong. Training
+is the system's own time, without the writing of its input, for streammach with the search of its
+settings. Peak is the largest resident memory of the process, with the rows that the harness
+holds. One run each. Without counts streammach's plan for the callees was 32 x 28 and is another
+since.
 
 Settings are the systems' defaults, what their authors use, or what a few trials on held-out
 training rows chose; most systems had no trials at all, so read their rows as floors. These choices
@@ -87,11 +94,11 @@ def missing(systems, known):
 
 
 def frontier(name):
-    """Return the picture of accuracy over seconds and bytes, where there is one."""
+    """Return the picture of accuracy over seconds, where there is one."""
     picture = file_name(name).replace("benchmarks-", "frontier-")
     if not (DOCS / picture).exists():
         return []
-    return [f"![Accuracy for a time, and for the bytes of a model]({picture})\n"]
+    return [f"![Accuracy for a time of training]({picture})\n"]
 
 
 def section(name, systems, known):

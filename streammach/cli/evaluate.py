@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streammach.cli.options import (
+    bad_row_options,
     debug_option,
     decode_option,
     device_option,
@@ -20,10 +21,18 @@ from streammach.cli.options import (
     memory_option,
     one_source,
     progress_option,
+    rejects_option,
     source_options,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, say_named, short_path
+from streammach.cli.output import (
+    peak_of,
+    say,
+    say_json,
+    say_named,
+    short_path,
+    warn_of_skipped,
+)
 from streammach.clock import Clock
 from streammach.errors import clean
 from streammach.machine import time_text
@@ -61,6 +70,9 @@ ONE_LABEL = (
 )
 @click.option("--by", metavar="NAMESPACE",
               help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
+@bad_row_options
+@rejects_option
+@click.option("--force", is_flag=True, help="Replace an existing list of rows that are skipped.")
 @format_option
 @source_options
 @memory_option
@@ -80,6 +92,10 @@ def evaluate(
     estimators: bool,
     first: tuple[int, ...],
     by: str | None,
+    on_bad_row: str,
+    max_bad: int | None,
+    rejects: Path | None,
+    force: bool,
     form: str | None,
     labels: tuple[Path, ...],
     x_path: str | None,
@@ -128,8 +144,11 @@ def evaluate(
         found = measure(
             predictor, store, options=options, progress=shown, threshold=threshold,
             propensity=propensity, estimators=estimators, first=first, by=by,
+            on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+            force=force,
         )  # fmt: skip
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
+    warn_of_skipped(found.skipped, store, rejects)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "

@@ -293,7 +293,7 @@ def bad_row_options(command: F) -> F:
 
 rejects_option = click.option(
     "--rejects", metavar="FILE", type=click.Path(path_type=Path),
-    help="Where rows that are skipped are listed.  [default: beside --out, FILE.rejects.tsv]",
+    help="Where rows that are skipped are listed.  [default: beside a table, FILE.rejects.tsv]",
 )  # fmt: skip
 
 

@@ -80,6 +80,17 @@ def peak_of(projected: int) -> int:
     return peak
 
 
+def warn_of_skipped(skipped: Mapping[str, int], source: object, rejects: object | None) -> None:
+    """Warn of rows that were left out of a source, if there are any."""
+    if skipped:
+        listed = "" if rejects is None else f", listed in {short_path(rejects)}"
+        warnings.warn(
+            f"rows that could not be read and were left out: {sum(skipped.values()):,}, of "
+            f"{short_path(source)}{listed}",
+            stacklevel=2,
+        )
+
+
 def short_path(path: object) -> str:
     """Return a path as it may stand in a line."""
     return clean(path, 60)

@@ -22,7 +22,7 @@ from streammach.cli.options import (
     rejects_option,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
 from streammach.errors import UsageError
 from streammach.progress import Progress
 from streammach.spec.types import Decoding
@@ -92,6 +92,7 @@ def predict(
     """
     from streammach.data.source_options import SourceOptions  # compiled code loads on demand
     from streammach.files.destinations import STANDARD_OUTPUT
+    from streammach.prediction.predict import UNITS
     from streammach.prediction.predict import predict as write
 
     printed = out is None or out in STANDARD_OUTPUT
@@ -99,7 +100,7 @@ def predict(
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    with Progress("none" if printed else progress, {"predict": "rows"}) as shown:
+    with Progress("none" if printed else progress, UNITS) as shown:
         done = write(
             run, source, out, k=k, threshold=threshold, probabilities=probabilities,
             out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
@@ -112,13 +113,7 @@ def predict(
             f"{short_path(source)}",
             stacklevel=1,
         )
-    if done.skipped:
-        listed = f", listed in {short_path(done.rejects)}" if done.rejects else ""
-        warnings.warn(
-            f"rows that could not be read and were left out: {sum(done.skipped.values()):,}, of "
-            f"{short_path(source)}{listed}",
-            stacklevel=1,
-        )
+    warn_of_skipped(done.skipped, source, done.rejects)
     peak = peak_of(done.projected_bytes)
     if as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})

@@ -15,7 +15,7 @@ from streammach.cli.options import (
     progress_option,
     threads_option,
 )
-from streammach.cli.output import peak_of, say, say_json, say_named, short_path
+from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.machine import peak_bytes, size_text
 
 
@@ -66,10 +66,12 @@ def report(
                 "bytes": size,
                 "plots": {plot.name: plot.finding for plot in page.plots},
                 "rows": None if made.rows is None else dataclasses.asdict(made.rows),
+                "query": None if made.query is None else dataclasses.asdict(made.query),
                 "projected_bytes": projected,
                 "peak_bytes": peak,
             }
         )
         return
-    say_named([(plot.name, plot.finding) for plot in page.plots], 12)
+    for plot in page.plots:
+        say(f"{plot.name:<12}{plot.finding}")
     say(f"{short_path(made.path)}: {len(page.plots)} plots, {size_text(size)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +190,34 @@ def skipping(on_bad_row: str, max_bad: int | None) -> bool:
     if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     return on_bad_row == "skip"
+
+
+def rejects_list(
+    path: str | os.PathLike[str] | None, *, skip: bool, force: bool, inputs: Sequence[Path]
+) -> Destination | None:
+    """Return where rows that are left out are listed; None where that was not named.
+
+    Parameters
+    ----------
+    path : path-like or None
+        The file.
+    skip : bool
+        Whether rows are left out.
+    force : bool
+        Whether a list that is there may be replaced.
+    inputs : sequence of Path
+        What the work reads, or other results of it.
+
+    Raises
+    ------
+    UsageError
+        If nothing may be written there, or no rows are left out.
+    """
+    if path is None:
+        return None
+    if not skip:
+        raise UsageError("rows are left out and listed with --on-bad-row skip: --rejects")
+    return Destination(Path(path), LIST, force=force, inputs=inputs)
 
 
 @contextmanager

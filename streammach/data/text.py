@@ -93,6 +93,11 @@ class RawFile(io.RawIOBase):
         """Return up to `n` first bytes, which are read again afterwards.
 
         Of a prompt pipe no more than it takes to tell the format and the names of columns.
+
+        Parameters
+        ----------
+        n : int
+            How many bytes.
         """
         while len(self._head) < n and not self.ended:
             if self._prompt and _tells(self._head):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from streammach.model.calibration import Calibration
@@ -211,5 +210,7 @@ def label_probabilities(
     if calibration == Calibration():
         return np.exp(np.minimum(scores.astype(np.float64), 0.0))
     z = calibration.beta * above_others(scores) + calibration.other
+    import scipy.special  # of lists of labels alone: it takes its time to load
+
     found: NDArray[np.float64] = scipy.special.expit(z)
     return found

@@ -124,6 +124,7 @@ class _Classes:
         sums.add(classes, best[:, 0] == classes)
         return Diagnosis(
             path=path, n_rows=n, n_unseen=int((classes < 0).sum()),
+            majority=float((classes == model.majority).mean()),
             accuracy=top_k_hits(best, classes, 1) / n,
             top_5_accuracy=top_k_hits(best, classes, 5) / n, estimator=model.estimator,
             before=reliability(self._before[:n][known], right),

@@ -32,6 +32,7 @@ class ListSums:
     def __init__(self, model: Model) -> None:
         assert model.label_counts is not None, "it was trained on lists"
         self._model, self.n_rows, self._n_unseen = model, 0, 0
+        self._majority = 0
         self._sets = SetFigures(model.label_counts, model.n_rows)
         self._reliability, self._possible = ReliabilitySums(), np.zeros(MOST)
         self._likely = np.zeros(3)  # candidates, stated, right
@@ -43,6 +44,7 @@ class ListSums:
         self.n_rows += block.n_rows
         self._n_unseen += int((lists.classes < 0).sum())
         self._sets.add(best, lists)
+        self._majority += int((lists.classes == self._model.majority).sum())
         some = np.isfinite(scores)
         stated = label_probabilities(scores, self._model.calibration)[some]
         right = lists.matched(ids)[some]
@@ -61,7 +63,7 @@ class ListSums:
         likely = Bin(int(n_likely), stated / n_likely, right / n_likely) if n_likely else None
         return ListDiagnosis(
             path=path, n_rows=n, n_labels=sets.n_labels, n_unseen=self._n_unseen,
-            figures=sets.named(),
+            figures=sets.named(), majority=self._majority / n,
             possible={f"P@{k}": float(self._possible[k - 1]) / n for k in PLACES},
             estimator=self._model.estimator, reliability=self._reliability.result(), likely=likely,
             tenths=self._sets.tenths(), by_labels=self._by_labels(), depth_rows=depth_rows,

@@ -25,6 +25,8 @@ class Diagnosis:
         Rows used, and those of them whose label was never seen in training: they count as wrong.
     accuracy, top_5_accuracy : float
         Of the model as it ranks.
+    majority : float
+        Accuracy of always answering the class that is most frequent in training.
     estimator : str
         How it ranks.
     before, after : Reliability
@@ -43,6 +45,7 @@ class Diagnosis:
     n_unseen: int
     accuracy: float
     top_5_accuracy: float
+    majority: float
     estimator: Ranker
     before: Reliability
     after: Reliability
@@ -85,6 +88,8 @@ class ListDiagnosis:
         Of the model as it ranks, by the names of the XMC repository: P@k, N@k, R@k, PSP@k, PSN@k.
     possible : dict of str to float
         The most that P@1, P@3 and P@5 can be on these rows.
+    majority : float
+        P@1 of always answering the label that is most frequent in training.
     estimator : str
         How it ranks.
     reliability : Reliability
@@ -108,6 +113,7 @@ class ListDiagnosis:
     n_unseen: int
     figures: dict[str, float]
     possible: dict[str, float]
+    majority: float
     estimator: Ranker
     reliability: Reliability
     likely: Bin | None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streammach.backends.base import Backend
+from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
@@ -86,6 +88,8 @@ class Evaluation(FormerNames, Reported):
         Accuracy of the first repetitions alone, where it was asked for.
     by : Slices or None
         Accuracy by the values of a namespace, where it was asked for.
+    skipped : dict of str to int
+        Rows that could not be read and were left out, by reason.
     """
 
     n_rows: int
@@ -108,6 +112,7 @@ class Evaluation(FormerNames, Reported):
     estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
     first: tuple[Depth, ...] = ()
     by: Slices | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def _line(self) -> str:
         figures = figures_text(self, listed=self.sets is not None)
@@ -150,6 +155,10 @@ def evaluate(
     estimators: bool = False,
     first: Sequence[int] = (),
     by: str | None = None,
+    on_bad_row: str = "error",
+    max_bad: int | None = None,
+    rejects: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Evaluation:
     """Return what a model reaches on a store or a labelled text.
 
@@ -176,6 +185,14 @@ def evaluate(
         Rank them by so many of the first repetitions, too: a pass over the input for each.
     by : str, optional
         A namespace, or a column of a table: how many rows are right by its values.
+    on_bad_row : str
+        ``error`` or ``skip``: rows of a file that cannot be read are left out, and counted.
+    max_bad : int, optional
+        How many may be skipped; any number otherwise.
+    rejects : path-like, optional
+        Where these are listed; nowhere otherwise.
+    force : bool
+        Whether a list that is there may be replaced.
 
     Raises
     ------
@@ -185,32 +202,43 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
-    began = time.monotonic()
-    if not isinstance(predictor, Predictor):
-        known = predictor if isinstance(predictor, Model) else Model.load(predictor)
-        with Predictor(known) as opened:
-            found = evaluate(
-                opened, path, options=options, progress=progress, threshold=threshold,
-                propensity=propensity, estimators=estimators, first=first, by=by,
-            )  # fmt: skip
-        return replace(found, seconds=time.monotonic() - began)
+    began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
+    listed = rejects_list(rejects, skip=skip, force=force, inputs=[Path(path)])
+    with ExitStack() as stack:
+        bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
+        if not isinstance(predictor, Predictor):
+            known = predictor if isinstance(predictor, Model) else Model.load(predictor)
+            predictor = stack.enter_context(Predictor(known))
+        model = predictor.model
+        check_first(first, model, path)
+        sums = (
+            ListFigures(predictor, threshold, propensity)
+            if model.listed
+            else ClassFigures(predictor)
+        )
+        more = Besides(predictor, rankings_of(model) if estimators else [], by)
+        found = _added_up(predictor, Path(path), sums, more, first, options, bad_rows, progress)
+    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
+
+
+def _added_up(
+    predictor: Predictor, path: Path, sums: ClassFigures | ListFigures, more: Besides,
+    first: Sequence[int], options: SourceOptions, bad_rows: BadRows, progress: Wanted,
+) -> Evaluation:  # fmt: skip
+    """Return what all rows of an input add up to."""
     seen, model = Seen(), predictor.model
-    check_first(first, model, path)
-    sums = (
-        ListFigures(predictor, threshold, propensity) if model.listed else ClassFigures(predictor)
-    )
-    more = Besides(predictor, rankings_of(model) if estimators else [], by)
     room = predictor.room("first" if first else "evaluate", path, CANDIDATES, options)
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
-        for block in rows_of(Path(path), model, seen, room, options=options):
+        for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
             if block.labels is not None and not model.listed:
                 raise lists_of_labels(path)
             more.add(block, sums.add(block))
             told("evaluate", seen.rows, seen.total)
         depths = []
         for n_repetitions in first if seen.rows else ():
-            blocks = rows_of(Path(path), model, Seen(), room, options=options)
+            again = BadRows(skip=bad_rows.skip)
+            blocks = rows_of(path, model, Seen(), room, options=options, bad_rows=again)
             with predictor.of(first_repetitions(model, n_repetitions)) as few:
                 depths.append(depth_of(few, blocks, [predictor.estimator]))
             told(f"first {n_repetitions}", seen.rows, 0)
@@ -219,8 +247,8 @@ def evaluate(
     room.done()
     return Evaluation(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=predictor.estimator, seconds=time.monotonic() - began, first=tuple(depths),
-        **sums.figures(seen), **more.figures(seen.rows),
+        estimator=predictor.estimator, seconds=0.0, first=tuple(depths), **sums.figures(seen),
+        **more.figures(seen.rows),
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.data.given import NUMBERS, Given
@@ -17,6 +16,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_by_number
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
+from streammach.rows.sparse import csr_array, is_sparse
 from streammach.rows.trained import TrainedColumns
 
 NAMES_HINT = "Say what they are: columns=NAMES."
@@ -146,9 +146,9 @@ def _compressed(rows: Any) -> Any:
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.bincount(where, minlength=len(rows)), out=indptr[1:])
         return _Compressed(rows.shape, indptr, columns, rows[where, columns].astype(np.float32))
-    if scipy.sparse.issparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
+    if is_sparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
         return rows
-    return scipy.sparse.csr_array(rows, dtype=np.float32)
+    return csr_array(rows, dtype=np.float32)
 
 
 def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:

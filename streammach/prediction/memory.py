@@ -22,6 +22,7 @@ from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
 from streammach.prediction.inputs import is_store
 from streammach.prediction.room import Room
+from streammach.rows.name_index import NameIndex
 from streammach.rows.name_table import table_bytes
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
@@ -253,7 +254,7 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
         "code": CODE_BYTES,
         "model": held.n_bytes,
         **{name: n for name, n in backend.items() if name != "weights"},
-        "names": given.names,
+        "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
         "pieces": given.pieces,
     }
     if "class blocks" in found and not held.counted and task != "add":

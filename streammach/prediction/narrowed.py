@@ -49,6 +49,7 @@ class Narrowed(Forward):
     """
 
     dense_rows = DENSE_ROWS
+    in_training = True
 
     def __init__(
         self, spec: ModelSpec, weights: dict[str, NDArray[np.float32]], stored: Width, *,

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streammach.data.bad_rows import LIST, BadRows, listed_rows, skipping
+from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import files_in, state_of
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -34,11 +34,12 @@ from streammach.prediction.output.places import Sink, streamed, target
 from streammach.prediction.output.registry import Output, output_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
+from streammach.progress import Told, Wanted, shown
 from streammach.spec.types import Decoding, Ranker
 
 WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
 GOES_ON = "The same command with --resume goes on."
-Progress = Callable[[str, int, int], None]
+UNITS = {"predict": "rows", "write": "rows"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ def predict(
     device: str = "auto",
     decode: Decoding = "auto",
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: Wanted = None,
 ) -> Predicted:
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
@@ -149,8 +150,9 @@ def predict(
         :class:`streammach.prediction.predictor.Predictor`.
     threads : int, optional
         Threads that compute; all cores otherwise.
-    progress : callable, optional
-        Called with (stage, done, 0).
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
 
     Raises
     ------
@@ -171,8 +173,12 @@ def predict(
     reads = [Path(path), *([] if folder is None else [folder])]
     if table is not None and not force and table.is_file():
         KeptWork(table).tidy()
-    goal = target(table, force=force, inputs=reads)
-    listed = _list_of(goal, rejects, reads, skip=skip, force=force or resume)
+    goal = target(table, force=force, inputs=[*reads])
+    if isinstance(goal, Destination):
+        if rejects is None and skip:
+            rejects = goal.path.with_name(f"{goal.path.name}.rejects.tsv")
+        reads.append(goal.path)
+    listed = rejects_list(rejects, skip=skip, force=force or resume, inputs=reads)
     if resume and (folder is None or is_piped(Path(path)) or not isinstance(goal, Destination)):
         what = "the folder of a model, an input that can be read again, and a table: --resume"
         raise UsageError(f"only a command can go on that has {what}")
@@ -197,7 +203,8 @@ def predict(
             )
         room = room or predictor.room("predict", path, ask.best, options, beside)
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
-        job = _Job(predictor, Path(path), ask, output, room, bad_rows, progress)
+        told = stack.enter_context(shown(progress, UNITS))
+        job = _Job(predictor, Path(path), ask, output, room, bad_rows, told)
         if work is None or not isinstance(goal, Destination):
             job.stream(goal if isinstance(goal, Path) else None)
         else:
@@ -246,7 +253,7 @@ class _Job:
     output: Output
     room: Room
     bad_rows: BadRows
-    progress: Progress | None
+    told: Told
     seen: Seen = field(default_factory=Seen)
     n_rows: int = 0
     resumed: bool = False
@@ -322,6 +329,7 @@ class _Job:
         return self.predictor.stream(
             self.path, ask.k, options=ask.options, seen=self.seen, threshold=ask.threshold,
             probabilities=ask.probabilities, room=self.room, bad_rows=self.bad_rows, kept=kept,
+            told=lambda n: self.told("predict", n, self.seen.total),
         )  # fmt: skip
 
     def _write(self, parts: Iterator[Predictions], sink: Sink) -> None:
@@ -333,29 +341,14 @@ class _Job:
             for rows, n in in_order(pool, calls, waiting):
                 sink.add(rows, n)
                 self.n_rows += n
-                if self.progress is not None:
-                    self.progress("predict", self.n_rows, self.seen.total)
+                # Rows of a store are all ranked before the first is written.
+                self.told("write" if self.seen.total else "predict", self.n_rows, self.seen.total)
 
 
 def _made(
     made: Callable[[Predictions, Shape], bytes], part: Predictions, shape: Shape
 ) -> tuple[bytes, int]:
     return made(part, shape), len(part.rows)
-
-
-def _list_of(
-    goal: Destination | Path | None, named: str | os.PathLike[str] | None, reads: list[Path], *,
-    skip: bool, force: bool,
-) -> Destination | None:  # fmt: skip
-    """Return where rows that are left out are listed."""
-    if named is not None and not skip:
-        raise UsageError("rows are left out and listed with --on-bad-row skip: --rejects")
-    if not skip or (named is None and not isinstance(goal, Destination)):
-        return None
-    others = [goal.path] if isinstance(goal, Destination) else []
-    if named is None:
-        named = others[0].with_name(f"{others[0].name}.rejects.tsv")
-    return Destination(Path(named), LIST, force=force, inputs=[*reads, *others])
 
 
 def _identity(job: _Job, folder: Path | None) -> dict[str, Any]:

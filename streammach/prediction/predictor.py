@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streammach.backends.registry import BACKENDS, open_to_predict
@@ -40,6 +39,7 @@ from streammach.prediction.room import Room
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
+from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 from streammach.threads import ahead
@@ -336,7 +336,7 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        if scipy.sparse.issparse(rows) or columns is not None:
+        if is_sparse(rows) or columns is not None:
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
@@ -446,6 +446,7 @@ class Predictor:
         room: Room | None = None,
         bad_rows: BadRows | None = None,
         kept: Kept = NOTHING_KEPT,
+        told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -473,6 +474,9 @@ class Predictor:
             What to do with rows of a file that cannot be read; otherwise the first one is refused.
         kept : Kept, optional
             What is kept of an earlier call over the same input that was cut off.
+        told : callable, optional
+            Called with the number of rows that are ranked, where all are before the first is given:
+            those of a store.
 
         Raises
         ------
@@ -496,18 +500,18 @@ class Predictor:
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._streamed(rows, k, rank, room, source_order(place), kept)
+        return self._streamed(rows, k, rank, room, source_order(place), kept, told)
 
     def _streamed(
         self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
-        kept: Kept,
+        kept: Kept, told: Callable[[int], None] | None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of rows in the order of their source."""
         if order is None:
             yield from _ranked(rows, k, rank, kept.rows)
         else:
             put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-            found = _ranked(rows, k, rank, put_aside.n_rows)
+            found = _ranked(rows, k, rank, put_aside.n_rows, told)
             yield from after(put_aside.sorted(found), kept.rows)
         room.done()
 
@@ -572,7 +576,10 @@ class Predictor:
         self.close()
 
 
-def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iterator[Predictions]:
+def _ranked(
+    rows: Iterator[RowBlock], k: int, rank: Ranking, first: int,
+    told: Callable[[int], None] | None = None,
+) -> Iterator[Predictions]:  # fmt: skip
     """Yield the best classes of rows as they lie in the input, from the row `first` on."""
     done = 0
     for block in ahead(rows, "rows"):
@@ -582,3 +589,5 @@ def _ranked(rows: Iterator[RowBlock], k: int, rank: Ranking, first: int) -> Iter
             part = block.part(skipped, block.n_rows) if skipped else block
             assert part.numbers is not None
             yield Predictions(part.numbers, *rank(part, k), part.tags)
+        if told is not None:
+            told(done)

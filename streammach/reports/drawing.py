@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -15,6 +16,15 @@ from streammach.errors import UsageError
 # Okabe and Ito's colours, which stay apart for colour-blind eyes; each has a marker and a dash.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 GREY, DARK = "#767676", "#333333"
+SKY, PINK = "#56B4E9", "#CC79A7"
+BLACK, GRID, WHITE = "#000000", "#e2e2e2", "#ffffff"
+# What takes their place where a reader's screen is dark; text and lines stay apart from the ground.
+AT_NIGHT = {
+    BLUE: "#56b4e9", ORANGE: "#e69f00", GREEN: "#2fc79a", VERMILION: "#ff8a4c", GREY: "#9aa1ab",
+    SKY: "#a9dcff", PINK: "#e3a8ca", DARK: "#d3d7dd", BLACK: "#b9c0ca", GRID: "#353b43",
+    WHITE: "#16191d",
+}  # fmt: skip
+TEXT_AT_NIGHT = "#e4e7eb"
 SERIES = (
     (BLUE, "o", "-"),
     (ORANGE, "s", "--"),
@@ -34,7 +44,7 @@ SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#e2e2e2",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "lines.linewidth": 1.6,
@@ -45,7 +55,10 @@ SETTINGS = {
 }
 STEPS = (1.0, 2.0, 5.0)
 FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
-WIDTH = 6.6  # of a figure, in inches
+WIDTH = 4.5  # of a figure, in inches: letters of 9 points are no smaller on a phone
+LETTER, MARK = 0.066, 0.42  # width of a legend's letter and of what stands before it, in inches
+ROOM = 4.3  # for a legend, in inches
+FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
 NAMESPACE = "http://www.w3.org/2000/svg"
 MISSING = "plots need matplotlib"
 HOW_TO_INSTALL = 'pip install "streammach[report]"'
@@ -114,6 +127,12 @@ def drawn(
     finding, alt, header, rows : str or tuple
         What the plot says.
     """
+    svg = svg_of(name, draw, height=height, alt=alt)
+    return Plot(name=name, finding=finding, alt=alt, svg=svg, header=header, rows=rows)
+
+
+def svg_of(name: str, draw: Callable[[Any], None], *, height: float, alt: str) -> str:
+    """Return what is drawn as an element of a page; see :func:`drawn`."""
     require()
     import matplotlib as mpl  # an optional library
     from matplotlib.figure import Figure
@@ -123,8 +142,7 @@ def drawn(
         draw(figure)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    svg = _inline(out.getvalue(), name, alt)
-    return Plot(name=name, finding=finding, alt=alt, svg=svg, header=header, rows=rows)
+    return _inline(out.getvalue(), name, alt)
 
 
 def _inline(svg: str, name: str, alt: str) -> str:
@@ -132,16 +150,27 @@ def _inline(svg: str, name: str, alt: str) -> str:
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s+xmlns(:\w+)?=\"[^\"]*\"", "", svg)
-    svg = svg.replace("xlink:href=", "href=")
+    svg = svg.replace("xlink:href=", "href=").replace("'DejaVu Sans'", FONTS)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#', f'href="#{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
 
 
+def night_rules() -> str:
+    """Return the rules of a style by which plots are read on a dark screen."""
+    # What is used again and again is matched without its ancestors.
+    rules = [f"svg text {{ fill: {TEXT_AT_NIGHT}; }}"]
+    for day, night in AT_NIGHT.items():
+        for what in ("fill", "stroke"):
+            rules.append(f'[style*="{what}: {day.lower()}"] {{ {what}: {night} !important; }}')
+    return "@media screen and (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}"
+
+
 def as_file(svg: str) -> str:
-    """Return a figure of a page as a document of its own: with the namespace that files need."""
-    return svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1) + "\n"
+    """Return a figure of a page as a document of its own, with all that a file needs."""
+    begin, rest = svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1).split(">", 1)
+    return f"{begin}>\n<style>{night_rules()}</style>{rest}\n"
 
 
 def plain_log(axis: Any, low: float, high: float, unit: float = 1.0) -> None:
@@ -201,6 +230,20 @@ def thousands(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def legend_beside(axes: Any) -> None:
-    """Put the legend to the right of the data."""
-    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+def legend_above(axes: Any) -> None:
+    """Put the legend of axes on top of their figure, in as many columns as there is room for."""
+    handles, names = axes.get_legend_handles_labels()
+    columns = next(n for n in range(len(names), 0, -1) if n == 1 or _legend_width(names, n) < ROOM)
+    axes.figure.legend(
+        handles, names, loc="outside upper left", ncols=columns, borderaxespad=0.2,
+        columnspacing=1.2, handlelength=1.8,
+    )  # fmt: skip
+
+
+def _legend_width(names: list[str], columns: int) -> float:
+    """Return the inches of a legend, whose columns are filled one after the other."""
+    longer, rows = len(names) % columns, len(names) // columns
+    sizes = [rows + 1] * longer + [rows] * (columns - longer)
+    ends = list(itertools.accumulate(sizes))
+    lengths = [max(map(len, names[end - n : end])) for n, end in zip(sizes, ends, strict=True)]
+    return sum(MARK + LETTER * length for length in lengths)

@@ -9,28 +9,44 @@ from pathlib import Path
 from streammach.errors import DiskError
 from streammach.files.destinations import Product, not_regular
 from streammach.files.reading import read_small
-from streammach.reports.drawing import Plot
+from streammach.reports.drawing import Plot, night_rules
 
-STYLE = """
-body { font: 15px/1.45 system-ui, "DejaVu Sans", Verdana, Arial, sans-serif; color: #222;
-  background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+STYLE = (
+    """
+:root { color-scheme: light dark; --text: #222; --soft: #505050; --ground: #fff; --line: #e2e2e2;
+  --mark: #0072b2; }
+@media screen and (prefers-color-scheme: dark) { :root { --text: #e4e7eb; --soft: #a9b0ba;
+  --ground: #16191d; --line: #353b43; --mark: #56b4e9; } }
+body { font: 15px/1.45 system-ui, "DejaVu Sans", Verdana, Arial, sans-serif; color: var(--text);
+  background: var(--ground); max-width: 66rem; margin: 1.5rem auto; padding: 0 .75rem; }
 h1 { font-size: 1.3rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 1.6rem 0 .5rem; }
-.verdict { font-size: 1.05rem; border-left: 4px solid #0072B2; padding-left: .8rem; }
-figure { margin: 1.8rem 0; break-inside: avoid; }
-figcaption { font-weight: 600; margin-bottom: .4rem; }
-svg { display: block; width: 100%; height: auto; }
+h2 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
+p { max-width: 46rem; overflow-wrap: break-word; }
+.verdict { border-left: 4px solid var(--mark); padding-left: .8rem; }
+.verdict p { margin: .4rem 0; }
+.verdict p:first-child { font-size: 1.1rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
+  gap: 1.6rem 2.4rem; align-items: start; }
+figure { margin: 1.6rem 0; min-width: 0; break-inside: avoid; }
+.figures figure { margin: 0; }
+figcaption { font-weight: 600; margin-bottom: .4rem; max-width: 34rem; }
+svg { display: block; width: 100%; max-width: 34rem; height: auto; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; margin: .5rem 0; }
-th, td { padding: .15rem .7rem .15rem 0; text-align: right; border-bottom: 1px solid #e2e2e2;
+th, td { padding: .15rem .7rem .15rem 0; text-align: right; border-bottom: 1px solid var(--line);
   font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; white-space: nowrap; }
+.facts { max-width: 52rem; }
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .facts th { vertical-align: top; }
-summary { cursor: pointer; font-size: .85rem; color: #555; }
-.note { font-size: .9rem; color: #444; }
+summary { cursor: pointer; font-size: .85rem; color: var(--soft); }
+.note { font-size: .9rem; color: var(--soft); }
 @media print { body { margin: 0; max-width: none; font-size: 11px; }
   details:not([open]) { display: none; } }
 """
+    + night_rules()
+    + "\n"
+)
 
 
 MAX_PAGE = 256 << 20
@@ -75,6 +91,11 @@ def paragraph(content: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text(content)}</p>' if kind else f"<p>{text(content)}</p>"
 
 
+def verdict(sentences: Sequence[str]) -> str:
+    """Return what a page comes to, a paragraph each, the first one larger."""
+    return f'<div class="verdict">{"".join(paragraph(one) for one in sentences)}</div>'
+
+
 def heading(content: str) -> str:
     """Return the heading of a section."""
     return f"<h2>{text(content)}</h2>"
@@ -103,6 +124,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
+def figures(plots: Sequence[Plot]) -> str:
+    """Return plots beside each other where there is room, or nothing without any."""
+    if not plots:
+        return ""
+    return '<div class="figures">\n' + "\n".join(map(figure, plots)) + "\n</div>"
+
+
 def figure(plot: Plot, *, folded: bool = True) -> str:
     """Return a plot with its finding above and its numbers below.
 
@@ -116,6 +144,7 @@ def figure(plot: Plot, *, folded: bool = True) -> str:
     details = "<details>" if folded else "<details open>"
     return (
         f'<figure id="{plot.name}">\n<figcaption>{text(plot.finding)}</figcaption>\n{plot.svg}\n'
-        f"{details}<summary>numbers</summary>\n{table(plot.header, plot.rows)}\n</details>\n"
+        f'{details}<summary>numbers</summary>\n<div class="wide">\n'
+        f"{table(plot.header, plot.rows)}\n</div>\n</details>\n"
         "</figure>"
     )

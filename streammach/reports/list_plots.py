@@ -16,7 +16,7 @@ from streammach.reports.drawing import (
     SERIES,
     Plot,
     drawn,
-    legend_beside,
+    legend_above,
     percent,
     thousands,
 )
@@ -54,7 +54,7 @@ def figures_plot(found: ListDiagnosis) -> Plot:
         axes.set_ylim(0, 108)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel("reached (%)")
-        legend_beside(axes)
+        legend_above(axes)
 
     rows = tuple(
         (f"{k}", percent(possible[f"P@{k}"], 2),
@@ -62,7 +62,7 @@ def figures_plot(found: ListDiagnosis) -> Plot:
         for k in PLACES
     )  # fmt: skip
     header = ("k", "best P@k %", *(f"{kind}@k %" for kind in KINDS))
-    return drawn("figures", draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows)
+    return drawn("figures", draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def tenths_plot(found: ListDiagnosis) -> Plot | None:
@@ -78,11 +78,11 @@ def tenths_plot(found: ListDiagnosis) -> Plot | None:
     listed = ", ".join(percent(one.recall) for one in tenths)
     alt = f"Bars of recall at 5 in percent, from frequent to rare labels: {listed}"
     bars = Bars(
-        [(i, one.recall) for i, one in enumerate(tenths, 1)],
-        [f"{one.least:,}+\n{one.n_rows:,}" for one in tenths],
-        f"labels by the training rows that have them, about {tenths[0].n_labels:,} each\n"
-        "(n+: n rows or more; below: how often they occur here)",
+        [one.recall for one in tenths],
+        [f"{one.least:,}+ ({one.n_rows:,})" for one in tenths],
         "mean recall at 5 (%)",
+        f"{word}s of about {tenths[0].n_labels:,} labels: training rows\n"
+        "of each (and how often they occur here)",
     )
     rows = tuple(
         (f"{one.least:,} to {one.most:,}", f"{one.n_labels:,}", f"{one.n_rows:,}",
@@ -91,7 +91,7 @@ def tenths_plot(found: ListDiagnosis) -> Plot | None:
     )  # fmt: skip
     header = ("training rows", "labels", "occurrences", "recall at 5 %")
     return drawn(
-        "tenths", bars.draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows
+        "tenths", bars.draw, height=bars.height, finding=finding, alt=alt, header=header, rows=rows
     )
 
 
@@ -138,7 +138,7 @@ def _draw_groups(figure: Any, groups: list[RowGroup]) -> None:
                    markerfacecolor="white")  # fmt: skip
     above.set_ylim(-3, 103)
     above.set_ylabel("reached (%)")
-    legend_beside(above)
+    legend_above(above)
     below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
     below.set_xticks(places, [_size(group) for group in groups])
     below.grid(visible=False, axis="x")

@@ -16,7 +16,7 @@ from streammach.reports.drawing import (
     SERIES,
     Plot,
     drawn,
-    legend_beside,
+    legend_above,
     percent,
     plain_log,
     thousands,
@@ -89,7 +89,7 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
                    marker=marker, markerfacecolor="white")  # fmt: skip
     above.set_ylabel("right (%)")
     above.set_ylim(-3, 103)
-    legend_beside(above)
+    legend_above(above)
     bins = next(iter(curves.values())).bins
     below.bar([100 * b.stated for b in bins], [b.n_rows for b in bins], width=4.5, color=BLUE)
     below.set_ylabel("candidates" if listed else "rows")
@@ -107,33 +107,39 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of shares by groups.
+    """Bars of shares by groups, from the top down.
 
     Attributes
     ----------
-    shares : list of (int, float)
-        Place, from 1, and height.
-    ticks : list of str
-        What stands below the places.
+    shares : list of float or None
+        Their lengths; None without a bar.
+    names : list of str
+        What stands before them.
     xlabel, ylabel : str
         What is drawn.
     """
 
-    shares: list[tuple[int, float]]
-    ticks: list[str]
+    shares: list[float | None]
+    names: list[str]
     xlabel: str
     ylabel: str
 
+    @property
+    def height(self) -> float:
+        """Inches that they need."""
+        return 0.7 + 0.21 * len(self.names)
+
     def draw(self, figure: Any) -> None:
         """Draw them."""
-        axes = figure.subplots()
-        heights = [100 * share for _, share in self.shares]
-        bars = axes.bar([place for place, _ in self.shares], heights, color=BLUE, width=0.7)
-        axes.bar_label(bars, labels=[f"{h:.0f}" for h in heights], fontsize=8.5, padding=2)
-        axes.set_xticks(range(1, len(self.ticks) + 1), self.ticks)
-        axes.set_xlim(0.4, len(self.ticks) + 0.6)
-        axes.set_ylim(0, min(108.0, 1.18 * max(heights) + 1))
-        axes.grid(visible=False, axis="x")
+        axes, places = figure.subplots(), range(len(self.names))
+        lengths = [100 * (share or 0.0) for share in self.shares]
+        bars = axes.barh(places, lengths, color=BLUE, height=0.7)
+        said = ["" if share is None else f"{100 * share:.1f}" for share in self.shares]
+        axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
+        axes.set_yticks(places, self.names)
+        axes.set_ylim(len(self.names) - 0.5, -0.5)
+        axes.set_xlim(0, min(112.0, 1.15 * max(lengths) + 1))
+        axes.grid(visible=False, axis="y")
         axes.set_ylabel(self.ylabel)
         axes.set_xlabel(self.xlabel)
 
@@ -151,21 +157,21 @@ def deciles_plot(found: Diagnosis) -> Plot | None:
     )
     listed = ", ".join(percent(d.recall) for _, d in groups)
     alt = f"Bars of recall at 1 in percent, from frequent to rare classes: {listed}"
-
-    ticks = [f"{i}\n{d.n_rows:,}" for i, d in enumerate(found.deciles, 1)]
-    xlabel = (
-        f"classes by frequency in training, about {found.deciles[0].n_classes:,} each "
-        "(1: most frequent; below: rows)"
+    bars = Bars(
+        [d.recall for d in found.deciles],
+        [f"{i} ({d.n_rows:,} rows)" for i, d in enumerate(found.deciles, 1)],
+        "recall at 1 (%)",
+        f"{word}s of about {found.deciles[0].n_classes:,} classes\n(1: most frequent in training)",
     )
-    bars = Bars([(i, d.recall or 0.0) for i, d in groups], ticks, xlabel, "recall at 1 (%)")
     rows = tuple(
         (f"{i}", f"{d.n_classes:,}", f"{d.n_rows:,}", percent(d.recall))
         for i, d in enumerate(found.deciles, 1)
     )
     header = ("group", "classes", "rows", "recall at 1 %")
     return drawn(
-        "deciles", bars.draw, height=2.7, finding=finding, alt=alt, header=header, rows=rows
-    )
+        "deciles", bars.draw, height=bars.height, finding=finding, alt=alt, header=header,
+        rows=rows,
+    )  # fmt: skip
 
 
 def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
@@ -178,9 +184,9 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     last, before = found.depths[-1], found.depths[-2]
     gain = 100 * (last.accuracy[found.estimator] - before.accuracy[found.estimator])
     finding = (
-        f"{found.estimator.capitalize()} reaches {what} "
-        f"{percent(last.accuracy[found.estimator])}% with {counts[-1]} repetitions, "
-        f"{gain:+.1f} points over the first {counts[-2]}"
+        f"With all {counts[-1]} repetitions {found.estimator} reaches {what} "
+        f"{percent(last.accuracy[found.estimator])}%, {gain:+.1f} points over the first "
+        f"{counts[-2]}"
     )
     alt = f"{what} against the first {counts[0]} to {counts[-1]} repetitions: " + "; ".join(
         f"{name} {percent(found.depths[0].accuracy[name])}% to {percent(last.accuracy[name])}%"
@@ -202,7 +208,7 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         axes.set_xlabel("first repetitions used")
         axes.set_ylabel(f"{what} (%)")
         axes.set_ylim(bottom=0)
-        legend_beside(axes)
+        legend_above(axes)
 
     rows = tuple(
         (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
@@ -210,5 +216,5 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     )
     header = ("first repetitions", *(f"{name} {what} %" for name in names))
     return drawn(
-        "repetitions", draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows
+        "repetitions", draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows
     )

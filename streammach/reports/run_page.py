@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.figures import TopK, words
+from streammach.figures import words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
+from streammach.prediction.query_time import QueryTime
 from streammach.reports import html
 from streammach.reports.drawing import Plot, percent
 from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.reports.row_plots import deciles_plot, reliability_plot, repetitions_plot
 from streammach.reports.size_plot import size_plot
 from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
+from streammach.reports.verdict import verdict
 from streammach.training.record import read_log
 from streammach.training.run import Run
 from streammach.training.sweep import open_sweep
@@ -29,7 +31,11 @@ class Page:
     plots: tuple[Plot, ...]
 
 
-def run_page(run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None) -> Page:
+def run_page(
+    run: Run,
+    diagnosis: Diagnosis | ListDiagnosis | None = None,
+    query: QueryTime | None = None,
+) -> Page:
     """Return the page of a run, with the sweep that its folder lies in.
 
     Parameters
@@ -38,6 +44,8 @@ def run_page(run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None) -> Pa
         The finished run.
     diagnosis : Diagnosis or ListDiagnosis, optional
         What its model does on labelled rows; without it the page says how to get those plots.
+    query : QueryTime, optional
+        How long its model takes for one of them.
 
     Raises
     ------
@@ -49,19 +57,19 @@ def run_page(run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None) -> Pa
     model = run.model
     of_run, of_rows = _run_plots(run, counts=model.counts is not None), _row_plots(diagnosis)
     parts = [
-        html.paragraph(_verdict(run, model, diagnosis), "verdict"),
-        html.heading("Plan"),
-        html.facts(_plan_rows(run, model)),
-        html.heading("Parts of the model"),
-        *_parts(run, model),
-        html.heading("Training"),
-        *(html.figure(plot) for plot in of_run),
-        html.heading("On labelled rows"),
+        html.verdict(verdict(run, model, diagnosis, query)),
+        html.heading("Where it is right"),
         html.paragraph(_rows_note(run, diagnosis), "note"),
-        *(html.figure(plot) for plot in of_rows),
+        html.figures(of_rows),
+        html.heading("How it was trained"),
+        html.figures(of_run),
+        html.heading("What the model is made of"),
+        *_parts(run, model),
+        html.heading("What was planned, and why"),
+        html.facts(_plan_rows(run, model)),
     ]
     title = f"streammach: {clean(run.path.resolve().name, 100)}"
-    return Page(html.page(title, parts), (*of_run, *of_rows))
+    return Page(html.page(title, parts), (*of_rows, *of_run))
 
 
 def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
@@ -99,35 +107,6 @@ def _row_plots(diagnosis: Diagnosis | ListDiagnosis | None) -> tuple[Plot, ...]:
 def _shape(model: Model) -> str:
     shape = model.spec.shape
     return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
-
-
-def _verdict(run: Run, model: Model, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
-    """Return the run in one sentence."""
-    result = run.result
-    best = result.validation.get(result.estimator)
-    figures = []
-    if diagnosis is not None:
-        rows = f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
-        figures.append(_figures(model, diagnosis, rows))
-    if best is not None:
-        figures.append(_figures(model, best, run.settings.held_out))
-    reached = f" reaches {', '.join(figures)}," if figures else " was trained without held-out rows"
-    what = _shape(model) + (" with counts" if model.counts is not None else "")
-    if model.spec.unhashed:
-        what = "counts alone"
-    return (
-        f"{what}{reached} in a model of {size_text(model.n_bytes)}, trained in "
-        f"{time_text(result.seconds)} with a peak of {size_text(result.peak_bytes)} of "
-        f"{size_text(run.plan.limits.host)} allowed."
-    )
-
-
-def _figures(model: Model, found: TopK, rows: str) -> str:
-    said = words(model.listed)
-    return (
-        f"{said.first} {percent(found.accuracy)}% and {said.five_alone} "
-        f"{percent(found.top_5_accuracy)}% on {rows}"
-    )
 
 
 def _device_rows(run: Run) -> list[tuple[str, str]]:
@@ -175,6 +154,9 @@ def _parts(run: Run, model: Model) -> list[str]:
     if both:
         rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
     rows.append(("names", f"{names:,}", "-"))
+    calibration = sum(a.nbytes for a in model.calibration.arrays.values())
+    if calibration:
+        rows.append(("calibration", f"{calibration:,}", "-"))
     parts = [html.table(("part", "bytes", "weight in a score"), rows)]
     if run.result.validation:
         ranked = [

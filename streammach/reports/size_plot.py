@@ -12,7 +12,7 @@ from streammach.reports.drawing import (
     SERIES,
     Plot,
     drawn,
-    legend_beside,
+    legend_above,
     percent,
     plain_log,
 )
@@ -61,11 +61,11 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
                 axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
                           color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
         axes.set_xscale("log")
-        axes.margins(x=0.08, y=0.16)
+        axes.margins(x=0.14, y=0.16)
         plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
         axes.set_xlabel("model (MB)")
         axes.set_ylabel(f"{what} (%)")
-        legend_beside(axes)
+        legend_above(axes)
 
     rows = tuple(point_row(sweep, point) for point in sweep.points)
     header = point_header(sweep)

@@ -16,7 +16,11 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
     plot = size_plot(sweep)
     used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
     parts = [
-        html.paragraph(_verdict(sweep, None if plot is None else plot.finding), "verdict"),
+        html.verdict([_verdict(sweep, None if plot is None else plot.finding)]),
+        html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
+        if plot is None
+        else html.figure(plot, folded=False),
+        html.heading("What was swept"),
         html.facts(
             [
                 ("store", clean(sweep.store, 300)),
@@ -25,9 +29,6 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
                 ("options", clean(used, 500)),
             ]
         ),
-        html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
-        if plot is None
-        else html.figure(plot, folded=False),
     ]
     if sweep.refused:
         rows = [(f"{x.buckets} x {x.repetitions}", clean(x.reason, 300)) for x in sweep.refused]

@@ -15,13 +15,12 @@ from streammach.reports.drawing import (
     GREY,
     ORANGE,
     SERIES,
-    VERMILION,
+    WHITE,
     Plot,
     drawn,
-    legend_beside,
+    legend_above,
     number,
     percent,
-    plain_log,
     thousands,
     whole_ticks,
 )
@@ -29,8 +28,10 @@ from streammach.spec.plan import Plan
 from streammach.training.record import Speed, Stage
 
 GB = 1e9
+SEEN = 0.02  # of the sum: the least that a bar is drawn for
 NEAR = 0.95  # of the best accuracy
 MOST_POINTS = 500  # of a curve over time
+Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
 
 
 def epochs_plot(
@@ -62,15 +63,15 @@ def epochs_plot(
         alt += f"; held-out {said.first} goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 
     def draw(figure: Any) -> None:
-        panels = figure.subplots(1, 2 if scores else 1, squeeze=False)[0]
-        panels[0].plot(epochs, losses, color=ORANGE, marker="s", linestyle="--")
-        panels[0].set_ylabel("training loss (nats a model)")
+        panels = figure.subplots(2 if scores else 1, 1, squeeze=False, sharex=True)[:, 0]
         if scores:
-            panels[1].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
-            panels[1].set_ylabel(f"held-out {said.first} (%)")
+            panels[0].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
+            panels[0].set_ylabel(f"held-out {said.first} (%)")
+        panels[-1].plot(epochs, losses, color=ORANGE, marker="s", linestyle="--")
+        panels[-1].set_ylabel("loss (nats a model)" if scores else "training loss (nats a model)")
+        panels[-1].set_xlabel("epoch (dotted: kept)")
         for axes in panels:
             axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
-            axes.set_xlabel("epoch (dotted: kept)")
             axes.margins(x=0.08, y=0.12)
             whole_ticks(axes.xaxis)
 
@@ -88,7 +89,8 @@ def epochs_plot(
     )
     names = (f"{said.first} %", f"{said.five} %")
     header = ("epoch", "loss", *names, "rows/s", "waiting %", "peak GB")
-    return drawn("epochs", draw, height=2.5, finding=finding, alt=alt, header=header, rows=rows)
+    height = 3.4 if scores else 2.2
+    return drawn("epochs", draw, height=height, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
@@ -122,7 +124,7 @@ def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None
         axes.set_ylabel(f"held-out {said.first} (%)")
         axes.set_xlim(left=0)
         axes.margins(y=0.12)
-        legend_beside(axes)
+        legend_above(axes)
 
     rows = tuple(
         (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
@@ -130,11 +132,13 @@ def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None
         for stage in stages
     )  # fmt: skip
     header = ("time s", "stage", f"{said.first} %", f"{said.five} %")
-    return drawn("stages", draw, height=2.6, finding=finding, alt=alt, header=header, rows=rows)
+    return drawn("stages", draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows)
 
 
 def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     """Return the bytes of each ledger term, projected and, where it was noted, measured.
+
+    Terms that are hardly seen beside the sum are drawn as one.
 
     Parameters
     ----------
@@ -145,53 +149,59 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     held : dict
         Bytes measured, by the ledger's names.
     """
-    lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: x.n_bytes)
-    names = [line.name for line in lines] + ["sum"]
-    projected = [line.n_bytes for line in lines] + [plan.projected_bytes]
-    measured = [held.get(line.name) for line in lines] + [peak]
+    lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: -x.n_bytes)
+    terms: list[Term] = [("sum", plan.projected_bytes, peak)]
+    terms += [(line.name, line.n_bytes, held.get(line.name)) for line in lines]
     finding = (
         f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
         f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed"
     )
-    largest = lines[-1]
+    largest = lines[0]
     alt = (
-        f"{len(lines)} ledger terms on a logarithmic scale; the largest is {largest.name} with "
-        f"{size_text(largest.n_bytes)}; the sum is {size_text(plan.projected_bytes)}, "
+        f"Bars of projected memory by ledger term; the largest of {len(lines)} is {largest.name} "
+        f"with {size_text(largest.n_bytes)}; the sum is {size_text(plan.projected_bytes)}, "
         f"{size_text(peak)} were measured"
     )
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        places = range(len(names))
-        axes.plot([n / GB for n in projected], places, linestyle="none", marker="o",
-                  markerfacecolor="none", markeredgecolor=BLUE, markeredgewidth=1.4,
-                  markersize=7, label="projected")  # fmt: skip
-        known = [(n, y) for n, y in zip(measured, places, strict=True) if n]
-        axes.plot([n / GB for n, _ in known], [y for _, y in known], linestyle="none", marker="x",
-                  color=VERMILION, markeredgewidth=1.6, label="measured")  # fmt: skip
-        axes.axvline(plan.limits.host / GB, color=DARK, linestyle="--", linewidth=1.2,
-                     label="allowed")  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yticks(list(places), names)
-        axes.set_ylim(-0.7, len(names) - 0.3)
-        axes.set_xlabel("memory (GB)")
-        found = [n for n in (*projected, *measured) if n]
-        plain_log(axes.xaxis, min(found) / GB, plan.limits.host / GB)
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
-
-    rows = tuple(
-        (name, f"{p:,}", "-" if m is None else f"{m:,}")
-        for name, p, m in reversed(list(zip(names, projected, measured, strict=True)))
-    )
+    rows = tuple((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms)
     elsewhere = tuple(
         (f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where != "host"
     )
-    header = ("term", "projected bytes", "measured bytes")
-    height = 1.1 + 0.19 * len(names)
+    header, shown = ("term", "projected bytes", "measured bytes"), _seen(terms)
     return drawn(
-        "memory", draw, height=height, finding=finding, alt=alt, header=header,
+        "memory", lambda figure: _draw_memory(figure, shown, plan.limits.host),
+        height=1.1 + 0.21 * len(shown), finding=finding, alt=alt, header=header,
         rows=rows + elsewhere,
     )  # fmt: skip
+
+
+def _seen(terms: Sequence[Term]) -> list[Term]:
+    """Return terms with those that are too small to be seen as one."""
+    seen = [term for term in terms if term[1] >= SEEN * terms[0][1]]
+    small = terms[len(seen) :]
+    if len(small) > 1:
+        return [*seen, (f"{len(small)} smaller ones", sum(n for _, n, _ in small), None)]
+    return list(terms)
+
+
+def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
+    """Draw bars of what was projected, marks of what was measured, a line for what is allowed."""
+    axes = figure.subplots()
+    axes.barh([name for name, _, _ in terms], [n / GB for _, n, _ in terms], height=0.62,
+              color=BLUE, label="projected")  # fmt: skip
+    known = [(name, n) for name, _, n in terms if n is not None]
+    axes.plot([n / GB for _, n in known], [name for name, _ in known], linestyle="none", marker="D",
+              color=ORANGE, markeredgecolor=WHITE, markersize=6.5,
+              label="measured (where noted)")  # fmt: skip
+    axes.axvline(allowed / GB, color=DARK, linestyle="--", linewidth=1.2, label="allowed")
+    for place, (_, projected, measured) in enumerate(terms):
+        axes.annotate(size_text(projected), (max(projected, measured or 0) / GB, place), (7, 0),
+                      textcoords="offset points", va="center", fontsize=8, color=DARK,
+                      bbox={"facecolor": WHITE, "edgecolor": "none", "pad": 0.6})  # fmt: skip
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 1.22 * max(allowed, *(n for _, n, _ in terms)) / GB)
+    axes.set_xlabel("memory (GB)")
+    legend_above(axes)
 
 
 def speed_plot(beats: Sequence[Speed]) -> Plot | None:
@@ -231,4 +241,4 @@ def speed_plot(beats: Sequence[Speed]) -> Plot | None:
         for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
     )
     header = ("time s", "epoch", "rows/s", "waiting %")
-    return drawn("speed", draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows)
+    return drawn("speed", draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows)

@@ -11,6 +11,7 @@ from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
 from streammach.prediction.memory import room_before
+from streammach.prediction.query_time import QueryTime, query_time
 from streammach.progress import Wanted, shown
 from streammach.reports.drawing import require
 from streammach.reports.html import PAGE
@@ -18,7 +19,12 @@ from streammach.reports.run_page import Page, run_page
 from streammach.training.run import Run
 
 ROWS = 20_000  # of a store, that plots are of
-STAGES = {"rank": 2.0, "repetitions": 2.0, "draw": 1.0}  # their times beside one another
+STAGES = {
+    "rank": 2.0,
+    "repetitions": 2.0,
+    "queries": 0.2,
+    "draw": 1.0,
+}  # their times beside one another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +39,8 @@ class Report:
         What it holds.
     rows : Diagnosis or ListDiagnosis or None
         What was measured for it on rows of a store.
+    query : QueryTime or None
+        How long the model takes for one of these rows.
     projected_bytes : int or None
         Memory that this was to take.
     """
@@ -40,6 +48,7 @@ class Report:
     path: Path
     page: Page
     rows: Diagnosis | ListDiagnosis | None = None
+    query: QueryTime | None = None
     projected_bytes: int | None = None
 
 
@@ -63,8 +72,8 @@ def report(
     out : path-like, optional
         The file; ``report.html`` in the folder otherwise.
     on : path-like, optional
-        A store with labelled rows, for the plots of probabilities, class frequency and
-        repetitions.
+        A store with labelled rows, for what guessing would reach, the time of a query and the
+        plots of probabilities, class frequency and repetitions.
     rows : int
         How many of its first rows are used.
     memory : str or int, optional
@@ -91,7 +100,7 @@ def report(
     target = folder / "report.html" if out is None else Path(out)
     inputs = [folder / "model", *([] if on is None else [Path(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
-    found, projected = None, None
+    found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
@@ -100,7 +109,9 @@ def report(
             found = diagnose(
                 opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
             )
+            told("queries", 0, 0)
+            query = query_time(opened.model, on, memory=memory)
         told("draw", 0, 0)
-        page = run_page(opened, found)
+        page = run_page(opened, found, query)
         destination.write(page.html.encode())
-    return Report(path=target, page=page, rows=found, projected_bytes=projected)
+    return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import StoreError
-from streammach.jit import Array, kernel
+from streammach.jit import Array, Number, kernel
 from streammach.rows.name_table import LOW32, hash_name, padded
-from streammach.simd import PADDING
+from streammach.simd import PADDING, prefetch
 
 FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 SLOT_BYTES = 8
+TOGETHER = 16  # names that are looked up
 ROOM = bytes(PADDING)
+UTF8 = "utf-8", "surrogatepass"
 
 
 class NameIndex:
@@ -49,10 +51,16 @@ class NameIndex:
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the id of each of some names, int32 (n,), or -1."""
-        raws = [n if isinstance(n, bytes) else n.encode("utf-8", "surrogatepass") for n in names]
-        ends = [0, *itertools.accumulate(map(len, raws))]
-        raws.append(ROOM)
-        return self._found(np.array(ends, np.int64), np.frombuffer(b"".join(raws), np.uint8))
+        try:
+            text: str | None = "".join(names)  # type: ignore[arg-type]
+        except TypeError:  # some are bytes
+            text = None
+        if text is not None and text.isascii():  # each character is a byte
+            ends, raw = [0, *itertools.accumulate(map(len, names))], text.encode() + ROOM
+        else:
+            raws = [n if isinstance(n, bytes) else n.encode(*UTF8) for n in names]
+            ends, raw = [0, *itertools.accumulate(map(len, raws))], b"".join([*raws, ROOM])
+        return self._found(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
 
     def _found(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
         out = np.empty(len(offsets) - 1, np.int32)
@@ -66,7 +74,7 @@ def _n_slots(n_names: int) -> int:
 
 @kernel(fastmath=False)
 def slot_of(
-    slots: Array, offsets: Array, data: Array, text: Array, start: int, size: int
+    slots: Array, offsets: Array, data: Array, text: Array, start: int, size: int, state: Number
 ) -> Any:  # fmt: skip
     """Return the slot of a name, or the free one where it would stand, and its mark.
 
@@ -78,8 +86,9 @@ def slot_of(
         The list.
     text, start, size : uint8, int, int
         The name is ``text[start : start + size]``; more bytes follow.
+    state : uint64
+        Its hash.
     """
-    state, _, _ = hash_name(text, start, size, 0)
     mask, mark = np.uint64(slots.shape[0] - 1), state & ~LOW32
     i = (state >> np.uint64(4)) & mask
     while slots[i] != FREE:
@@ -109,8 +118,9 @@ def fill_slots(slots: Array, offsets: Array, data: Array, text: Array) -> Any:
         The same bytes as `data`, and more behind them.
     """
     for own in range(offsets.shape[0] - 1):
-        start = offsets[own]
-        i, mark = slot_of(slots, offsets, data, text, start, offsets[own + 1] - start)
+        start, size = offsets[own], offsets[own + 1] - offsets[own]
+        state, _, _ = hash_name(text, start, size, 0)
+        i, mark = slot_of(slots, offsets, data, text, start, size, state)
         if slots[i] != FREE:
             return False
         slots[i] = mark | np.uint64(own)
@@ -130,6 +140,18 @@ def find_in_slots(
     wanted, text : int64 (n + 1,), uint8
         The names, and more bytes behind them.
     """
-    for k in range(out.shape[0]):
-        i, _ = slot_of(slots, offsets, data, text, wanted[k], wanted[k + 1] - wanted[k])
-        out[k] = -1 if slots[i] == FREE else np.int32(slots[i] & LOW32)
+    # Some names at a time, whose slots and then whose places are asked for before they are read.
+    states, mask = np.empty(TOGETHER, np.uint64), np.uint64(slots.shape[0] - 1)
+    for first in range(0, out.shape[0], TOGETHER):
+        last = min(first + TOGETHER, out.shape[0])
+        for k in range(first, last):
+            states[k - first], _, _ = hash_name(text, wanted[k], wanted[k + 1] - wanted[k], 0)
+            prefetch(slots, np.int64((states[k - first] >> np.uint64(4)) & mask))
+        for k in range(first, last):
+            own = slots[(states[k - first] >> np.uint64(4)) & mask]
+            if own != FREE:
+                prefetch(offsets, np.int64(own & LOW32))
+        for k in range(first, last):
+            size = wanted[k + 1] - wanted[k]
+            i, _ = slot_of(slots, offsets, data, text, wanted[k], size, states[k - first])
+            out[k] = -1 if slots[i] == FREE else np.int32(slots[i] & LOW32)

@@ -7,8 +7,10 @@ training itself only loads it, so that its plan need not reckon with compilers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from streammach.spec.types import Optimizer
 
 WORKER = "streammach.training.precompile_worker"
 NOT_COMPILED = "kernels could not be compiled beforehand"
+TRAINED = "trained"  # the start of the names of marks, which hold how long it took
+COMPILATION, MOST_COMPILATION = 30.0, 600.0  # seconds of the reference machine, and at most
 FEW_ROWS = 600  # that the other process trains on, at most
 PRECOMPILING = "STREAMMACH_PRECOMPILING"  # set for the other process, which must not start a third
 
@@ -114,10 +118,11 @@ def precompile(
         What is trained on; of rows in memory some are written into a store for that long.
     """
     kernels = KernelSet.of(plan, options)
-    mark = _mark("trained", kernels)
+    mark = _mark(TRAINED, kernels)
     if mark is None or are_compiled(plan, options):
         return
     announce_compilation()
+    began = time.monotonic()
     other = None if options.validation is None else os.path.abspath(options.validation)
     try:
         with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
@@ -130,7 +135,28 @@ def precompile(
     except StreammachError as error:
         warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
-    mark.touch()
+    mark.write_text(f"{time.monotonic() - began:.1f}\n")
+
+
+def compiling_seconds(plan: Plan, options: TrainingOptions, speed: float) -> float:
+    """Return what compiling should take, as it took the last time for kernels of another kind.
+
+    Parameters
+    ----------
+    plan : Plan
+        Model, memory, place.
+    options : TrainingOptions
+        What is fixed of the training.
+    speed : float
+        How many times as fast as the reference a thread of this machine is.
+    """
+    if are_compiled(plan, options) or CACHE_DIR is None:
+        return 0.0
+    marks = sorted(Path(CACHE_DIR).glob(f"{TRAINED}-*"), key=lambda mark: mark.stat().st_mtime)
+    for mark in reversed(marks):
+        with contextlib.suppress(ValueError):  # an older one holds nothing
+            return min(max(float(mark.read_text()[:20]), 1.0), MOST_COMPILATION)
+    return COMPILATION / speed
 
 
 def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
@@ -144,7 +170,7 @@ def are_compiled(plan: Plan, options: TrainingOptions) -> bool:
         What is fixed of the training.
     """
     kept = BACKENDS[plan.config.placement.device].keeps_kernels
-    return not kept or _mark("trained", KernelSet.of(plan, options)) is None
+    return not kept or _mark(TRAINED, KernelSet.of(plan, options)) is None
 
 
 def precompile_intake(data: Labelled) -> None:

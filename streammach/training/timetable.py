@@ -17,12 +17,12 @@ SMALLER, LEARNING, WRITING = "smaller model", "held-out rows, learnt", "writing"
 SURE = (COMPILING,)  # its time says nothing of others
 CLOSING = 0.5  # seconds of the end, beside writing the model
 FIXED_RATES = 0.6  # of the trials of parts, what is left out where the rate is given
-COMPILATION, OPENING = 30.0, 0.3  # seconds of one thread of the reference machine
+OPENING = 0.3  # seconds of one thread of the reference machine
 
 
 def timetable(
     facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float,
-    compiled: bool,
+    compiling: float = 0.0,
 ) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order.
 
@@ -36,12 +36,12 @@ def timetable(
         What is fixed of the training: what need not be chosen takes no time.
     speed : float
         How many times as fast as the reference a thread of this machine is.
-    compiled : bool
-        Whether all kernels are there.
+    compiling : float
+        Seconds in which kernels are compiled.
     """
     scale, parts = 1 / (config.placement.threads * speed), planned(config)
     expected = cost(facts, config, speed)
-    found = {} if compiled else {COMPILING: COMPILATION / speed}
+    found = {COMPILING: compiling} if compiling else {}
     found[HELD_OUT] = OPENING
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)

@@ -32,7 +32,7 @@ from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.stages import Stages
+from streammach.stages import Stages, StageState
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.compact import FEW_ROWS, Compact
@@ -42,7 +42,7 @@ from streammach.training.finalize import finalize, finalize_alone
 from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
 from streammach.training.pace import Pace
-from streammach.training.precompile import are_compiled, precompile
+from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import (
     MAX_DOCUMENT,
     PLAN,
@@ -72,6 +72,7 @@ from streammach.training.timetable import (
 )
 
 CHECKPOINT_MINUTES = 10.0
+STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
 
 
 class Trainer:
@@ -190,7 +191,7 @@ class Trainer:
             write_atomic(folder / PLAN, to_json(self.plan))
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
-            stages = closing.enter_context(self._stages(events))
+            stages = closing.enter_context(self._stages(events, stop))
             self._compile(dataset, stages)
             stages.begin(HELD_OUT)
             session = closing.enter_context(opened(
@@ -199,16 +200,20 @@ class Trainer:
             ))  # fmt: skip
             return self._run(session, folder, request, lasting=lasting)
 
-    def _stages(self, events: Events) -> Stages:
+    def _stages(self, events: Events, stop: StopSignals) -> Stages:
         """Return the stages of the run, and how long they should take."""
         facts, config, speed = self.plan.facts, self.plan.config, known_speed()
         wanted = timetable(
             facts, config, self.options, speed=speed,
-            compiled=are_compiled(self.plan, self.options),
+            compiling=compiling_seconds(self.plan, self.options, speed),
         )  # fmt: skip
         limit = (lambda: self._clock.left) if self._clock.limited else None
         began = time.monotonic() - self._clock.spent
-        return Stages(events.stage, wanted, sure=SURE, limit=limit, began=began)
+
+        def told(state: StageState) -> None:
+            events.stage(replace(state, note=STOPPING) if stop.requested else state)
+
+        return Stages(told, wanted, sure=SURE, limit=limit, began=began)
 
     def _compile(self, dataset: Dataset, stages: Stages) -> None:
         """Have the kernels compiled that are not, in another process."""
@@ -346,7 +351,7 @@ class Trainer:
             epochs = pace.epochs_that_fit(found)
         each = found.epoch_seconds(session.dataset.n_rows)
         if each is not None:
-            session.stages.expect({EPOCHS: epochs * each})
+            session.expect_epochs(epochs, each)
         settings = Settings(
             training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
             trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,

@@ -59,16 +59,17 @@ def rooms(held, task, n_bytes, k=5, longest=100):
     return room_for(held, task, given, k, device="cpu", threads=2, budget=of(n_bytes))
 
 
-def test_sums_of_labels_are_counted_where_rows_have_lists(job):
+def test_sums_of_labels_are_counted_and_more_where_rows_have_lists(job):
     held = held_in("run")
-    for task, there in (("evaluate", True), ("report", True), ("predict", False)):
+    for task in ("evaluate", "first", "report", "predict"):
         plain, lists = (
             {line.name: line.n_bytes for line in rooms(one, task, GB).lines}
             for one in (held, replace(held, listed=True))
         )
-        sums = lists.pop("sums of labels", 0)
+        sums = [lines.pop("sums of labels", 0) // held.spec.n_classes for lines in (plain, lists)]
         assert plain == lists
-        assert sums == (96 * held.spec.n_classes if there else 0)
+        assert sums == ([0, 0] if task == "predict" else [8, 96])
+        assert ("first repetitions" in plain) == (task in ("first", "report"))
 
 
 @pytest.mark.parametrize("task", TASKS)

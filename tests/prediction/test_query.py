@@ -86,9 +86,11 @@ def test_probabilities_are_those_of_topk(rng):
             found, own = predictor.query(features, values, 4, probabilities=True)
             assert found.tolist() == labels[i].tolist()
             assert own.tobytes() == p[i].tobytes()
-    with Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor:
-        with pytest.raises(UsageError, match="probabilities are those of"):
-            predictor.query([1], probabilities=True)
+    with (
+        Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor,
+        pytest.raises(UsageError, match="probabilities are those of"),
+    ):
+        predictor.query([1], probabilities=True)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,11 @@ def test_probabilities_are_those_of_topk(rng):
     ],
 )
 def test_what_is_no_row_is_refused(rng, features, values, said):
-    with Predictor(model_of(rng, D, K), threads=1) as predictor:
-        with pytest.raises(DataError, match=said):
-            predictor.query(features, values)
+    with (
+        Predictor(model_of(rng, D, K), threads=1) as predictor,
+        pytest.raises(DataError, match=said),
+    ):
+        predictor.query(features, values)
 
 
 def test_threads_share_a_predictor(rng, model):
@@ -201,4 +205,5 @@ def test_names_of_columns_with_a_separator_are_found():
     known = KnownFeatures(Names.of(["a^b", "^c^d", "e", "^x^" + "long" * 9]))
     found = known.ids(["a^b", "c^d", "e", "^c^d", "b", b"c^d", "x^" + "long" * 9])
     assert found.tolist() == [0, 1, 2, 1, -1, 1, 3]
+    assert known.ids(["e", "ä", "a^b"]).tolist() == [2, -1, 0]
     assert known.ids_of(Names.of(["c^d", "?", "e"])).tolist() == [1, -1, 2]

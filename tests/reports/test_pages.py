@@ -4,90 +4,28 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
-import numpy as np
-import pytest
+import msgspec
 
 import streammach as sm
-from streammach.data.convert import convert
 from streammach.figures import EpochFigures, Reached
-from streammach.prediction.diagnose import diagnose
+from streammach.machine import size_text
+from streammach.model.model import disk_bytes
 from streammach.prediction.diagnosis import RowGroup
+from streammach.prediction.query_time import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.drawing import SERIES, _log_ticks, number
 from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.reports.row_plots import reliability_plot
 from streammach.reports.run_page import run_page
 from streammach.reports.size_plot import size_plot
 from streammach.reports.sweep_page import sweep_page
 from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
+from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
-from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG
 from streammach.training.record import Speed, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
-from tests.builders import TinyData, fit, listed_lines
-
-EMPTY = {"meta", "br", "path", "use", "rect", "link"}
-
-
-class Reader(HTMLParser):
-    """Checks that elements are closed in order; collects tables by figure, ids and text."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.ids, self.attributes, self.tables, self.text = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, *pair) for pair in attrs]
-        self.ids += [value for name, value in attrs if name == "id"]
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.attributes += [(tag, *pair) for pair in attrs]
-        self.ids += [value for name, value in attrs if name == "id"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-        if self.open and self.open[-1] in ("th", "td"):
-            self.tables[-1][-1].append(data)
-
-    def table(self, first):
-        """The rows of the table whose header begins with a word."""
-        return next(t[1:] for t in self.tables if t[0][:1] == [first])
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A run with counts, and a test store with labels that training did not see."""
-    tiny = TinyData(tmp_path_factory.mktemp("report"), np.random.default_rng(5))
-    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
-    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
-        options = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
-        options["model_size"] = "full"
-        run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
-    return run, test
-
-
-@pytest.fixture(scope="module")
-def pages(made):
-    run, test = made
-    found = diagnose(run.model, test)
-    return run_page(run).html, run_page(run, found).html, found
+from tests.reports.reading import Reader
 
 
 def test_pages_are_whole_and_fetch_nothing(pages):
@@ -157,11 +95,39 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
-    verdict = "".join(read.text)
-    assert (
-        f"accuracy {100 * found.accuracy:.1f}% and top-5 accuracy "
-        f"{100 * found.top_5_accuracy:.1f}% on 400 rows" in verdict
+
+
+def test_the_first_words_are_how_often_it_is_right(made, pages):
+    run, test = made
+    found = pages[2]
+    with sm.Dataset.open(test) as data:
+        labels = run.model.labels.ids_of(data.labels)[data.rows(0, 400).classes]
+    guessed = float((labels == run.model.majority).mean())
+    said = verdict(run, run.model, found, QueryTime(seconds=0.0004, n_queries=200))
+    assert said[0].startswith(f"The first answer is right for {100 * found.accuracy:.1f}% of 400 ")
+    assert said[0].endswith(f", among {run.model.spec.n_classes} classes.")
+    assert f"first five answers for {100 * found.top_5_accuracy:.1f}%." in said[1]
+    assert f"most frequent in training would be right for {100 * guessed:.1f}%." in said[1]
+    assert 0 < guessed < 1
+    assert f"Of the rows held out from training ({run.settings.held_out}) " in said[1]
+    assert f"{size_text(disk_bytes(run.path))}" in said[2]
+    assert said[2].endswith("; a query takes 400 us on one thread (the median of 200 rows).")
+    assert f"of the {size_text(run.plan.limits.host)} of memory" in said[3]
+    alone = verdict(run, run.model)
+    assert alone[0].startswith(
+        f"The first answer is right for {100 * run.result.best.accuracy:.1f}% "
     )
+    assert len(alone) == 4
+    nothing = {"validation": {}, "history": (), "best_epoch": 0}
+    blind = replace(run, result=msgspec.structs.replace(run.result, **nothing))
+    assert "how often it is right is told by labelled rows" in verdict(blind, run.model)[0]
+
+
+def test_pictures_stand_before_tables(pages):
+    page = pages[1]
+    assert page.index('class="verdict"') < page.index("<svg")
+    assert page.rindex("</svg>") < page.index('class="facts"')
+    assert page.rindex("</svg>") < page.index("weight in a score")
 
 
 def test_names_cannot_write_into_the_page(made, tmp_path):
@@ -289,48 +255,20 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
     assert size_plot(swept([point(8, 8, 20, None)])) is None
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.0003, 2.0), (89.0, 347.0), (175.0, 176.0), (5.0, 5.0), (1.0, 90000.0)]
-)
-def test_ticks_of_a_logarithmic_axis_are_few_round_numbers(low, high):
-    ticks = _log_ticks(low, high)
-    assert 1 <= len(ticks) <= 10
-    assert ticks == sorted(set(ticks))
-    assert all(len(number(tick).replace(",", "").strip("0").strip(".")) <= 4 for tick in ticks)
-
-
-def test_series_differ_in_colour_marker_and_dash():
-    for kind in zip(*SERIES, strict=True):
-        assert len(set(kind)) == len(SERIES)
-
-
-@pytest.fixture(scope="module")
-def lists(tmp_path_factory):
-    """A run on rows with lists of labels, and what its model does on rows of another store."""
-    rng = np.random.default_rng(9)
-    tiny = TinyData(tmp_path_factory.mktemp("lists"), rng)
-    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
-    convert(tiny.text("b.vw", listed_lines(rng, 200, 64)), test, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
-        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
-                  transform="binary", model_size="full")  # fmt: skip
-    return run, diagnose(run.model, test)
-
-
 def test_a_page_of_lists_has_its_plots_and_words(lists):
     run, found = lists
     page = run_page(run, found)
     names = [plot.name for plot in page.plots]
-    assert names[-5:] == ["figures", "labels", "tenths", "reliability", "repetitions"]
+    assert names[:5] == ["figures", "labels", "tenths", "reliability", "repetitions"]
     assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
     read = Reader(page.html)
     assert len(read.ids) == len(set(read.ids))
     text = "".join(read.text)
     assert "accuracy" not in page.html
     assert "top-5" not in page.html
-    assert f"P@1 {100 * found.accuracy:.1f}% and P@5 {100 * found.top_5_accuracy:.1f}% on" in text
+    assert f"is a label of the row for {100 * found.accuracy:.1f}% (P@1) of 200 rows" in text
+    assert f"Of the first five answers {100 * found.top_5_accuracy:.1f}% (P@5) are." in text
+    assert "label that is most frequent in training would be right for " in text
     assert f"{found.n_unseen:,} of these labels were never seen" in text
     assert f"{found.by_labels[0].n_rows} rows have no label" in text
     for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
@@ -370,3 +308,12 @@ def test_plots_of_lists_without_what_they_show(lists):
         "No label has a probability of 50% or more"
     )
     assert "best ranking would have" in figures_plot(found).finding
+
+
+def test_a_query_is_timed_row_by_row(made, lists):
+    run, test = made
+    few = query_time(run.model, test, queries=3)
+    assert few.n_queries == 3
+    assert 0 < few.seconds < 60
+    assert query_time(run.model, test, queries=1000).n_queries == 400
+    assert lists[1].majority > 0

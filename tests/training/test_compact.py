@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -13,11 +14,12 @@ from streammach.errors import Interrupted, UsageError
 from streammach.figures import Reached
 from streammach.files.reading import sha256
 from streammach.machine import parse_size
+from streammach.model.findings import Findings
 from streammach.model.shrink import frequent
 from streammach.spec.documents import encoded
 from streammach.spec.training import TrainingOptions
 from streammach.training import compact
-from streammach.training.compact import Form, choose
+from streammach.training.compact import Form, Judge, choose
 from streammach.training.run import workplace
 from tests.builders import fit
 from tests.training.test_training import StopAfter, model_bytes
@@ -50,8 +52,10 @@ class Table:
         dataset = SimpleNamespace(n_classes=9, listed=False)
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=config), held=held, dataset=dataset,
-            at=lambda done, total: None,
+            at=lambda done, total: None, findings=Findings(Path(), "", lasting=False),
         )  # fmt: skip
+
+    calibrated = Judge.calibrated
 
     def kept(self, least_rows):
         return np.arange(20) >= least_rows

@@ -74,9 +74,12 @@ class Forward(Ranked):
         Finds the best classes; it has the codes.
     dense_rows : int
         How many dense rows are multiplied with the weights at a time.
+    in_training : bool
+        Whether it is part of a training although it is given weights.
     """
 
     dense_rows = LANES
+    in_training = False
     # Made when they are asked for.
     codes: NDArray[Any] = cached_property(lambda self: self.decoder.codes)  # type: ignore[assignment]
 
@@ -90,7 +93,7 @@ class Forward(Ranked):
         logistic: bool = False,
     ) -> None:
         self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
-        self._predicts = weights is not None
+        self._predicts = weights is not None and not self.in_training
         self.decoder = Decoder(spec, by_class=not self._predicts)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
@@ -185,12 +188,12 @@ class Forward(Ranked):
                 p = self.outputs(part, logarithms=kind.logarithms)
                 best = (scores[some], ids[some])
                 self.decoder.decode_shared(p, kind.branch, *best, self.run, self.threads)
-            elif self.dense and not self._predicts:
+            elif self._predicts:
+                self._rank_part(part, kind, scores[some], ids[some])
+            else:
                 p = self.outputs(part, logarithms=kind.logarithms)
                 decode = partial(self._decode_part, p, kind.branch, scores[some], ids[some])
                 self.run(decode, self.decoder.parts(part.n_rows, self.threads))
-            else:
-                self._rank_part(part, kind, scores[some], ids[some])
 
     def _rank_part(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -264,6 +267,8 @@ class Forward(Ranked):
 
     def pieces(self, n: int) -> list[tuple[int, int]]:
         """Return n rows or features in pieces for the threads."""
+        if n == 1:
+            return [(0, 1)]
         parts = min(self.threads * PIECES_PER_THREAD, n)
         if parts <= 1:
             return [(0, n)] * parts

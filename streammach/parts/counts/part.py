@@ -59,6 +59,7 @@ SHARES = {  # a half of the pairs and so on
 }  # fmt: skip
 # By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows.
 ALONE = AccuracyDrop(3.0, 3.0)
+LEARNT_BYTES = 8  # of a pair that is learnt, or a feature: its weight and a sum of squares
 COPIES = 3  # of what a feature has, while a model becomes smaller
 LEARNT_POINTS = 2.0  # that feature and pair weights bring
 LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1 were measured
@@ -197,10 +198,21 @@ class Counts(Part):
         return bytes_of.MODEL_BYTES * config.size_of(self.name)
 
     def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of counts, and of their model, until hashed models are trained."""
+        """Return the bytes of counts, and of their model, until hashed models are trained.
+
+        Without these, of counts and of what is learnt of them, until the model is written.
+
+        Parameters
+        ----------
+        facts : DataFacts
+            The store.
+        config : RunConfig
+            How a model is trained on it.
+        """
+        n_pairs = config.size_of(self.name)
+        kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
         if config.shape.unhashed:
-            return 0
-        kept = saved.disk_bytes(config.size_of(self.name), facts.n_features, facts.n_classes)
+            return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes
 
     def work(self, facts: DataFacts, config: RunConfig) -> Work:

@@ -74,6 +74,15 @@ class OutputFormat(ABC):
     def finish(self, made: Path, out: Writer, shape: Shape) -> None:
         """Write the file from what was appended to one, where that is not the file itself.
 
+        Parameters
+        ----------
+        made : Path
+            What was appended.
+        out : Writer
+            The file.
+        shape : Shape
+            What all rows have in common.
+
         Raises
         ------
         DiskError

@@ -81,6 +81,13 @@ def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination
 def streamed(path: Path | None, heading: bytes) -> Iterator[Sink]:
     """Yield standard output, or a pipe or a device, to which the heading was written.
 
+    Parameters
+    ----------
+    path : Path or None
+        The pipe or device; None: standard output.
+    heading : bytes
+        What stands before the rows.
+
     Raises
     ------
     DiskError

@@ -1,0 +1,99 @@
+"""A run in plain words: how often it is right, beside guessing; how large and fast its model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streammach.errors import clean
+from streammach.figures import TopK
+from streammach.machine import size_text, time_text
+from streammach.model.held import held_by
+from streammach.model.model import Model, disk_bytes
+from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
+from streammach.prediction.query_time import QueryTime
+from streammach.reports.drawing import percent
+from streammach.training.run import Run
+
+TRAINED = "the rows held out from training"
+
+
+def verdict(
+    run: Run,
+    model: Model,
+    diagnosis: Diagnosis | ListDiagnosis | None = None,
+    query: QueryTime | None = None,
+) -> tuple[str, ...]:
+    """Return what a run came to, in sentences; the first one says the most.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    model : Model
+        Its model.
+    diagnosis : Diagnosis or ListDiagnosis, optional
+        What the model does on labelled rows.
+    query : QueryTime, optional
+        How long it takes for one of them.
+    """
+    first, *more = _right(run, model, diagnosis)
+    return (
+        first,
+        *([" ".join(more)] if more else []),
+        f"{_size(run, model)}{_query(query)}.",
+        f"Training took {time_text(run.result.seconds)} and {size_text(run.result.peak_bytes)} of "
+        f"the {size_text(run.plan.limits.host)} of memory that it was allowed.",
+    )
+
+
+def _right(run: Run, model: Model, diagnosis: Diagnosis | ListDiagnosis | None) -> Iterator[str]:
+    """Yield how often answers are right, on labelled rows and on held-out ones."""
+    among, best = f", among {model.spec.n_classes:,} classes", run.result.best
+    held_out = f"{TRAINED} ({clean(run.settings.held_out, 100)})"
+    if model.listed:
+        among = f", among {model.spec.n_classes:,}"
+    if diagnosis is not None:
+        rows = f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
+        yield from _figures(diagnosis, f"{rows}{among}", listed=model.listed)
+        yield _guessing(diagnosis)
+        if best is not None:
+            yield f"Of {held_out} {percent(best.accuracy)}% got a right first answer."
+    elif best is not None:
+        yield from _figures(best, f"{held_out}{among}", listed=model.listed)
+    else:
+        yield (
+            f"A model of {model.spec.n_classes:,} classes, trained without held-out rows: how "
+            "often it is right is told by labelled rows (--on STORE)."
+        )
+
+
+def _figures(found: TopK, rows: str, *, listed: bool) -> Iterator[str]:
+    first, five = f"{percent(found.accuracy)}%", f"{percent(found.top_5_accuracy)}%"
+    if listed:
+        yield f"The first answer is a label of the row for {first} (P@1) of {rows}."
+        yield f"Of the first five answers {five} (P@5) are."
+    else:
+        yield f"The first answer is right for {first} of {rows}."
+        yield f"The right class is among the first five answers for {five}."
+
+
+def _guessing(found: Diagnosis | ListDiagnosis) -> str:
+    what = "label" if isinstance(found, ListDiagnosis) else "class"
+    return (
+        f"Always answering the {what} that is most frequent in training would be right for "
+        f"{percent(found.majority)}%."
+    )
+
+
+def _size(run: Run, model: Model) -> str:
+    disk, memory = size_text(disk_bytes(run.path)), size_text(held_by(model).n_bytes)
+    if disk == memory:
+        return f"The model takes {disk}, on disk and in memory"
+    return f"The model takes {disk} on disk and {memory} in memory"
+
+
+def _query(query: QueryTime | None) -> str:
+    if query is None:
+        return ""
+    rows = "one row" if query.n_queries == 1 else f"the median of {query.n_queries:,} rows"
+    return f"; a query takes {time_text(query.seconds)} on one thread ({rows})"

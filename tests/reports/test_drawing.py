@@ -1,0 +1,85 @@
+"""How plots look: ticks, legends, letters, colours on bright and dark screens."""
+
+import re
+
+import pytest
+
+from streammach.reports.drawing import (
+    AT_NIGHT,
+    BLACK,
+    BLUE,
+    LETTER,
+    MARK,
+    SERIES,
+    WHITE,
+    _legend_width,
+    _log_ticks,
+    as_file,
+    number,
+)
+from streammach.reports.run_page import run_page
+from streammach.reports.training_plots import memory_plot
+
+NIGHT = {day.lower(): night for day, night in AT_NIGHT.items()}
+
+
+def test_plots_have_another_colour_for_every_one_on_dark_screens(pages, lists):
+    for page in (*pages[:2], run_page(*lists).html):
+        drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+        used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", drawings))
+        assert used <= NIGHT.keys()
+        assert {BLUE.lower(), WHITE, BLACK} <= used
+        for color in used:
+            assert f'[style*="fill: {color}"] {{ fill: {NIGHT[color]} !important; }}' in page
+        assert "font-family: 'DejaVu Sans', Verdana" in drawings
+
+
+def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
+    for drawing in re.findall(r"<svg.*?</svg>", pages[1], flags=re.DOTALL):
+        width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', drawing)[1])
+        sizes = [float(size) for size in re.findall(r"font-size: ([0-9.]+)px", drawing)]
+        assert min(sizes) * 366 / width >= 9  # of 390 pixels, without the page's edges
+
+
+def test_small_terms_of_memory_are_one_bar(made):
+    run, _ = made
+    plot = memory_plot(run.plan, run.result.peak_bytes, {})
+    drawn_names = re.findall(r">([^<>]+)</text>", plot.svg)
+    host = [line for line in run.plan.ledger if line.where == "host"]
+    small = [x for x in host if x.n_bytes < 0.02 * run.plan.projected_bytes]
+    assert len(small) > 1
+    assert f"{len(small)} smaller ones" in drawn_names
+    assert not {x.name for x in small} & set(drawn_names)
+    assert {x.name for x in small} <= {row[0] for row in plot.rows}
+
+
+def test_a_legend_has_the_columns_that_it_has_room_for():
+    names = ["a" * 20, "b" * 3, "c" * 3]
+    assert _legend_width(names, 1) == pytest.approx(MARK + 20 * LETTER)
+    assert _legend_width(names, 2) == pytest.approx(2 * MARK + 23 * LETTER)
+    assert _legend_width(names, 3) == pytest.approx(3 * MARK + 26 * LETTER)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0003, 2.0), (89.0, 347.0), (175.0, 176.0), (5.0, 5.0), (1.0, 90000.0)]
+)
+def test_ticks_of_a_logarithmic_axis_are_few_round_numbers(low, high):
+    ticks = _log_ticks(low, high)
+    assert 1 <= len(ticks) <= 10
+    assert ticks == sorted(set(ticks))
+    assert all(len(number(tick).replace(",", "").strip("0").strip(".")) <= 4 for tick in ticks)
+
+
+def test_series_differ_in_colour_marker_and_dash():
+    for kind in zip(*SERIES, strict=True):
+        assert len(set(kind)) == len(SERIES)
+
+
+def test_a_file_has_the_colours_of_dark_screens(made):
+    run, _ = made
+    plot = memory_plot(run.plan, run.result.peak_bytes, {})
+    document = as_file(plot.svg)
+    assert "prefers-color-scheme: dark" not in plot.svg  # a page has it once
+    assert document.count("@media screen and (prefers-color-scheme: dark)") == 1
+    assert document.endswith("</svg>\n")
+    assert as_file(memory_plot(run.plan, run.result.peak_bytes, {}).svg) == document

@@ -231,6 +231,14 @@ def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
     assert rows["16 x 4"][1:] == ["20.0", "1.00", "1.0", "35.00", "35.00", "-", "-"]
     assert "&lt;it&gt; needs 9 GB" in page
     assert sweep_page(found, tmp_path / "sw") == page
+    text = "".join(read.text)
+    assert (
+        "The most accurate of 4 models, exact (buckets x repetitions) with 40 MB, answers 50.0% of "
+        "the held-out rows rightly; the smallest, 8 x 4 with 10 MB, 30.0%, among 1,000 classes."
+    ) in text
+    assert "where no smaller one is better: 8 x 4, 8 x 8, exact." in text
+    blind = sweep_page(swept([point(8, 4, 10, None)]), tmp_path / "sw")
+    assert "Models that were trained without held-out rows: 1." in blind
 
 
 def test_a_run_in_a_sweep_is_marked(made, tmp_path):

@@ -42,6 +42,15 @@ def aligned(n_bytes: int) -> NDArray[np.uint8]:
     return room[start : start + n_bytes]
 
 
+def lay_in_blocks(codes: NDArray[np.uint8], blocks: NDArray[np.uint8]) -> None:
+    """Write what classes have, uint8 (n, R), to blocks of 64 classes: uint8 (b, R, 64)."""
+    n_models, whole = codes.shape[1], len(codes) // LANES
+    full, rest = codes[: whole * LANES], codes[whole * LANES :]
+    blocks[:whole] = full.reshape(whole, LANES, n_models).transpose(0, 2, 1)
+    if len(rest):
+        blocks[whole, :, : len(rest)] = rest.T
+
+
 @intrinsic
 def load8(typing: Any, text: Any, position: Any) -> Any:
     """Return ``text[position : position + 8]`` as one little-endian uint64, unaligned."""

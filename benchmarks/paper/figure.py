@@ -1,10 +1,23 @@
 """The figures: accuracy against model size, the estimators, and what hashes cannot tell apart."""
 
+import textwrap
+
 import numpy as np
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+from streammach.reports.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    VERMILION,
+    as_file,
+    svg_of,
+)
+
+COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P")
-GREY = "#555555"
 DASHES = ((0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 ESTIMATOR_NAMES = {"logsum": "log-sum", "mean": "unbiased", "median": "median", "min": "min"}
 LINE_NAMES = {
@@ -12,25 +25,7 @@ LINE_NAMES = {
     "line/vw_log_multi": "LOMTree", "line/vw_recall_tree": "Recall Tree",
 }  # fmt: skip
 RATHER = 32  # buckets of the figure of the estimators, where the grid has them
-
-
-def plotting():
-    """Return pyplot, set up so that the same figures give the same files."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    plt.rcParams.update(
-        {
-            "svg.hashsalt": "streammach", "font.size": 10, "axes.titlesize": 11,
-            "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-            "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
-            "legend.frameon": False, "axes.axisbelow": True, "figure.figsize": (7.2, 4.4),
-            "figure.dpi": 100,
-        }
-    )  # fmt: skip
-    return plt
+TALL, LINE = 3.3, 60  # inches of a figure, letters of a line of its title
 
 
 def draw(results, folder, prefix=""):
@@ -41,23 +36,34 @@ def draw(results, folder, prefix=""):
     results : dict
         The document.
     folder : Path
-        Where SVG and PNG go.
+        Where SVG files go.
     prefix : str
         Before the file names.
     """
-    plt = plotting()
     folder.mkdir(parents=True, exist_ok=True)
     names = {}
-    for what, painter in (
-        ("accuracy", accuracy), ("estimators", estimators), ("distinguish", distinguished)
-    ):  # fmt: skip
-        shown, axes = plt.subplots(layout="constrained")
-        painter(results, axes)
+    for what, painter, title in (
+        ("accuracy", accuracy, accuracy_title(results)),
+        ("estimators", estimators, estimators_title(results, reference(results))),
+        ("distinguish", distinguished, distinguished_title(paper_counts(results))),
+    ):
         names[what] = f"{prefix}{what}.svg"
-        shown.savefig(folder / names[what], metadata={"Date": None})
-        shown.savefig(folder / f"{prefix}{what}.png", metadata={"Software": None}, dpi=150)
-        plt.close(shown)
+        svg = svg_of(
+            what, painted(painter, results, title), height=TALL, alt=title.replace("\n", " ")
+        )
+        (folder / names[what]).write_text(as_file(svg))
     return names
+
+
+def painted(painter, results, title):
+    """Return what draws a figure, its title on top."""
+    lines = [textwrap.fill(line, LINE) for line in title.splitlines()]
+
+    def on(figure):
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9, weight="bold")
+        painter(results, figure.subplots())
+
+    return on
 
 
 def grids(results):
@@ -73,7 +79,7 @@ def compared(results):
 
 
 def accuracy(results, axes):
-    """Draw accuracy of the unbiased estimator against the bytes of the weights, a line per B."""
+    """Draw accuracy of the unbiased estimator against the bytes of the weights."""
     for step, colour, marker in zip(grids(results), COLOURS, MARKERS, strict=False):
         sizes = [point["bytes"] / 1e6 for point in step["points"]]
         right = [100 * point["mean"]["p_at_1"] for point in step["points"]]
@@ -86,7 +92,6 @@ def accuracy(results, axes):
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     horizontals(axes, compared(results))
     axes.legend(loc="best", frameon=True, framealpha=1, edgecolor="none")
-    axes.set_title(accuracy_title(results))
 
 
 def _highest(results):
@@ -103,7 +108,7 @@ def horizontals(axes, named):
         axes.axhline(100 * p, color=GREY, lw=1, ls=dashes)
         place = max(100 * p, place + gap)
         axes.annotate(
-            f"{name} {100 * p:.1f}", (1.0, place), (4, 0), color=GREY, va="center", fontsize=9,
+            f"{name} {100 * p:.1f}", (1.0, place), (4, 0), color=GREY, va="center", fontsize=8,
             xycoords=axes.get_yaxis_transform(), textcoords="offset points",
         )  # fmt: skip
 
@@ -158,8 +163,7 @@ def estimators(results, axes):
     axes.set_xlabel(f"repetitions R, B = {step['buckets']}")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("rows right, %")
-    axes.legend()
-    axes.set_title(estimators_title(results, step))
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 1), fontsize=8)
 
 
 def estimators_title(results, step):
@@ -174,7 +178,7 @@ def estimators_title(results, step):
 
 
 def distinguished(results, axes):
-    """Draw counted and expected pairs of classes with the same codes, a colour per B."""
+    """Draw counted and expected pairs of classes with the same codes."""
     found = paper_counts(results)
     for step, colour, marker in zip(found, COLOURS, MARKERS, strict=False):
         r = [row["repetitions"] for row in step["rows"]]
@@ -188,14 +192,13 @@ def distinguished(results, axes):
         axes.axvline(at, color=colour, lw=1, ls=DASHES[0])
         axes.annotate(
             f"theorem: R = {at}", (at, 0.98), (-3, 0), xycoords=("data", "axes fraction"),
-            textcoords="offset points", rotation=90, ha="right", va="top", color=colour, fontsize=9,
+            textcoords="offset points", rotation=90, ha="right", va="top", color=colour, fontsize=8,
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel("repetitions R")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("pairs of classes with the same codes")
     axes.legend(title="marks: counted\nlines: expected", loc="lower left")
-    axes.set_title(distinguished_title(found))
 
 
 def paper_counts(results):
@@ -215,7 +218,7 @@ def distinguished_title(found):
     asked = ", ".join(str(step["theorem_repetitions"]) for step in found)
     return (
         f"{found[0]['classes']:,} classes, B = {buckets}: all {found[0]['draws']} draws tell them "
-        f"apart from\nR = {enough} on; the theorem asks for {asked} (delta {found[0]['delta']:g})"
+        f"apart from R = {enough} on; the theorem asks for {asked} (delta {found[0]['delta']:g})"
     )
 
 

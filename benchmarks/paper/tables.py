@@ -195,8 +195,6 @@ def main():
         prefix = results["request"]["name"].replace(" ", "-") + "-"
         names = figure.draw(results, folder, prefix)
         sections.append(section(results, {k: f"{folder.name}/{v}" for k, v in names.items()}))
-    for drawn in folder.glob("*.png"):
-        drawn.unlink()  # the page shows the SVG
     head = given.page.read_text(encoding="utf-8").partition(MARK)[0]
     given.page.write_text(head + MARK + "\n" + "\n".join(sections), encoding="utf-8")
 

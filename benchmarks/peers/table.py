@@ -28,13 +28,13 @@ as many rows as the best is named below them.
 Made from `benchmarks/results/peers.json` by `python -m benchmarks.peers.table`, the plots by
 `python -m benchmarks.peers.plot` and `python -m benchmarks.frontier draw`. Every system ran in a
 process of its own on the same rows, with one thread, pinned to one core of a shared machine
-({processor}). Seconds are
-of processor time; where the file has none they are by the clock, from before other work was seen on
-that core. They are good for ratios of two and more, not for less. Accuracies are of the test rows,
-where a label that training never saw counts as wrong. Training is the system's own time, without
-the writing of its input, for streammach with the search of its settings. Peak is the largest
-resident memory of the process, with the rows that the harness holds. One run each. Without counts
-streammach's plan for the callees was 32 x 28 and is another since.
+({processor}). Seconds are of processor time; where the file has none they are by the clock, from
+before other work was seen on that core. They are good for ratios of two and more, not for less.
+Accuracies are of the test rows, where a label that training never saw counts as wrong. Training
+is the system's own time, without the writing of its input, for streammach with the search of its
+settings. Peak is the largest resident memory of the process, with the rows that the harness
+holds. One run each. Without counts streammach's plan for the callees was 32 x 28 and is another
+since.
 
 Settings are the systems' defaults, what their authors use, or what a few trials on held-out
 training rows chose; most systems had no trials at all, so read their rows as floors. These choices

@@ -8,9 +8,10 @@ All of these are computed in the order of a score, in which rounding keeps the o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.counts.deficits import (
     ERROR,
@@ -37,34 +38,41 @@ SEEDS = 16
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 
 
-@kernel(fastmath=False)
-def block_extremes(
-    base: Array, log_values: Array, wide: Array, bases: Array, logs: Array, gains: Array,
-    sizes: Array,
-) -> None:  # fmt: skip
-    """Write what bounds the classes of each of n blocks.
+class BlockBounds(NamedTuple):
+    """What bounds the classes of each of n blocks.
 
-    Parameters
+    Attributes
     ----------
-    base, log_values, wide : float32 (K,), float32 (K,), int16 (w, K)
-        Those of :class:`streammach.rows.pairs.CountWeights`.
-    bases, logs, gains : float32 (n,), float32 (2, n), int16 (w, n)
-        Receive the largest `base`, the smallest and the largest `log_values`, and the largest gains
-        of each feature that stands in `wide`.
+    bases : float32 (n,)
+        The largest `base`.
+    logs : float32 (2, n)
+        The smallest and the largest `log_values`.
+    gains : int16 (w, n)
+        The largest gains of each feature that stands in `wide`.
     sizes : float32 (2,)
-        Receives the largest magnitudes of `base` and of `log_values`.
+        The largest magnitudes of `base` and of `log_values` of all classes.
     """
-    sizes[:] = 0
-    for b in range(bases.shape[0]):
-        first, last = b * BLOCK, min((b + 1) * BLOCK, base.shape[0])
-        bases[b] = base[first:last].max()
-        logs[0, b], logs[1, b] = log_values[first:last].min(), log_values[first:last].max()
-        for c in range(first, last):
-            sizes[0] = max(sizes[0], abs(base[c]))
-            sizes[1] = max(sizes[1], abs(log_values[c]))
-    for w in range(wide.shape[0]):
-        for b in range(bases.shape[0]):
-            gains[w, b] = wide[w, b * BLOCK : min((b + 1) * BLOCK, base.shape[0])].max()
+
+    bases: NDArray[np.float32]
+    logs: NDArray[np.float32]
+    gains: NDArray[np.int16]
+    sizes: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls,
+        base: NDArray[np.float32],
+        log_values: NDArray[np.float32],
+        wide: NDArray[np.int16],
+    ) -> BlockBounds:
+        """Return them; the arrays are those of :class:`streammach.rows.pairs.CountWeights`."""
+        firsts = np.arange(0, len(base), BLOCK)
+        return cls(
+            bases=np.maximum.reduceat(base, firsts),
+            logs=np.stack([part.reduceat(log_values, firsts) for part in (np.minimum, np.maximum)]),
+            gains=np.maximum.reduceat(wide, firsts, axis=1),
+            sizes=np.array([abs(base).max(), abs(log_values).max()], np.float32),
+        )
 
 
 @kernel(fastmath=False)
@@ -93,7 +101,7 @@ def best_of_rows(
     wide_of, wide, penalty, base, log_values : arrays
         Those of both.
     block_bases, block_logs, block_gains, sizes : arrays
-        What :func:`block_extremes` wrote.
+        Those of :class:`BlockBounds`.
     logs : float32 (n, R * B)
         Logarithms of the rows' bucket probabilities.
     codes : unsigned (K * R,)

@@ -28,6 +28,7 @@ from streammach.simd import (
     WIDEST,
     aligned,
     bytes_function,
+    lay_in_blocks,
     permute,
     table_width,
 )
@@ -50,14 +51,6 @@ def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]
     out = aligned(blocks * n_repetitions * LANES)
     lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
     return out
-
-
-@kernel()
-def lay_in_blocks(codes: Array, out: Array) -> None:
-    """Write buckets uint8 (K, R) to `out` uint8 (blocks, R, 64)."""
-    for c in range(codes.shape[0]):
-        for r in range(codes.shape[1]):
-            out[c // LANES, r, c % LANES] = codes[c, r]
 
 
 def _within(width: int) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import BLOCK, best_of_rows, block_extremes
+from streammach.counts.bounded import BLOCK, BlockBounds, best_of_rows
 from streammach.counts.deficits import in_blocks, width_of
 from streammach.rows.block import RowBlock
 from streammach.rows.packed_pairs import PackedCounts
@@ -143,13 +143,8 @@ class CountScorer:
         """Return what scores are made of, and what bounds them in each block of classes."""
         if self._model is None:
             w = self.weights
-            blocks = -(-w.n_classes // BLOCK)
-            bounds = (
-                np.empty(blocks, np.float32), np.empty((2, blocks), np.float32),
-                np.empty((len(w.wide), blocks), np.int16), np.empty(2, np.float32),
-            )  # fmt: skip
             wide = np.ascontiguousarray(w.wide)
-            block_extremes(w.base, w.log_values, wide, *bounds)
+            bounds = BlockBounds.of(w.base, w.log_values, wide)
             if isinstance(w, PackedCounts):
                 lists: tuple[Any, ...] = w.steps, w.gains, w.unit
             else:

@@ -55,6 +55,10 @@ class Trial:
         """What trials are compared by."""
         return self.measured.selection_score
 
+    def epoch_seconds(self, n_rows: int) -> float:
+        """Return what an epoch of so many rows takes at its speed, which is above 0."""
+        return n_rows / self.rows_per_second + self.measuring_seconds
+
     @property
     def figures(self) -> TrialFigures:
         """What is saved of it."""
@@ -84,7 +88,7 @@ class SearchResult:
         for one in reversed(self.trials):
             same = replace(self.spec, epochs=one.spec.epochs, learning_rate=0.0)
             if replace(one.spec, learning_rate=0.0) == same and one.rows_per_second:
-                return n_rows / one.rows_per_second + one.measuring_seconds
+                return one.epoch_seconds(n_rows)
         return None
 
 
@@ -300,6 +304,8 @@ class Search:
         )
         done = Trial(spec=short, listed=session.dataset.listed, **asdict(found))
         self._trials[key] = done
+        if done.rows_per_second:
+            session.expect_epochs(spec.epochs, done.epoch_seconds(self._n_rows))
         session.events.log(Tried(done.figures))
         session.events.call("on_search", done)
         return done

@@ -15,6 +15,7 @@ from streammach.figures import Reached
 from streammach.model.findings import Findings
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
+from streammach.planning.cost import BYTE
 from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
@@ -22,6 +23,7 @@ from streammach.spec.types import LabelShare, Transform
 from streammach.stages import Stages
 from streammach.training.events import Events, Interruption, Measured, Message
 from streammach.training.signals import StopSignals
+from streammach.training.timetable import EPOCHS
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 GOES_ON = "The same command with --resume goes on."
@@ -116,6 +118,13 @@ class Session:
     def at(self, done: float, total: float) -> None:
         """Note how much of the present stage is done; 0 in all where that is not known."""
         self.stages.at(done, total)
+
+    def expect_epochs(self, epochs: int, seconds: float) -> None:
+        """Note what so many epochs should take, of so many seconds each and a checkpoint."""
+        config = self.plan.config
+        tables = 1 + len(config.optimizer_kind.per_weight)
+        saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
+        self.stages.expect({EPOCHS: epochs * (seconds + saved)})
 
     def tell(self, text: str) -> None:
         """Say what a part found."""

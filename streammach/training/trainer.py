@@ -28,7 +28,6 @@ from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
 from streammach.parts.registry import decided, planned
-from streammach.planning.cost import BYTE
 from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, from_json, to_json
 from streammach.spec.plan import Plan
@@ -352,8 +351,7 @@ class Trainer:
             epochs = pace.epochs_that_fit(found)
         each = found.epoch_seconds(session.dataset.n_rows)
         if each is not None:
-            saved = BYTE * sum(array.nbytes for array in session.backend.arrays().values())
-            session.stages.expect({EPOCHS: epochs * (each + saved)})
+            session.expect_epochs(epochs, each)
         settings = Settings(
             training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
             trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,

@@ -56,9 +56,8 @@ def test_sweep_prints_its_table_and_draws_its_page(job, capsys):
 def test_report_writes_one_file_and_says_its_findings(job, capsys):
     code, out, _ = run(capsys, "report", job / "sw/4x3")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[:5]] == [
-        "size", "stages", "epochs", "memory", "speed",
-    ]  # fmt: skip
+    named = [line.split()[0] for line in out.splitlines() if line[0] != " "]  # not what goes on
+    assert named[:5] == ["size", "stages", "epochs", "memory", "speed"]
     first = (job / "sw/4x3/report.html").read_bytes()
     assert run(capsys, "report", job / "sw/4x3")[0] == 2
     assert run(capsys, "report", job / "sw/4x3", "--force")[0] == 0

@@ -10,6 +10,8 @@ from streammach.serve.models import Computing
 from streammach.serve.service import Service
 from tests.serve.conftest import Client
 
+pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
+
 ROWS = {
     "words": [
         {"features": {"w^own3_1": 1, "w^pair1": 1, "x^noise5": 3, "x^nothing": 2}},

@@ -10,6 +10,8 @@ from streammach.errors import escaped
 from streammach.serve.limits import Limits, Refused
 from streammach.serve.reading import Reader
 
+pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
+
 DEEP = 100_000
 WORDS = "/models/words/predict"
 TABLE = "/models/table/predict"

@@ -18,6 +18,8 @@ import pytest
 
 from streammach.cli.main import main
 
+pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
+
 BODY = json.dumps({"rows": [{"features": {"w^pair1": 1}}]}).encode()
 
 

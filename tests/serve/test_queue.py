@@ -15,6 +15,8 @@ from streammach.serve.models import Computing, Loader, version_of
 from streammach.serve.service import Service, named_folders
 from tests.serve.conftest import Client
 
+pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
+
 ROW = {"rows": [{"features": {"w^pair1": 1}}]}
 
 

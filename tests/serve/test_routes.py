@@ -15,6 +15,8 @@ from streammach.serve.page import PAGE
 from streammach.serve.service import Service
 from tests.serve.conftest import Client
 
+pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
+
 SAMPLE = re.compile(r'^[a-z_]+(\{([a-z]+="([^"\\]|\\.)*",?)+\})? [0-9.e+-]+$')
 
 

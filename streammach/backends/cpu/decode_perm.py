@@ -22,7 +22,7 @@ from streammach.backends.cpu.decode import (
 )
 from streammach.backends.cpu.permutes import BLOCKS, permuted_least, permuted_within
 from streammach.jit import Array, Number, kernel
-from streammach.simd import LANES, aligned, trailing_zeros
+from streammach.simd import LANES, aligned, lay_in_blocks, trailing_zeros
 from streammach.spec.estimators import MINIMUM, SUM
 from streammach.spec.model import ModelSpec
 
@@ -48,15 +48,6 @@ def in_blocks(spec: ModelSpec) -> NDArray[np.uint8]:
         some = spec.codes(first, min(first + LAID_CLASSES, spec.n_classes))
         lay_in_blocks(some, blocks[first // LANES :])
     return out
-
-
-@kernel()
-def lay_in_blocks(codes: Array, out: Array) -> None:
-    """Write codes uint8 (n, R) to `out` uint8 (blocks, R, 64)."""
-    for block in range((codes.shape[0] + LANES - 1) // LANES):
-        for r in range(codes.shape[1]):
-            for lane in range(min(LANES, codes.shape[0] - block * LANES)):
-                out[block, r, lane] = codes[block * LANES + lane, r]
 
 
 @kernel(fastmath=False)
@@ -151,7 +142,7 @@ def seed_sum(
     return kth_smallest(least, k)
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
 def begin_row(
     row: Array, codes: Array, first: int, start: int, n_buckets: int, kind: int, v: Array,
     best: Array, scores: Array, ids: Array,
@@ -211,7 +202,7 @@ def set_limit(
         write_row(row, best[q], units[q], theta, kind, n_buckets, width, at, tables)
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
 def offer_lanes(
     lanes: Number, begin: int, stop: int, row: Array, codes: Array, n_buckets: int, kind: int,
     v: Array, slack: Number, unit: Number, limit: int, scores: Array, ids: Array,
@@ -291,6 +282,8 @@ def decode_perm(
                     n_repetitions, limits, q, masks,
                 ):  # fmt: skip
                     for m in range(together * blocks):
+                        if not masks[m]:
+                            continue
                         x = q + m // blocks
                         limits[x] = offer_lanes(
                             masks[m], i + m % blocks * LANES, stop, p[x], codes, n_buckets, kind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
@@ -283,19 +284,22 @@ class Model(Reported):
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
-        model = cls(
-            spec=document.spec, training=document.training, dense=document.dense,
-            estimator=document.estimator, calibration=calibration_in(folder, document, arrays),
-            store=document.store, majority=document.majority, validation=document.validation,
-            counts=counts_in(folder, document, arrays),
-            labels=names_in(folder, arrays, "label", document.label_kind),
-            features=names_in(folder, arrays, "feature", document.feature_kind),
-            weights=weights_in(folder, document, arrays), bias=arrays["bias"],
-            scale=arrays.get("scale"), stored=document.stored,
-            columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
-            projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
-            n_rows=document.n_rows, recipe=document.recipe,
-        )  # fmt: skip
+        with ThreadPoolExecutor(1, "weights") as pool:  # packed while the counts are
+            weights = pool.submit(weights_in, folder, document, arrays)
+            model = cls(
+                spec=document.spec, training=document.training, dense=document.dense,
+                estimator=document.estimator,
+                calibration=calibration_in(folder, document, arrays), store=document.store,
+                majority=document.majority, validation=document.validation,
+                counts=counts_in(folder, document, arrays),
+                labels=names_in(folder, arrays, "label", document.label_kind),
+                features=names_in(folder, arrays, "feature", document.feature_kind),
+                weights=weights.result(), bias=arrays["bias"],
+                scale=arrays.get("scale"), stored=document.stored,
+                columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
+                projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
+                n_rows=document.n_rows, recipe=document.recipe,
+            )  # fmt: skip
         if document.coded:
             give_back()  # tens of megabytes of pieces
         return model

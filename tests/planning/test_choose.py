@@ -99,9 +99,9 @@ def test_a_limit_of_latency_is_kept_or_refused():
     quick = plan(facts(), memory="2GB", latency=free.query_seconds * 0.8).expected
     assert quick.query_seconds <= free.query_seconds * 0.8
     assert quick.loss > free.loss
-    alone = plan(facts(), memory="2GB", latency="200us").expected
-    assert alone.config.size_of("counts") == 0
-    assert alone.query_seconds <= 200e-6
+    alone = plan(facts(), memory="2GB", latency="60us").expected
+    assert alone.config.shape.unhashed
+    assert alone.query_seconds <= 60e-6
     with pytest.raises(BudgetError, match=r"no plan answers a query in 1 us or less: .*latency"):
         plan(facts(), memory="2GB", latency="1us")
     with pytest.raises(BudgetError, match=r"no plan takes 3 s or less: .*time"):
@@ -115,7 +115,7 @@ def test_queries_take_longer_with_more_to_look_at():
         for r in (8, 16)
     )
     counted = plan(facts(), n_repetitions=8, **shape).expected.query_seconds
-    assert few < many < counted
+    assert few < min(many, counted)
     dense = facts(n_features=200, nnz=200_000_000, max_row_nnz=200, n_classes=1000)
     wider = facts(n_features=400, nnz=400_000_000, max_row_nnz=400, n_classes=1000)
     found = [plan(f, memory="4GB").expected.query_seconds for f in (dense, wider)]

@@ -89,7 +89,7 @@ def test_less_is_held_at_a_time_until_nothing_fits(job, task):
 def test_rows_of_many_classes_or_values_are_cut_smaller(job):
     held = held_in("run")
     assert rooms(held, "predict", GB, k=100_000).rows < rooms(held, "predict", GB).rows
-    long = rooms(held, "predict", GB, longest=8_000_000)
+    long = rooms(held, "predict", GB, longest=6_000_000)
     assert long.projected_bytes > rooms(held, "predict", GB).projected_bytes
 
 

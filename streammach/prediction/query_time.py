@@ -11,6 +11,7 @@ from statistics import median
 
 from streammach.model.model import Model
 from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.memory import LEAST_VALUES
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
@@ -40,7 +41,6 @@ def query_time(
     path: str | os.PathLike[str],
     *,
     queries: int = QUERIES,
-    memory: str | int | None = None,
 ) -> QueryTime:
     """Ask for the five best classes of an input's first rows, one row at a time.
 
@@ -52,8 +52,6 @@ def query_time(
         A store, or a file with labelled rows that holds one at least.
     queries : int
         The most rows used.
-    memory : str or int, optional
-        Bytes that the process may take; otherwise 2 GB, or what the model needs.
 
     Raises
     ------
@@ -61,8 +59,10 @@ def query_time(
         If the input cannot be read.
     """
     seconds = []
-    with Predictor(model, device="cpu", threads=1, memory=memory) as predictor:
-        for row in _single_rows(model, Path(path), predictor.room("report", path, ANSWERS)):
+    with Predictor(model, device="cpu", threads=1) as predictor:
+        # A few rows, beside what the page was planned with.
+        few = Room(rows=queries, values=LEAST_VALUES, sorted_bytes=0, lines=())
+        for row in _single_rows(model, Path(path), few):
             began = time.perf_counter()
             predictor.topk_ids(row, ANSWERS)
             seconds.append(time.perf_counter() - began)

@@ -110,7 +110,7 @@ def report(
                 opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
             )
             told("queries", 0, 0)
-            query = query_time(opened.model, on, memory=memory)
+            query = query_time(opened.model, on)
         told("draw", 0, 0)
         page = run_page(opened, found, query)
         destination.write(page.html.encode())

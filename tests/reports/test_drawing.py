@@ -37,7 +37,9 @@ def test_plots_have_another_colour_for_every_one_on_dark_screens(pages, lists):
 def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
     for drawing in re.findall(r"<svg.*?</svg>", pages[1], flags=re.DOTALL):
         width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', drawing)[1])
-        sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:\d+ )?([0-9.]+)px", drawing)]
+        sizes = [
+            float(size) for size in re.findall(r"font(?:-size)?: (?:\d+ )?([0-9.]+)px", drawing)
+        ]
         assert min(sizes) * 366 / width >= 9  # of 390 pixels, without the page's edges
 
 

@@ -30,12 +30,11 @@ from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decode_perm import within_limits
 from streammach.backends.cpu.decoder import TILE_ROWS
-from streammach.backends.cpu.permutes import table_width
 from streammach.jit import kernel
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
-from streammach.simd import LANES, aligned
+from streammach.simd import LANES, aligned, table_width
 from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelSpec
 

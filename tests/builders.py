@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
@@ -188,6 +189,17 @@ class TinyData:
         data = ("\n".join(lines) + "\n").encode()
         path.write_bytes(gzip.compress(data) if zipped else data)
         return path
+
+    def trained(self):
+        """Convert ``a.vw`` into ``a.zarr`` and train ``run`` on it, by the commands."""
+        from streammach.cli.main import main
+
+        options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(self.folder)
+            assert main(["convert", "a.vw", "a.zarr"]) == 0
+            assert main(["train", "a.zarr", "--out", "run", *options]) == 0
+        return self.folder
 
     def store(self, name="train.zarr", *, n_rows=600, n_classes=30, like=None, seed=0, **options):
         """Convert such rows; return the store's path."""

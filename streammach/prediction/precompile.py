@@ -20,12 +20,11 @@ from streammach.rows.pairs import CountWeights, ends
 from streammach.simd import LANES
 from streammach.spec.estimators import rankers
 from streammach.spec.model import ModelSpec
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import LossKind, Transform
+from streammach.spec.training import TRANSFORMS, TrainSpec
+from streammach.spec.types import LossKind
 
 FEATURES, CLASSES, REPETITIONS = 40, 70, 3
 FEW_BUCKETS, MANY_BUCKETS = 16, 300  # codes of a byte, and of two
-TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 
 

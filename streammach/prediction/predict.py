@@ -189,8 +189,8 @@ def predict(
             stack.enter_context(work.locked())
             work.check()
         room = None
-        library = output.format.library_bytes
-        beside = {output.format.name: library} if library else {}
+        imports = output.format.import_bytes
+        beside = {output.format.name: imports} if imports else {}
         if folder is not None:
             room = room_before(
                 folder, "predict", path, ask.best, memory=memory, device=device, threads=threads,

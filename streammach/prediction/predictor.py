@@ -115,7 +115,7 @@ class Predictor:
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.model = model
         self.estimator: Ranker = estimator or model.estimator
-        self._asked = estimator
+        self._asked, self._decode = estimator, decode
         self._scorer: CountScorer | None = None
         if model.counts is not None:
             self._scorer = CountScorer(model.counts, threads or cores())
@@ -561,7 +561,10 @@ class Predictor:
 
     def of(self, model: Model) -> Predictor:
         """Return a predictor of another model, as this one is."""
-        return Predictor(model, estimator=self._asked, device=self.device, threads=self.threads)
+        return Predictor(
+            model, estimator=self._asked, device=self.device, threads=self.threads,
+            decode=self._decode,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Stop the threads."""

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from streammach.cli.main import main
 from tests.builders import TinyData
 from tests.faults.test_kill import finish, start, wait_for
 
@@ -43,12 +42,7 @@ def done(tmp_path_factory):
     """Rows and a run."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(800, 20))
-    options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(tiny.folder)
-        assert main(["convert", "a.vw", "a.zarr"]) == 0
-        assert main(["train", "a.zarr", "--out", "run", *options]) == 0
-    return tiny.folder
+    return tiny.trained()
 
 
 @pytest.fixture

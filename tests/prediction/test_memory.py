@@ -35,12 +35,7 @@ def done(tmp_path_factory):
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(400, 20))
     tiny.text("new.vw", [f"new{line}" for line in tiny.lines(40, 4)])
-    options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(tiny.folder)
-        assert main(["convert", "a.vw", "a.zarr"]) == 0
-        assert main(["train", "a.zarr", "--out", "run", *options]) == 0
-    return tiny.folder
+    return tiny.trained()
 
 
 @pytest.fixture

@@ -25,13 +25,9 @@ def done(tmp_path_factory):
     tiny.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
                        for i, line in enumerate(lines)])  # fmt: skip
     tiny.text("b.vw", tiny.lines(30, 20))
-    options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
     with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(tiny.folder)
         patched.setattr("streammach.training.trainer.precompile", lambda *given, **named: None)
-        assert main(["convert", "a.vw", "a.zarr"]) == 0
-        assert main(["train", "a.zarr", "--out", "run", *options]) == 0
-    return tiny.folder
+        return tiny.trained()
 
 
 @pytest.fixture

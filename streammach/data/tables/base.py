@@ -11,7 +11,7 @@ from pathlib import Path
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
 from streammach.data.tables.reader import Met, TableReader
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, clean
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -177,8 +177,3 @@ def _columns(names: list[str]) -> str:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
     return ", ".join(clean(name, 40) for name in names[:8]) + more
-
-
-def wrong_table(what: str, path: Path) -> UsageError:
-    """Return the error of a table that cannot be read at all."""
-    return UsageError(what, path=path)

@@ -50,14 +50,14 @@ class OutputFormat(ABC):
         How names of its files end.
     text : bool
         Whether it is text, whose rows can be read as they come.
-    library_bytes : int
+    import_bytes : int
         What a library that it needs takes of the memory, and its own work.
     """
 
     name: str
     endings: tuple[str, ...]
     text = True
-    library_bytes = 0
+    import_bytes = 0
 
     def check(self) -> None:
         """Raise UsageError if what it needs is not installed."""

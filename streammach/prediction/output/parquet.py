@@ -31,7 +31,7 @@ class ParquetOutput(OutputFormat):
     """A Parquet file: row, tag, and a label and a score for each place."""
 
     name, endings, text = "parquet", (".parquet", ".pq"), False
-    library_bytes = LIBRARY_BYTES
+    import_bytes = LIBRARY_BYTES
 
     def check(self) -> None:
         """Raise UsageError if Arrow is not installed."""

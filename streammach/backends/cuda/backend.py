@@ -172,7 +172,7 @@ class CudaBackend(Ranked):
                     self._memory, self._wide, self._most, training.batch_size, batch_nnz,
                     self.row_cache, n_more=self._n_more, n_labels=batch_labels,
                 )  # fmt: skip
-                self._losses = Losses(self._memory, training.batch_size * self._most)
+                self._losses = Losses(self._memory)
                 self._room = (training.batch_size, batch_nnz, batch_labels)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
             self._use(basis)

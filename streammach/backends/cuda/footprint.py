@@ -39,7 +39,7 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
         lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table_size(d, n_more))
     if config.optimizer is not None:
         lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
-        lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
+        lines["transfers"] += Losses.host_bytes()
         lines["transfers"] += TransferBuffers.host_footprint(
             batching.batch_size,
             batching.batch_nnz,
@@ -85,6 +85,7 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
             resident=placement.resident, whitened=config.basis, n_more=n_more,
             n_labels=batching.batch_labels,
         )  # fmt: skip
+        lines["losses"] = Losses.footprint()
     if config.basis:
         lines["basis"] = table_bytes(config.shape.n_features, n_more)
     if placement.resident and facts is not None:

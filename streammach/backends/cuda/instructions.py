@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
-from numba import config, cuda, types
-from numba.cuda.extending import intrinsic
+from numba import config, types
 
 from streammach.backends import rowmath
 from streammach.backends.cuda import simulated
+from streammach.backends.cuda.launcher import Kernel
+from streammach.backends.cuda.target import cuda, intrinsic
 from streammach.jit import Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,11 +51,6 @@ def _shared(function: F, **names: Any) -> F:
         plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
     )
     return _device(copied)  # type: ignore[return-value]
-
-
-def _compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
-    """Make a kernel with launch bounds: threads a block, blocks a multiprocessor."""
-    return cuda.jit(function, launch_bounds=bounds)
 
 
 def _pointer(
@@ -133,7 +129,7 @@ if SIMULATED:
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
 else:
-    device, shared, compiled = _device, _shared, _compiled
+    device, shared, compiled = _device, _shared, Kernel
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
     get4, get4_constant = _wide_load(4, constant=False), _wide_load(4, constant=True)
     get2, get2_constant = _wide_load(2, constant=False), _wide_load(2, constant=True)

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.chunks import (
     adam4,
@@ -43,6 +42,7 @@ from streammach.backends.cuda.instructions import (
     warp_sum,
 )
 from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.weights import CODINGS
 from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS

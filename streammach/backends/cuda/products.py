@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.instructions import compiled, cosine, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.waves import RowMap, Waves

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS, WARP
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import cuda
 
+from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -52,9 +52,13 @@ def fill_in_fours(
     q = 0
     out_indptr[0] = 0
     for i in range(indptr.shape[0] - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            out_features[q], out_values[q], out_rows[q] = features[p], values[p], i
-            q += 1
+        # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
+        first, at = np.uint64(indptr[i]), np.uint64(q)
+        for j in range(np.uint64(indptr[i + 1]) - first):
+            out_features[at + j] = features[first + j]
+            out_values[at + j] = values[first + j]
+            out_rows[at + j] = i
+        q += indptr[i + 1] - indptr[i]
         while q % 4:
             out_features[q] = out_features[q - 1]
             out_values[q], out_rows[q] = 0, -1

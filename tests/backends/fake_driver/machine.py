@@ -85,7 +85,7 @@ class Machine:
 
     def work(self, name, *arguments, **facts):
         """Do some work of :mod:`tests.backends.fake_driver.work`; return what it found."""
-        command = ("-W", "ignore", "-m", "tests.backends.fake_driver.work", name, *arguments)
+        command = ("-W", "error", "-m", "tests.backends.fake_driver.work", name, *arguments)
         out, _ = self.run(*command, environment=self.environment(**facts))
         return json.loads(out)
 

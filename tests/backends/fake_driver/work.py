@@ -1,17 +1,21 @@
 """What a process does on a machine of the tests: it prints what it found as JSON.
 
-python -m tests.backends.fake_driver.work steps|predictions|dense|lists|counts
+python -m tests.backends.fake_driver.work dense | lists | counts
+python -m tests.backends.fake_driver.work steps OPTIMIZER
+python -m tests.backends.fake_driver.work predictions SHAPE
+python -m tests.backends.fake_driver.work plans STORE LACKING
 """
 
+import contextlib
+import io
 import json
+import os
 import sys
 from types import SimpleNamespace
 
 import cupy
 import numpy as np
 
-from streammach.backends.cuda import memory as memory_module
-from streammach.backends.cuda.memory import DeviceArray
 from streammach.backends.registry import BACKENDS
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import Basis
@@ -25,18 +29,31 @@ SHAPES = [(40, 30, 32, 5), (40, 30, 7, 3), (3000, 30, 300, 4)]  # K, d, B, R
 ARRAY_WORDS = 7  # object, parent, elements, bytes of one, address, length, stride
 MOST_VALUES = 400
 asked = []  # kernels that were launched, and to how many words their arguments come
+compiled = []  # names of kernels
 
 
 def watch():
-    """Write down every launch that the backend asks for."""
-    launch = memory_module.Memory.launch
+    """Write down every launch that the backend asks for, and what it compiles."""
+    from streammach.backends.cuda import machine_code
+    from streammach.backends.cuda.memory import CudaMemory, DeviceArray
+
+    compile_it, kinds = machine_code._compiled, {}
+
+    def watched_compiler(function, *how):
+        compiled.append(function.__name__)
+        return compile_it(function, *how)
+
+    machine_code._compiled = watched_compiler
+    launch = CudaMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):
         words = sum(ARRAY_WORDS if isinstance(a, DeviceArray) else 1 for a in arguments)
-        asked.append((kernel.py_func.__name__, words))
+        types = [a.values.dtype if isinstance(a, DeviceArray) else a.dtype for a in arguments]
+        assert kinds.setdefault(kernel, types) == types, "compiled for its first arguments"
+        asked.append((kernel.function.__name__, words))
         launch(memory, kernel, grid, threads, *arguments)
 
-    memory_module.Memory.launch = watched
+    CudaMemory.launch = watched
 
 
 def drawn(shape, n=30):
@@ -65,37 +82,33 @@ def trained(backend, batch, *, keep=False, n_steps=2):
     backend.drain_losses()
 
 
-def steps():
-    """Steps on sparse rows, sent and kept, with each optimiser and type of weights."""
-    for shape in SHAPES:
+def steps(optimizer):
+    """Steps on sparse rows, sent and kept, with each type of weights."""
+    keep = optimizer == "adagrad"
+    for shape in SHAPES if keep else SHAPES[1:2]:
         batch = batch_of(drawn(shape), shape[1])
-        for optimizer in ("adagrad", "adam", "sgd"):
-            for weights in ("float32", "bfloat16"):
-                keep = optimizer == "adagrad"
-                backend = opened(
-                    shape, training(optimizer=optimizer, batch_size=30), batch=batch, keep=keep,
-                    weights=weights,
-                )  # fmt: skip
-                trained(backend, batch, keep=keep)
-                backend.close()
-
-
-def predictions():
-    """Outputs and best classes of sparse rows, in one group and in several."""
-    for shape in SHAPES:
-        rows = drawn(shape)
-        for waves in (1, 2):
-            backend = open_backend("cuda", spec_of(*shape), waves=waves, optimizer="adagrad")
-            for logistic in (False, True):
-                backend.logistic = logistic
-                for logarithms in (False, True):
-                    backend.outputs(rows, logarithms=logarithms)
-            for kind in ESTIMATORS.values():
-                if kind.join is None:
-                    k = min(5, shape[0])
-                    scores, ids = np.empty((30, k), np.float32), np.empty((30, k), np.int64)
-                    backend.rank(rows, kind, scores, ids)
+        for weights in ("float32", "bfloat16"):
+            how = training(optimizer=optimizer, batch_size=30)
+            backend = opened(shape, how, batch=batch, keep=keep, weights=weights)
+            trained(backend, batch, keep=keep)
             backend.close()
+
+
+def predictions(number):
+    """Outputs and best classes of sparse rows, in one group and in several."""
+    shape, rows = SHAPES[int(number)], drawn(SHAPES[int(number)])
+    for waves in (1, 2):
+        backend = open_backend("cuda", spec_of(*shape), waves=waves, optimizer="adagrad")
+        for logistic in (False, True):
+            backend.logistic = logistic
+            for logarithms in (False, True):
+                backend.outputs(rows, logarithms=logarithms)
+        for kind in ESTIMATORS.values():
+            if kind.join is None:
+                k = min(5, shape[0])
+                scores, ids = np.empty((30, k), np.float32), np.empty((30, k), np.int64)
+                backend.rank(rows, kind, scores, ids)
+        backend.close()
 
 
 def dense():
@@ -149,7 +162,47 @@ def counts():
     return found
 
 
+def lack(part):
+    """Make this process one that lacks a part of what a card needs."""
+    import streammach.jit  # noqa: F401  # loads what the CPU needs
+
+    if part in ("nvvm", "nvJitLink"):
+        from cuda import pathfinder
+
+        load = pathfinder.load_nvidia_dynamic_lib
+
+        def loaded(name):
+            if name == part:
+                raise pathfinder.DynamicLibNotFoundError(f"no {name} of the tests")
+            return load(name)
+
+        pathfinder.load_nvidia_dynamic_lib = loaded
+    elif part == "libdevice":
+        for name in ("isfile", "exists"):
+            plain = getattr(os.path, name)
+            setattr(os.path, name, lambda p, f=plain: "libdevice" not in str(p) and f(p))
+    elif part == "NumPy":
+        del np.column_stack  # as NumPy 2.5 dropped row_stack
+    elif part:
+        raise ValueError(part)
+
+
+def plans(store, part=""):
+    """Exit codes and words of plans of a store with each choice of a device."""
+    from streammach.cli.main import main
+
+    lack(part)
+    found = {}
+    for device in ("cuda", "auto"):
+        out, said = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+            code = main(["plan", store, "--device", device, "--memory", "1GB", "--json"])
+        found[device] = [code, out.getvalue(), said.getvalue()]
+    return found
+
+
 if __name__ == "__main__":
-    watch()
+    if sys.argv[1] != "plans":
+        watch()
     result = globals()[sys.argv[1]](*sys.argv[2:])
-    json.dump({"asked": asked, "found": result}, sys.stdout)
+    json.dump({"asked": asked, "compiled": compiled, "found": result}, sys.stdout)

@@ -7,6 +7,7 @@ backend does not use is not here.
 import collections
 import contextlib
 import ctypes
+import os
 import types
 
 import numpy as np
@@ -14,12 +15,13 @@ import numpy as np
 SMALL = 1 << 12  # bytes of a copy that is done
 
 calls = collections.Counter()
-_driver = ctypes.CDLL("libcuda.so.1")
 
 
 def _asked(function, *arguments):
     """Call a function of the driver; CuPy has an exception of its own."""
-    error = getattr(_driver, function)(*arguments)
+    if os.environ.get("FAKE_CUDA_DRIVER") == "none":
+        raise CUDARuntimeError("cudaErrorInsufficientDriver: there is no driver")
+    error = getattr(ctypes.CDLL("libcuda.so.1"), function)(*arguments)
     if error:
         raise CUDARuntimeError(f"cudaError {error} of {function}")
 

@@ -128,6 +128,7 @@ if SIMULATED:
     get4_constant, get2_constant = simulated.get4, simulated.get2
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
+    exchanged4, from_lane = simulated.exchanged4, simulated.from_lane
 else:
     device, shared, compiled = _device, _shared, Kernel
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
@@ -154,6 +155,21 @@ else:
         for distance in (16, 8, 4, 2, 1):
             x = max(x, cuda.shfl_xor_sync(0xFFFFFFFF, x, distance))
         return x
+
+    @device
+    def exchanged4(v: Any, distance: Number) -> Any:
+        """Return the four numbers of the lane whose number differs by one bit, `distance`."""
+        return (
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[0], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[1], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[2], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[3], distance),
+        )
+
+    @device
+    def from_lane(x: Number, lane: Number) -> Any:
+        """Return the number that a lane of the warp brings."""
+        return cuda.shfl_sync(0xFFFFFFFF, x, lane)
 
 
 @device

@@ -315,7 +315,7 @@ def main():
     rows = rows_of(given.run, given.store)
     bodies = [body_of(row) for row in rows]
     figures = {}
-    if given.only and given.json:
+    if given.only and given.json and Path(given.json).exists():
         figures = json.loads(Path(given.json).read_text())
     figures |= {"facts": facts("starlette", "uvicorn", "httptools"), "run": Path(given.run).name}
     figures["bytes_a_request"] = statistics.mean(map(len, bodies))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 from streammach.model.coding import COUNTS, STARTS, Coded, decode, values_of, words_in
 from streammach.model.document import NARROW, Document
 from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import Layout, PackedCounts, Piece
+from streammach.rows.packed_pairs import Layout, PackedCounts, Piece, in_units
 from streammach.rows.pairs import CountWeights
 
 WORDS = 1 << 18  # of weights that are packed at once
 WEIGHTS, CLASSES, GAINS = "weights", COUNTS + "classes", COUNTS + "gains"
+WIDE = COUNTS + "wide"
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -25,8 +27,8 @@ def packed_in(document: Document) -> set[str]:
     how = {name: coded.how for name, coded in document.coded.items()}
     narrow = document.stored in NARROW and not document.dense
     found = {WEIGHTS} if narrow and how.get(WEIGHTS) in ("nibbles", "planes") else set()
-    lists = [how.get(name) for name in (STARTS, CLASSES, GAINS)]
-    return found | ({STARTS, CLASSES, GAINS} if lists == ["steps", "lists", "units"] else set())
+    counts = {STARTS: "steps", CLASSES: "lists", GAINS: "units", WIDE: "units"}
+    return found | (counts.keys() if counts.items() <= how.items() else set())
 
 
 def packed_weights(data: NDArray[np.uint8], coded: Coded) -> PackedRows:
@@ -40,7 +42,7 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
     Parameters
     ----------
     arrays : dict of str to array
-        All arrays by name; those of classes and gains as they lie in the file.
+        All arrays by name; those that are packed as they lie in the file, but for the starts.
     coded : dict of str to Coded
         How they are coded.
     hashed : float
@@ -55,9 +57,10 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
     nothing = {
         STARTS: np.zeros_like(starts), CLASSES: np.zeros(0, np.int32), GAINS: np.zeros(0, np.int16)
     }  # fmt: skip
-    bare = CountWeights.of({**arrays, **nothing}, COUNTS, hashed)
+    wide = decode(arrays[WIDE], coded[WIDE], {})
+    bare = CountWeights.of({**arrays, **nothing, WIDE: wide}, COUNTS, hashed)
     layout = _layout(arrays, coded, starts, bare.n_classes)
-    return PackedCounts.of(lambda: _pairs(arrays, coded), layout, bare, coded[GAINS].unit)
+    return PackedCounts.of(lambda: _pairs(arrays, coded), layout, bare, _unit(coded))
 
 
 def packed_bytes(arrays: Arrays, document: Document) -> int:
@@ -69,6 +72,7 @@ def packed_bytes(arrays: Arrays, document: Document) -> int:
     if CLASSES in found:
         starts = decode(arrays[STARTS].view(np.ndarray), coded[STARTS], {})
         n_bytes += _layout(arrays, coded, starts, document.spec.n_classes).n_bytes
+        n_bytes += in_units(decode(arrays[WIDE], coded[WIDE], {}), _unit(coded)).nbytes
     return n_bytes
 
 
@@ -110,7 +114,13 @@ def _layout(
 
 def _pairs(arrays: Arrays, coded: Mapping[str, Coded]) -> Iterator[Piece]:
     """Yield the steps of the classes, and the gains in units."""
-    gains = msgspec.structs.replace(coded[GAINS], unit=1)
+    gains = msgspec.structs.replace(coded[GAINS], unit=coded[GAINS].unit // _unit(coded))
     of_classes = words_in(arrays[CLASSES], coded[CLASSES])
     for steps, words in zip(of_classes, words_in(arrays[GAINS], gains), strict=True):
         yield steps, values_of(words, len(words), gains, {})
+
+
+def _unit(coded: Mapping[str, Coded]) -> int:
+    """Return the largest unit of which the gains of all lists and columns are multiples."""
+    wide, unit = coded[WIDE], coded[GAINS].unit
+    return math.gcd(unit, wide.unit) if wide.shape[0] else unit

@@ -35,11 +35,14 @@ class Layout:
         Whether gains are int8; they are int16 otherwise.
     n_pairs : int
         Pairs of all lists.
+    peaks : int16 (d,)
+        The largest magnitude of each list's gains, in units.
     """
 
     sizes: NDArray[np.int64]
     narrow: bool
     n_pairs: int
+    peaks: NDArray[np.int16]
 
     @classmethod
     def of(cls, pieces: Pieces, starts: NDArray[np.int64], n_classes: int) -> Layout:
@@ -62,15 +65,15 @@ class Layout:
         """
         d = len(starts) - 1
         wide, narrow, last = np.zeros(d, np.int64), np.zeros(d, np.int64), np.zeros(d, np.int64)
-        least, first = np.zeros(1, np.int64), 0
+        least, first, peaks = np.zeros(1, np.int64), 0, np.zeros(d, np.int16)
         for steps, gains in pieces():
             feature = int(np.searchsorted(starts, first, "right")) - 1
-            count_entries(starts, first, feature, steps, gains, wide, narrow, last, least)
+            count_entries(starts, first, feature, steps, gains, wide, narrow, last, least, peaks)
             first += len(steps)
         if least[0] < 0 or last.max(initial=0) >= n_classes:
             raise ValueError("the counts are wrong")
         fewer = 3 * int(narrow.sum()) < 4 * int(wide.sum())
-        return cls(sizes=narrow if fewer else wide, narrow=fewer, n_pairs=first)
+        return cls(sizes=narrow if fewer else wide, narrow=fewer, n_pairs=first, peaks=peaks)
 
     @property
     def gain_type(self) -> np.dtype[Any]:
@@ -79,9 +82,9 @@ class Layout:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the lists and of where they start."""
-        n = int(self.sizes.sum())
-        return n * (2 + self.gain_type.itemsize) + starts_type(n).itemsize * (len(self.sizes) + 1)
+        """Bytes of the lists, of where they start, and of what they add at most."""
+        n, d = int(self.sizes.sum()), len(self.sizes)
+        return n * (2 + self.gain_type.itemsize) + starts_type(n).itemsize * (d + 1) + 2 * d
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +99,26 @@ class PackedCounts:
         Classes from one entry to the next.
     gains : int8 or int16 (n,)
         What each adds, in units.
+    peaks : int16 (d,)
+        What a feature's list adds to a class at most, and takes from it, in units.
     unit : int
         In 1/1024 nat.
     n_listed : int
         Pairs of all lists.
-    wide_of, wide, penalty, base, log_values, hashed
+    wide : int8 or int16 (w, K)
+        That of :class:`CountWeights` in units.
+    wide_of, penalty, base, log_values, hashed
         Those of :class:`CountWeights`.
     """
 
     starts: NDArray[Any]
     steps: NDArray[np.uint16]
     gains: NDArray[Any]
+    peaks: NDArray[np.int16]
     unit: int
     n_listed: int
     wide_of: NDArray[np.int32]
-    wide: NDArray[np.int16]
+    wide: NDArray[Any]
     penalty: NDArray[np.float32]
     base: NDArray[np.float32]
     log_values: NDArray[np.float32]
@@ -127,9 +135,9 @@ class PackedCounts:
         layout : Layout
             What that said of them.
         bare : CountWeights
-            All but the lists, which are empty.
+            All but the lists, which are empty; gains in `wide` are whole units.
         unit : int
-            Of the gains.
+            Of all gains.
         """
         starts = ends(layout.sizes)
         n = int(starts[-1])
@@ -138,9 +146,10 @@ class PackedCounts:
         for given, units in pieces():
             done = int(fill_entries(given, units, most, done, steps, gains))
         return cls(
-            starts=starts.astype(starts_type(n)), steps=steps, gains=gains, unit=unit,
-            n_listed=layout.n_pairs, wide_of=bare.wide_of, wide=bare.wide, penalty=bare.penalty,
-            base=bare.base, log_values=bare.log_values, hashed=bare.hashed,
+            starts=starts.astype(starts_type(n)), steps=steps, gains=gains, peaks=layout.peaks,
+            unit=unit, n_listed=layout.n_pairs, wide_of=bare.wide_of,
+            wide=in_units(bare.wide, unit), penalty=bare.penalty, base=bare.base,
+            log_values=bare.log_values, hashed=bare.hashed,
         )  # fmt: skip
 
     @property
@@ -165,18 +174,25 @@ class PackedCounts:
         unpack_lists(self.starts, self.steps, self.gains, self.unit, lengths, classes, gains)
         return CountWeights(
             starts=ends(lengths), classes=classes, gains=gains, wide_of=self.wide_of,
-            wide=self.wide, penalty=self.penalty, base=self.base, log_values=self.log_values,
-            hashed=self.hashed,
+            wide=self.wide.astype(np.int16) * np.int16(self.unit), penalty=self.penalty,
+            base=self.base, log_values=self.log_values, hashed=self.hashed,
         )  # fmt: skip
 
 
 Counts = CountWeights | PackedCounts
 
 
+def in_units(wide: NDArray[np.int16], unit: int) -> NDArray[Any]:
+    """Return gains in 1/1024 nat, whole units, in units: int8 where all fit, else int16."""
+    found = wide // np.int16(unit) if unit > 1 else wide
+    fits = found.min(initial=0) > -128 and found.max(initial=0) < 128
+    return found.astype(np.int8) if fits else found
+
+
 @kernel()
 def count_entries(
     starts: Array, first: int, feature: int, steps: Array, gains: Array, wide: Array,
-    narrow: Array, last: Array, least: Array,
+    narrow: Array, last: Array, least: Array, peaks: Array,
 ) -> None:  # fmt: skip
     """Count the entries of some pairs.
 
@@ -194,12 +210,16 @@ def count_entries(
         The last class of each list; raised by the steps.
     least : int64 (1,)
         Falls below 0 where a step is too short.
+    peaks : int16 (d,)
+        The largest magnitude of each list's gains; raised.
     """
     f = feature
     for i in range(steps.shape[0]):
         while first + i >= starts[f + 1]:
             f += 1
-        step, more = int(steps[i]), max(0, abs(int(gains[i])) - 1)
+        step, size = int(steps[i]), abs(int(gains[i]))
+        more = max(0, size - 1)
+        peaks[f] = max(int(peaks[f]), min(size, 32767))
         last[f] += step
         least[0] = min(least[0], step if first + i == starts[f] else step - 1)
         n = 1 + step // STEP

@@ -59,7 +59,9 @@ def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest, most):
     assert np.diff(found.starts).tolist() == [len(one) for one in wanted]
     flat = [entry for one in wanted for entry in one]
     assert list(zip(found.steps.tolist(), found.gains.tolist(), strict=True)) == flat
-    lists = found.steps.nbytes + found.gains.nbytes + found.starts.nbytes
+    lists = sum(one.nbytes for one in (found.steps, found.gains, found.starts, found.peaks))
+    sizes = [np.abs(gains).max(initial=0) for gains in np.split(counts.gains, counts.starts[1:-1])]
+    assert (unit * found.peaks).tolist() == sizes
     assert (layout.n_bytes, found.n_pairs) == (lists, counts.n_pairs)
     again = found.plain()
     for name, array in counts.arrays().items():

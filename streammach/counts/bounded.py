@@ -77,10 +77,8 @@ class BlockBounds(NamedTuple):
 
 
 def scratch_sizes(k: int) -> tuple[int, int]:
-    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`.
-
-    Those of the blocks and of the features of a row come on top.
-    """
+    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`."""
+    # Those of the blocks and of the features of a row come on top.
     some = max(SEEDS, k) + SEED_BLOCKS
     return BLOCK + some, some
 

@@ -151,6 +151,7 @@ def kernel(
                 fastmath=FASTMATH if fastmath else False,
                 inline="always" if inline else "never",
                 _nrt=allocates,
+                no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
             )
         finally:
             numba.config.CACHE_DIR = before

@@ -27,8 +27,9 @@ STEPS, BATCHES = 240, 3
 
 def measured(kept):
     """Microseconds of steps in this process."""
+    from benchmarks.gpu.checks import shown
     from benchmarks.gpu.shapes import ODP, Rows
-    from benchmarks.gpu.stages import opened, shown
+    from benchmarks.gpu.timing import opened
 
     shape = replace(ODP, n_features=20_000)
     backend = opened(shape, keep=BATCHES if kept else 0)

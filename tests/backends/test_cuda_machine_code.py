@@ -19,6 +19,14 @@ def made(number, other):
     return kernel
 
 
+NUMBER = 4
+
+
+def names_a_number(values):
+    """A kernel that names a number of its module."""
+    values[0] = NUMBER
+
+
 def one(x):
     return x + 1
 
@@ -33,6 +41,12 @@ def test_kernels_are_told_apart_by_what_they_were_made_for():
     others = [made(2, one), made(1.0, one), made(np.float32(1), one), made(True, one), made(1, two)]
     found = {repr(machine_code.identity(kernel)) for kernel in others}
     assert len(found | {repr(first)}) == 6
+
+
+def test_a_number_of_the_module_tells_kernels_apart(monkeypatch):
+    found = machine_code.identity(names_a_number)
+    monkeypatch.setitem(globals(), "NUMBER", 5)
+    assert machine_code.identity(names_a_number) != found
 
 
 def test_the_backends_kernels_are_told_apart():

@@ -26,6 +26,7 @@ from streammach.jit import CACHE_DIR, announce_compilation
 
 INSTALL = 'Run: pip install "streammach[gpu-cuda12]" (gpu-cuda13 for driver 580 or newer).'
 ENTRY = re.compile(r"\.entry (\S+)\(")
+NUMBERS = (int, float, np.generic)
 PREFIX = "streammach_"  # of the names of kernels in machine code
 Argument = tuple[bool, str]  # whether it is an array, and the type of an element or of the number
 
@@ -116,12 +117,14 @@ def identity(value: Any) -> Any:
     if isinstance(function, python_types.FunctionType):
         code = function.__code__
         held = [identity(cell.cell_contents) for cell in function.__closure__ or ()]
-        names = (function.__module__, function.__qualname__, *code.co_names)
+        named = {name: function.__globals__.get(name) for name in code.co_names}
+        numbers = {n: identity(x) for n, x in named.items() if isinstance(x, NUMBERS)}
         constants = [c for c in code.co_consts if not isinstance(c, python_types.CodeType)]
-        return ("function", names, code.co_code.hex(), repr(constants), held)
+        names = (function.__module__, function.__qualname__, *code.co_names)
+        return ("function", names, code.co_code.hex(), repr(constants), held, numbers)
     if isinstance(value, tuple):
         return tuple(map(identity, value))
-    if value is None or isinstance(value, int | float | str | np.generic):
+    if value is None or isinstance(value, (*NUMBERS, str)):
         return (type(value).__name__, repr(value))
     raise TypeError(f"a kernel holds {type(value).__name__}: it cannot be told from others")
 

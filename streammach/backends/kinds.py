@@ -83,13 +83,15 @@ class BackendKind:
     memory : callable
         Returns the free bytes of the device's own memory; 0 where it has none.
     batch : dict of bool to int
-        By dense: rows of a batch that are fast; accuracy does not depend on it.
+        By dense: rows of a batch from which on a step takes no less time a row.
     max_waves : int
         Most groups that repetitions are trained in.
     resident : tuple of bool
         Whether a store's rows may be kept in its memory, the better first.
     weight_types : tuple of str
         Types of weights while they are trained.
+    tf32 : bool
+        Whether it multiplies dense rows in TensorFloat-32 where asked.
     wants_by_feature : bool
         Whether batches of sparse rows come with lists by feature.
     keeps_kernels : bool
@@ -115,6 +117,7 @@ class BackendKind:
     max_waves: int = 1
     resident: tuple[bool, ...] = (False,)
     weight_types: tuple[Weights, ...] = ("float32",)
+    tf32: bool = False
     wants_by_feature: bool = False
     keeps_kernels: bool = False
     timed: bool = False

@@ -96,6 +96,8 @@ class BackendKind:
         Whether batches of sparse rows come with lists by feature.
     keeps_kernels : bool
         Whether kernels are compiled beforehand and kept on disk.
+    idle_host : bool
+        Whether the host's cores are free for reading while it trains.
     timed : bool
         Whether it is known how long it takes.
     decoding : callable
@@ -120,6 +122,11 @@ class BackendKind:
     tf32: bool = False
     wants_by_feature: bool = False
     keeps_kernels: bool = False
+    idle_host: bool = False
     timed: bool = False
     decoding: Callable[[ModelShape], str] = lambda shape: ""
     decode_by: Callable[[Backend, Decoding], None] | None = None
+
+    def reading_threads(self, config: RunConfig) -> int:
+        """Return how many threads decode rows, and make batches, for a training."""
+        return config.placement.threads if self.idle_host else 1

@@ -67,5 +67,5 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
 CUDA = BackendKind(
     name="cuda", title="GPU", probe=_probe, usual=_usual, open=_open, footprint=_footprint,
     memory=_memory, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"), tf32=True,
+    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True,
 )  # fmt: skip

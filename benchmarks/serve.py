@@ -11,7 +11,7 @@ a row each, from the store or made of the model's features.
 - beyond: more clients than may wait (--queue 64, 16 rows a request): 200 and 429, and nothing else.
 - reloads, stops: how many requests got no answer while a model is loaded again, or the service is
   stopped and closes its port. A client that finds the port closed has lost nothing.
-- memory: what the service held after a tenth of --requests, and after all of them.
+- memory: what the service held after a tenth of --requests, on the way, and after all of them.
 - hostile: bodies with bytes or values changed at random; each gets 200, or 4xx with a line.
 """
 
@@ -264,8 +264,11 @@ def memory(run, bodies, n):
         left[0] -= 1
         return left[0] < 0
 
-    for part, name in ((n // 10, "bytes_after_a_tenth"), (n - n // 10, "bytes_at_the_end")):
-        left[0], begun = part, time.perf_counter()
+    for share, name in (
+        (0.1, "bytes_after_a_tenth"), (0.3, "bytes_after_0.4"), (0.3, "bytes_after_0.7"),
+        (0.3, "bytes_at_the_end"),
+    ):  # fmt: skip
+        left[0], begun = int(share * n), time.perf_counter()
         out = asyncio.run(crowd(service.port, cycle(bodies), 64, until))
         at[name] = resident(service.port)
         at["others"] = at.get("others", 0) + sum(status != 200 for status, _, _ in out)
@@ -315,7 +318,7 @@ def main():
     rows = rows_of(given.run, given.store)
     bodies = [body_of(row) for row in rows]
     figures = {}
-    if given.only and given.json:
+    if given.only and given.json and Path(given.json).exists():
         figures = json.loads(Path(given.json).read_text())
     figures |= {"facts": facts("starlette", "uvicorn", "httptools"), "run": Path(given.run).name}
     figures["bytes_a_request"] = statistics.mean(map(len, bodies))

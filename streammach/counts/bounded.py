@@ -35,6 +35,7 @@ from streammach.simd import prefetch, trailing_zeros
 BLOCK = 64  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
 SEEDS = 16
+MOST = 32767  # units in an int16
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 
 
@@ -47,7 +48,7 @@ class BlockBounds(NamedTuple):
         The largest `base`.
     logs : float32 (2, n)
         The smallest and the largest `log_values`.
-    gains : int16 (w, n)
+    gains : int8 or int16 (w, n)
         The largest gains of each feature that stands in `wide`.
     sizes : float32 (2,)
         The largest magnitudes of `base` and of `log_values` of all classes.
@@ -55,7 +56,7 @@ class BlockBounds(NamedTuple):
 
     bases: NDArray[np.float32]
     logs: NDArray[np.float32]
-    gains: NDArray[np.int16]
+    gains: NDArray[Any]
     sizes: NDArray[np.float32]
 
     @classmethod
@@ -63,9 +64,9 @@ class BlockBounds(NamedTuple):
         cls,
         base: NDArray[np.float32],
         log_values: NDArray[np.float32],
-        wide: NDArray[np.int16],
+        wide: NDArray[Any],
     ) -> BlockBounds:
-        """Return them; the arrays are those of :class:`streammach.rows.pairs.CountWeights`."""
+        """Return them; the arrays are those of the counts."""
         firsts = np.arange(0, len(base), BLOCK)
         return cls(
             bases=np.maximum.reduceat(base, firsts),
@@ -75,19 +76,27 @@ class BlockBounds(NamedTuple):
         )
 
 
-@kernel(fastmath=False)
+def scratch_sizes(k: int) -> tuple[int, int]:
+    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`."""
+    # Those of the blocks and of the features of a row come on top.
+    some = max(SEEDS, k) + SEED_BLOCKS
+    return BLOCK + some, some
+
+
+@kernel(fastmath=False, allocates=False)
 def best_of_rows(
     indptr: Array, features: Array, first: int, last: int, starts: Array, classes: Array,
-    gains: Array, unit: int, wide_of: Array, wide: Array, penalty: Array, base: Array,
-    log_values: Array, block_bases: Array, block_logs: Array, block_gains: Array, sizes: Array,
-    logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    gains: Array, peaks: Array, unit: int, wide_of: Array, wide: Array, penalty: Array,
+    base: Array, log_values: Array, block_bases: Array, block_logs: Array, block_gains: Array,
+    sizes: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
     in_blocks: Array, width: int, units: Array, most: Array, bounds: Array, tops: Array,
-    table: Array, scores: Array, ids: Array,
-) -> None:  # fmt: skip
+    table: Array, places: Array, scores: Array, ids: Array,
+) -> Any:  # fmt: skip
     """Write the best classes of rows ``first:last``, best first, ties to the smaller id.
 
     The score of a class is ``base_i - (sum_f penalty_f) log_values_i + (sum over counted (f, i) of
-    gains) / UNITS``, and beside hashed models ``+ weight * sum_r ln P_r[h_r(i)]``.
+    gains) * STEP``, and beside hashed models ``+ weight * sum_r ln P_r[h_r(i)]``. Returns the first
+    row that is not done: `last`, or one whose sums of gains may pass int16 where `units` are that.
 
     Parameters
     ----------
@@ -95,9 +104,9 @@ def best_of_rows(
         The rows.
     first, last : int
         Which of them.
-    starts, classes, gains, unit : arrays and int
+    starts, classes, gains, peaks, unit : arrays and int
         Those of :class:`streammach.rows.packed_pairs.PackedCounts`, `classes` being the steps; or,
-        with 0 as the unit, those of :class:`streammach.rows.pairs.CountWeights`.
+        with 0 as the unit and no peaks, those of :class:`streammach.rows.pairs.CountWeights`.
     wide_of, wide, penalty, base, log_values : arrays
         Those of both.
     block_bases, block_logs, block_gains, sizes : arrays
@@ -111,23 +120,31 @@ def best_of_rows(
     in_blocks, width : uint8 (b * R * 64,), int
         The same buckets as :func:`streammach.counts.deficits.in_blocks` lays them out, and the
         bytes of a model's deficits; 0 where they cannot be looked up.
-    units : int32 (b * 64,)
-        Scratch, zeros before and after.
-    most, bounds, tops, table : int32 (b,), float32 (b,), float32 (R,), uint8 (R * width,)
-        Scratch.
+    units : int16 or int32 (b * 64,)
+        Scratch, zeros before and after; int32 without peaks.
+    most, bounds, tops : int32 (64 + b,), float32 (s + b,), float32 (R,)
+        Scratch; s is the first of :func:`scratch_sizes`.
+    table, places : uint8 (64 + R * width,), int64 (t + m,)
+        Scratch; t is the second of these, and the longest row has m features.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the best; the id is -1 where a score is no number.
     """
-    k, longest = scores.shape[1], np.int64(0)
-    for i in range(first, last):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    columns = np.empty(longest, np.int32)
-    gained, reached = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
-    rooms = np.zeros(BLOCK, np.uint8)
-    seeds, seed_scores = np.empty(max(SEEDS, k), np.int64), np.empty(max(SEEDS, k), np.float32)
-    blocks, highest = np.empty(SEED_BLOCKS, np.int64), np.empty(SEED_BLOCKS, np.float32)
+    step, n_seeds = np.float32(max(unit, 1)) * STEP, max(SEEDS, scores.shape[1])
+    gained, most = most[:BLOCK], most[BLOCK:]
+    rooms, table = table[:BLOCK], table[BLOCK:]
+    reached, bounds = bounds[:BLOCK], bounds[BLOCK:]
+    seed_scores, bounds = bounds[:n_seeds], bounds[n_seeds:]
+    highest, bounds = bounds[:SEED_BLOCKS], bounds[SEED_BLOCKS:]
+    blocks, places = places[:SEED_BLOCKS], places[SEED_BLOCKS:]
+    seeds, columns = places[:n_seeds], places[n_seeds:]
     for i in range(first, last):
         rest, n_wide = np.float32(0), 0
+        if units.itemsize == 2:
+            peak = np.int64(0)
+            for p in range(indptr[i], indptr[i + 1]):
+                peak += peaks[features[p]]
+            if peak > MOST:
+                return i
         for p in range(indptr[i], indptr[i + 1]):
             f = features[p]
             rest += penalty[f]
@@ -140,9 +157,11 @@ def best_of_rows(
         own = logs[i if n_repetitions > 0 else 0]
         cap, size = highest_of(own, n_buckets, n_repetitions, tops)
         cap *= weight
-        bound_blocks(spread, rest, cap, block_bases, block_logs, block_gains, units, most, bounds)
+        bound_blocks(
+            spread, rest, cap, step, block_bases, block_logs, block_gains, units, most, bounds
+        )
         bound = first_bound(
-            spread, rest, cap, wide, base, log_values, units, own, codes, n_buckets,
+            spread, rest, cap, step, wide, base, log_values, units, own, codes, n_buckets,
             n_repetitions, weight, bounds, gained, reached, blocks, highest, seeds, seed_scores,
             best, where,
         )  # fmt: skip
@@ -151,20 +170,21 @@ def best_of_rows(
         error = (error + sizes[0] + abs(rest) * sizes[1]) * (n_repetitions + 8) * np.float32(ERROR)
         known = bound > -np.inf
         scan_blocks(
-            spread, rest, cap, wide, base, log_values, units, own, codes, n_buckets,
+            spread, rest, cap, step, wide, base, log_values, units, own, codes, n_buckets,
             n_repetitions, weight, in_blocks, width, bounds, bound,
             error if known else np.float32(0), highest[0], known and n_repetitions > 0, gained,
             reached, most, tops, table, rooms, best, where,
         )  # fmt: skip
         units[:] = 0
+    return last
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def first_bound(
-    spread: Array, rest: Number, cap: Number, wide: Array, base: Array, log_values: Array,
-    units: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    bounds: Array, gained: Array, reached: Array, blocks: Array, highest: Array, seeds: Array,
-    seed_scores: Array, scores: Array, ids: Array,
+    spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
+    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
+    n_repetitions: int, weight: Number, bounds: Array, gained: Array, reached: Array,
+    blocks: Array, highest: Array, seeds: Array, seed_scores: Array, scores: Array, ids: Array,
 ) -> Any:  # fmt: skip
     """Return the k-th best score of some classes: those that reach most in a few blocks."""
     # `highest` receives the largest bounds of blocks; `scores` and `ids` are scratch.
@@ -176,8 +196,8 @@ def first_bound(
     for block in blocks:
         if block >= 0:
             lanes = reach(
-                spread, rest, cap, block, wide, base, log_values, units, seed_scores[last], gained,
-                reached,
+                spread, rest, cap, step, block, wide, base, log_values, units, seed_scores[last],
+                gained, reached,
             )  # fmt: skip
             while lanes:
                 j = np.int64(trailing_zeros(lanes))
@@ -188,7 +208,7 @@ def first_bound(
     for c in seeds:
         if c >= 0:
             s = score(
-                spread, rest, c, wide, base, log_values, units, logs, codes, n_buckets,
+                spread, rest, step, c, wide, base, log_values, units, logs, codes, n_buckets,
                 n_repetitions, weight,
             )  # fmt: skip
             if s > scores[k - 1]:
@@ -196,13 +216,13 @@ def first_bound(
     return scores[k - 1]
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def scan_blocks(
-    spread: Array, rest: Number, cap: Number, wide: Array, base: Array, log_values: Array,
-    units: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    in_blocks: Array, width: int, bounds: Array, bound: Number, error: Number, highest: Number,
-    ruled: bool, gained: Array, reached: Array, most: Array, tops: Array, table: Array,
-    rooms: Array, scores: Array, ids: Array,
+    spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
+    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
+    n_repetitions: int, weight: Number, in_blocks: Array, width: int, bounds: Array,
+    bound: Number, error: Number, highest: Number, ruled: bool, gained: Array, reached: Array,
+    most: Array, tops: Array, table: Array, rooms: Array, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
     """Score the classes that can reach a bound; it rises with the k-th best score."""
     n_blocks, k = np.int64(0), scores.shape[0]
@@ -221,8 +241,9 @@ def scan_blocks(
         if not bounds[block] >= bound:
             continue
         lanes = reach(
-            spread, rest, cap, block, wide, base, log_values, units, bound - error, gained, reached
-        )
+            spread, rest, cap, step, block, wide, base, log_values, units, bound - error, gained,
+            reached,
+        )  # fmt: skip
         if lanes and ruled and width > 0:
             write_rooms(reached, bound - margin, scale, rooms)
             at = block * n_repetitions * BLOCK
@@ -238,7 +259,7 @@ def scan_blocks(
             ):
                 continue
             s = score(
-                spread, rest, c, wide, base, log_values, units, logs, codes, n_buckets,
+                spread, rest, step, c, wide, base, log_values, units, logs, codes, n_buckets,
                 n_repetitions, weight,
             )  # fmt: skip
             if s > scores[k - 1]:
@@ -260,12 +281,12 @@ def add_list(
         c = np.uint32(0)
         for z in range(first, last):
             c += classes[z]
-            units[np.uint32(c)] += gains[z] * unit
+            units[np.uint32(c)] += gains[z]
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def bound_blocks(
-    spread: Array, rest: Number, cap: Number, block_bases: Array, block_logs: Array,
+    spread: Array, rest: Number, cap: Number, step: Number, block_bases: Array, block_logs: Array,
     block_gains: Array, units: Array, most: Array, bounds: Array,
 ) -> None:  # fmt: skip
     """Write what the classes of each block reach at most: `bounds` float32 (b,)."""
@@ -277,7 +298,7 @@ def bound_blocks(
             most[b] += more[b]
     theirs = block_logs[0] if rest >= 0 else block_logs[1]
     for b in range(bounds.shape[0]):
-        total = np.float32(block_bases[b] - rest * theirs[b] + most[b] * STEP)
+        total = np.float32(block_bases[b] - rest * theirs[b] + most[b] * step)
         bounds[b] = total + cap
 
 
@@ -295,7 +316,7 @@ def ask_for(spread: Array, b: Number, wide: Array, base: Array, log_values: Arra
 
 @kernel(inline=True)
 def reach(
-    spread: Array, rest: Number, cap: Number, b: Number, wide: Array, base: Array,
+    spread: Array, rest: Number, cap: Number, step: Number, b: Number, wide: Array, base: Array,
     log_values: Array, units: Array, bound: Number, gained: Array, reached: Array,
 ) -> Any:  # fmt: skip
     """Write what a block's classes reach at most but for rounding; return whose is a bound."""
@@ -305,13 +326,13 @@ def reach(
     if base.shape[0] - start >= BLOCK:
         for w in spread:
             add_gains(wide, w * base.shape[0] + start, gained)
-        lanes = reach_block(gained, base, log_values, start, rest, STEP, cap, bound, reached)
+        lanes = reach_block(gained, base, log_values, start, rest, step, cap, bound, reached)
     else:
         for j in range(base.shape[0] - start):
             c = start + j
             for w in spread:
                 gained[j] += wide[w, c]
-            reached[j] = base[c] - rest * log_values[c] + np.float32(gained[j]) * STEP + cap
+            reached[j] = base[c] - rest * log_values[c] + np.float32(gained[j]) * step + cap
             if reached[j] >= bound:
                 lanes |= np.uint64(1) << np.uint64(j)
     return lanes
@@ -319,14 +340,15 @@ def reach(
 
 @kernel(inline=True)
 def score(
-    spread: Array, rest: Number, c: Number, wide: Array, base: Array, log_values: Array,
-    units: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
+    spread: Array, rest: Number, step: Number, c: Number, wide: Array, base: Array,
+    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
+    n_repetitions: int, weight: Number,
 ) -> Any:  # fmt: skip
     """Return the score of a class."""
     gained = np.int64(units[c])
     for w in spread:
         gained += wide[w, c]
-    s = np.float32(base[c] - rest * log_values[c] + gained * STEP)
+    s = np.float32(base[c] - rest * log_values[c] + gained * step)
     if n_repetitions > 0:
         s = s + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, c)
     return s

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import BLOCK, BlockBounds, best_of_rows
+from streammach.counts.bounded import BLOCK, BlockBounds, best_of_rows, scratch_sizes
 from streammach.counts.deficits import in_blocks, width_of
 from streammach.rows.block import RowBlock
 from streammach.rows.packed_pairs import PackedCounts
@@ -20,6 +20,8 @@ from streammach.simd import WIDEST, aligned
 from streammach.threads import Workers
 
 PIECES_PER_THREAD = 16
+ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
+NO_PEAKS = np.zeros(0, np.int16)
 NOTHING = np.zeros((1, 0), np.float32), np.zeros(0, np.uint8)  # logarithms and codes
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
@@ -76,7 +78,8 @@ class CountScorer:
         """Return the bytes of a scorer's tables, with so many features in `wide`, and scratch."""
         blocks = -(-n_classes // BLOCK)
         tables = blocks * (12 + 2 * n_wide + BLOCK * n_repetitions)
-        return tables + threads * (blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions)
+        scratch = blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions + ROW_BYTES
+        return tables + threads * scratch
 
     def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
         """Return the k best classes of each row and their scores, best first, exactly.
@@ -123,8 +126,18 @@ class CountScorer:
             Receive ids and scores.
         """
         ids, scores = best
-        model = *self._arrays(), *self._hashed(hashed), *self._room(hashed)
-        best_of_rows(indptr, features, first, last, *model, scores, ids)  # type: ignore[call-arg]
+        model = *self._arrays(), *self._hashed(hashed)
+        longest = indptr[last] - indptr[first] if last == first + 1 else np.diff(indptr).max()
+        room = self._room(hashed, scores.shape[1], int(longest))
+        while True:
+            first = best_of_rows(  # type: ignore[call-arg]
+                indptr, features, first, last, *model, *room, scores, ids
+            )
+            if first == last:
+                return
+            row = indptr, features, first, first + 1
+            wider = room[0].astype(np.int32), *room[1:]
+            first = best_of_rows(*row, *model, *wider, scores, ids)  # type: ignore[call-arg]
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
@@ -146,9 +159,9 @@ class CountScorer:
             wide = np.ascontiguousarray(w.wide)
             bounds = BlockBounds.of(w.base, w.log_values, wide)
             if isinstance(w, PackedCounts):
-                lists: tuple[Any, ...] = w.steps, w.gains, w.unit
+                lists: tuple[Any, ...] = w.steps, w.gains, w.peaks, w.unit
             else:
-                lists = w.classes, w.gains, 0
+                lists = w.classes, w.gains, NO_PEAKS, 0
             self._model = (
                 w.starts, *lists, w.wide_of, wide, w.penalty, w.base, w.log_values, *bounds
             )  # fmt: skip
@@ -165,16 +178,19 @@ class CountScorer:
         weight = np.float32(self.weights.hashed / n)
         return hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:]
 
-    def _room(self, hashed: Hashed | None) -> tuple[NDArray[Any], ...]:
+    def _room(self, hashed: Hashed | None, k: int, longest: int) -> tuple[NDArray[Any], ...]:
         """Return this thread's scratch, as :func:`best_of_rows` takes it."""
         scratch, n = self._scratch, 0 if hashed is None else hashed.n_repetitions
-        if getattr(scratch, "n_repetitions", None) != n:
-            blocks = -(-self.weights.n_classes // BLOCK)
-            scratch.n_repetitions = n
+        made_for = getattr(scratch, "made_for", (-1, 0, 0))
+        if made_for[:2] != (n, k) or made_for[2] < longest:
+            blocks, (more, places) = -(-self.weights.n_classes // BLOCK), scratch_sizes(k)
+            scratch.made_for = n, k, longest
+            kind = np.dtype(np.int16 if isinstance(self.weights, PackedCounts) else np.int32)
             scratch.arrays = (
-                aligned(blocks * BLOCK * 4).view(np.int32), np.empty(blocks, np.int32),
-                np.empty(blocks, np.float32), np.empty(n, np.float32),
-                aligned(n * WIDEST),
+                aligned(blocks * BLOCK * kind.itemsize).view(kind),
+                aligned((BLOCK + blocks) * 4).view(np.int32),
+                aligned((more + blocks) * 4).view(np.float32), np.empty(n, np.float32),
+                aligned(BLOCK + n * WIDEST), np.empty(places + longest, np.int64),
             )  # fmt: skip
         found: tuple[NDArray[Any], ...] = scratch.arrays
         return found

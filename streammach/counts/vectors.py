@@ -11,7 +11,7 @@ from numba.core import cgutils
 from streammach.jit import intrinsic
 from streammach.simd import BYTES, INDEX, LANES, START, splat, vector_at
 
-HALVES, WORDS = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(ir.IntType(32), LANES)
+WORDS = ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
 
@@ -39,25 +39,37 @@ def _reduced(builder: Any, name: str, vector: Any) -> Any:
     return builder.call(function, [vector])
 
 
+def _integers(array: Any) -> ir.VectorType:
+    """Return the vector type of 64 elements of an array of integers."""
+    return ir.VectorType(ir.IntType(array.dtype.bitwidth), LANES)
+
+
+def _as_words(builder: Any, vector: Any) -> Any:
+    """Return integers as int32."""
+    return vector if vector.type == WORDS else builder.sext(vector, WORDS)
+
+
 @intrinsic
 def highest_unit(typing: Any, units: Any, first: Any) -> Any:
-    """Return the largest of ``units[first : first + 64]``, int32."""
+    """Return the largest of ``units[first : first + 64]``, int16 or int32, as int32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = vector_of(context, builder, signature, args, 0, args[1], WORDS)
-        return _reduced(builder, f"smax.v{LANES}i32", vector)
+        kind = _integers(units)
+        vector = vector_of(context, builder, signature, args, 0, args[1], kind)
+        highest = _reduced(builder, f"smax.v{LANES}i{kind.element.width}", vector)
+        return highest if kind == WORDS else builder.sext(highest, WORDS.element)
 
     return types.int32(units, types.intp), generate
 
 
 @intrinsic
 def take_units(typing: Any, units: Any, first: Any, gained: Any) -> Any:
-    """Copy ``units[first : first + 64]`` to `gained`, both int32."""
+    """Copy ``units[first : first + 64]``, int16 or int32, to `gained` int32 (64,)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = vector_of(context, builder, signature, args, 0, args[1], WORDS)
+        vector = vector_of(context, builder, signature, args, 0, args[1], _integers(units))
         place = place_of(context, builder, signature, args, 2, START, WORDS)
-        builder.store(vector, place, align=1)
+        builder.store(_as_words(builder, vector), place, align=1)
         return context.get_dummy_value()
 
     return types.void(units, types.intp, gained), generate
@@ -65,12 +77,12 @@ def take_units(typing: Any, units: Any, first: Any, gained: Any) -> Any:
 
 @intrinsic
 def add_gains(typing: Any, wide: Any, first: Any, gained: Any) -> Any:
-    """Add ``wide.ravel()[first : first + 64]`` int16 to `gained` int32 (64,)."""
+    """Add ``wide.ravel()[first : first + 64]``, int8 or int16, to `gained` int32 (64,)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = vector_of(context, builder, signature, args, 0, args[1], HALVES)
+        vector = vector_of(context, builder, signature, args, 0, args[1], _integers(wide))
         place = place_of(context, builder, signature, args, 2, START, WORDS)
-        total = builder.add(builder.load(place, align=1), builder.sext(vector, WORDS))
+        total = builder.add(builder.load(place, align=1), _as_words(builder, vector))
         builder.store(total, place, align=1)
         return context.get_dummy_value()
 

@@ -14,7 +14,7 @@ from streammach.model.document import Document, arrays_of, read_document
 from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
-from streammach.model.packing import CLASSES, packed_bytes, packed_in
+from streammach.model.packing import CLASSES, WIDE, packed_bytes, packed_in
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, map_some, read_header
 from streammach.spec.model import ModelSpec
@@ -23,7 +23,6 @@ WORD_BYTES = 24  # of a piece of an array's words while they are coded
 PAIR_WORD_BYTES = 36  # of a piece of the words of pairs while they are decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
 NAMES = ("label", "feature")
-WIDE = COUNTS + "wide"
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
@@ -126,7 +125,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
 def _loading(document: Document, sizes: dict[str, int]) -> int:
     """Return what is taken beside a model while its arrays, of these bytes, are decoded."""
     packed, coded = packed_in(document), document.coded
-    whole = max((sizes[name] for name in coded if name not in packed), default=0)
+    whole = max((sizes[name] for name in coded if name not in packed - {WIDE}), default=0)
     pieces = [
         min(math.prod(facts.shape), PIECE_WORDS)
         * (PAIR_WORD_BYTES if name == CLASSES else 5 * np.dtype(facts.dtype).itemsize)

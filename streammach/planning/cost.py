@@ -14,9 +14,9 @@ from streammach.spec.plan import Stage
 from streammach.spec.training import TrainSpec
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
-STEP = 0.87e-9  # a value and a column of a sparse training step
+STEP = 0.8e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
-VALUE = 330e-9  # a value of a row in a pass: decoding, batches, lists by feature
+VALUE = 220e-9  # a value of a row in a pass: decoding, batches, lists by feature
 # Of a dense step: a feature and a column; a column, by whether weights are exact.
 DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
 RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
@@ -24,7 +24,7 @@ RANK = 1.2e-9  # the same for all estimators together, the median being the slow
 # logarithm; a class.
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
-START, TRIAL = 2.5, 0.3  # opening; a trial
+START, TRIAL = 2.5, 0.1  # opening; a trial
 SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
 # Of dense rows: points that one epoch loses, 21 (objects) and 1 (embeddings); the share of a search

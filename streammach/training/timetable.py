@@ -15,7 +15,9 @@ COMPILING, HELD_OUT, ALONE = "compiling kernels", "held-out rows", "model of cou
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
 SMALLER, LEARNING, WRITING = "smaller model", "held-out rows, learnt", "writing"
 SURE = (COMPILING,)  # its time says nothing of others
-CLOSING = 0.5  # seconds of the end, beside writing the model
+CLOSING = 0.15  # seconds of the end, beside writing the model
+NARROWED = 1.1e-9  # a byte of the weights, while smaller forms of them are judged
+SMALL = 0.15  # of the bytes of a model, what is written of it where it is made small
 FIXED_RATES = 0.6  # of the trials of parts, what is left out where the rate is given
 OPENING = 0.3  # seconds of one thread of the reference machine
 
@@ -58,10 +60,11 @@ def timetable(
         if within and not config.shape.unhashed:
             found[RANKING] = end["rank"]
     found[CALIBRATION] = config.batching.held_out_rows * query(facts, config) * scale
-    n_bytes = 4 * config.weight_rows * config.shape.n_columns
-    n_bytes += sum(part.model_bytes(config) for part in parts)
+    weights = 4.0 * config.weight_rows * config.shape.n_columns
+    n_bytes = weights + sum(part.model_bytes(config) for part in parts)
     if options.model_size == "auto":
-        found[SMALLER] = max(expected.smaller - CODED * n_bytes, 0.0)
+        found[SMALLER] = max(expected.smaller - CODED * n_bytes, 0.0) + NARROWED * weights
+        n_bytes *= SMALL
     return found | {LEARNING: end["learn"], WRITING: CLOSING + BYTE * n_bytes}
 
 

@@ -148,3 +148,15 @@ def test_tables_and_scratch_are_what_the_footprint_says(rng):
     most = CountScorer.footprint(700, 3, 4, 1)
     assert n_bytes <= most + 8
     scorer.close()
+
+
+def test_sums_beyond_int16_beside_smaller_ones(rng):
+    weights = counts(rng, 200, 0, levels=1)
+    weights.gains[:] = rng.integers(20_000, 32_767, len(weights.gains))
+    rows, one = block_of(rng, 30, D, 200, most=6), packed(weights, 1)[0]
+    reached = np.add.reduceat(one.peaks[rows.features].astype(int), rows.indptr[:-1])
+    assert (reached > 32767).any()
+    assert (reached <= 32767).any()
+    scorer = CountScorer(one, 2)
+    held(scorer.topk(rows, 7), rows, weights, None, 7)
+    scorer.close()

@@ -34,7 +34,7 @@ from streammach.spec.estimators import MINIMUM, SUM
 FULL_UNIT, WORN_UNIT = 254.0, 160.0
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def aggregate(v: Array, kind: int) -> Any:
     """Return the score from the values of one class, in their order; may sort `v` float32 (R,)."""
     if kind == SUM:
@@ -67,7 +67,7 @@ def total(p: Array, codes: Array, first: int, step: int, n_buckets: int, n_repet
     return s
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def score(
     p: Array, codes: Array, first: int, step: int, n_buckets: int, kind: int, v: Array
 ) -> Any:
@@ -94,7 +94,7 @@ def score(
     return aggregate(v, kind)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
     """Insert class `i` with score `s` into the k best, if it belongs there."""
     # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; classes come in rising
@@ -108,19 +108,19 @@ def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
     scores[j], ids[j] = s, i
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def next_above(x: Number) -> Any:
     """Return the next float32 above `x`."""
     return np.nextafter(np.float32(x), np.float32(np.inf))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def next_below(x: Number) -> Any:
     """Return the next float32 below the float32 nearest to `x`."""
     return np.nextafter(np.float32(x), np.float32(-np.inf))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def decode_one(
     p: Array,
     codes: Array,
@@ -129,6 +129,7 @@ def decode_one(
     n_repetitions: int,
     n_buckets: int,
     kind: int,
+    v: Array,
     scores: Array,
     ids: Array,
 ) -> None:
@@ -142,10 +143,11 @@ def decode_one(
         Buckets of the classes, class by class.
     first, last, n_repetitions, n_buckets, kind : int
         The classes, R, B, and SUM, MINIMUM or MEDIAN.
+    v : float32 (R,)
+        Scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
-    v = np.empty(n_repetitions, np.float32)
     for q in range(p.shape[0]):
         row, best, where = p[q], scores[q], ids[q]
         best[:], where[:] = -np.inf, -1
@@ -165,7 +167,7 @@ def decode_one(
                 offer(s, i, best, where)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def best_sums(
     row: Array, codes: Array, first: int, last: int, n_repetitions: int, n_buckets: int,
     best: Array, where: Array,
@@ -202,13 +204,13 @@ def best_sums(
         i += 1
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def limit_of(room: Number, unit: Number) -> Any:
     """Return the largest sum of deficits that a score with `room` to the slack can have."""
     return np.uint8(max(0.0, min(FULL_UNIT, room * unit * 1.000001)))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def raised(theta: Number, scores: Array, ids: Array) -> None:
     """Have the k best of a row exceed a number that is below the k-th best score of all."""
     j = scores.shape[0] - 1
@@ -217,7 +219,7 @@ def raised(theta: Number, scores: Array, ids: Array) -> None:
         j -= 1
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def merge_best(best: Array, where: Array, scores: Array, ids: Array) -> None:
     """Bring the best of ranges of classes together.
 

@@ -50,7 +50,7 @@ def in_blocks(spec: ModelSpec) -> NDArray[np.uint8]:
     return out
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def bounds_of(v: Array) -> tuple[Number, Number]:
     """Return the largest value and the largest magnitude of `v` float32 (B,)."""
     top, low = v[0], v[0]
@@ -61,7 +61,7 @@ def bounds_of(v: Array) -> tuple[Number, Number]:
     return top, max(top, -low)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def write_row(
     row: Array, best: Array, unit: Number, theta: Number, kind: int, n_buckets: int, width: int,
     start: int, tables: Array,
@@ -80,10 +80,10 @@ def write_row(
                 out[b] = np.uint8(values[b] < theta)
 
 
-@kernel(fastmath=False)
-def kth_smallest(values: Array, k: int) -> int:
-    """Return the k-th smallest of uint8 (n,), n >= k."""
-    counts = np.zeros(256, np.int32)
+@kernel(fastmath=False, allocates=False)
+def kth_smallest(values: Array, k: int, counts: Array) -> int:
+    """Return the k-th smallest of uint8 (n,), n >= k; `counts` int32 (256,) is scratch."""
+    counts[:] = 0
     for x in values:
         counts[x] += 1
     seen, found = 0, 0
@@ -95,7 +95,7 @@ def kth_smallest(values: Array, k: int) -> int:
     return found
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def within_limits(
     width: int, n_tables: int, tables: Array, table: int, step: int, codes: Array, first: int,
     n_repetitions: int, limits: Array, limit: int, masks: Array,
@@ -116,19 +116,20 @@ def within_limits(
     return FOUR_256(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def seed_sum(
     codes: Array, first: int, last: int, k: int, n_repetitions: int, width: int, tables: Array,
-    start: int,
+    start: int, counts: Array, least: Array,
 ) -> int:  # fmt: skip
     """Return a sum of deficits that k of the classes ``first:last`` do not exceed, or 255."""
+    # `counts` int32 (256,) and `least` uint8, 64 for each 64 of k, are scratch.
     group = SPARE + 1
     whole = (last - first) // (group * LANES)
     vectors = (k + LANES - 1) // LANES
     each = min(SEED_BLOCKS, whole // vectors)
     if each == 0:
         return 255
-    least = np.full(vectors * LANES, 255, np.uint8)
+    least[: vectors * LANES] = 255
     at, more = first * n_repetitions, group * LANES * n_repetitions
     for i in range(vectors):
         for _ in range(each):
@@ -139,7 +140,7 @@ def seed_sum(
             else:
                 LEAST_256(tables, start, codes, at, n_repetitions, least, i * LANES)
             at += more
-    return kth_smallest(least, k)
+    return kth_smallest(least[: vectors * LANES], k, counts)
 
 
 @kernel(inline=True)
@@ -181,7 +182,7 @@ def begin_row(
     return total + error, error
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def set_limit(
     row: Array, q: int, kind: int, n_buckets: int, width: int, best: Array, slack: Array,
     units: Array, limits: Array, tables: Array, scores: Array,
@@ -222,7 +223,7 @@ def offer_lanes(
     return limit
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def decode_perm(
     p: Array,
     codes: Array,
@@ -233,6 +234,11 @@ def decode_perm(
     kind: int,
     width: int,
     tables: Array,
+    floats: Array,
+    slack: Array,
+    masks: Array,
+    counts: Array,
+    bytes_: Array,
     scores: Array,
     ids: Array,
 ) -> None:
@@ -248,15 +254,18 @@ def decode_perm(
         The classes; `first` is a multiple of 64.
     n_repetitions, n_buckets, kind, width : int
         R, B <= 256, SUM, MINIMUM or MEDIAN, and how wide a table of B bytes is held.
-    tables : uint8 (n * R * width,)
+    tables, floats, slack : uint8 (n * R * width,), float32 (64 + 65 * R,), float64 (64,)
+        Scratch.
+    masks, counts, bytes_ : uint64 (8,), int32 (256,), uint8 (64 + k rounded up to 64s,)
         Scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
     n, k = scores.shape
-    v, best = np.empty(n_repetitions, np.float32), np.empty((n, n_repetitions), np.float32)
-    slack, units, limits = np.empty(n), np.zeros(n, np.float32), np.zeros(n, np.uint8)
-    masks, step = np.empty(8, np.uint64), n_repetitions * width
+    units, v, step = floats[:LANES], floats[LANES : LANES + n_repetitions], n_repetitions * width
+    best = floats[LANES + n_repetitions :][: n * n_repetitions].reshape(n, n_repetitions)
+    limits, least = bytes_[:LANES], bytes_[LANES:]
+    units[:], limits[:] = 0, 0
     start = min(last, first + (k + LANES - 1) // LANES * LANES)
     for q in range(n):
         slack[q], error = begin_row(
@@ -264,7 +273,9 @@ def decode_perm(
         )
         if kind == SUM and start < last:
             set_limit(p[q], q, kind, n_buckets, width, best, slack, units, limits, tables, scores)
-            s = seed_sum(codes, first, last, k, n_repetitions, width, tables, q * step)
+            s = seed_sum(
+                codes, first, last, k, n_repetitions, width, tables, q * step, counts, least
+            )
             if s < 255 and units[q] > 0:
                 lacks = (s + n_repetitions + 1) / np.float64(units[q]) * 1.000001
                 raised(next_below(slack[q] - 2 * error - lacks), scores[q], ids[q])

@@ -87,7 +87,7 @@ def lay_out(
         slack[q], base[q] = total + error[q], low + error[q]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def write_deficits(
     by_column: Array, best: Array, units: Array, n_buckets: int, table: Array
 ) -> None:
@@ -102,7 +102,7 @@ def write_deficits(
                 out[q] = np.uint8(np.int32(d if d < most else most))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def write_surplus(
     by_column: Array, worst: Array, units: Array, n_buckets: int, table: Array
 ) -> None:
@@ -117,7 +117,7 @@ def write_surplus(
                 out[q] = np.uint8(np.int32(d if d < most else most))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def write_below(by_column: Array, thresholds: Array, n_columns: int, table: Array) -> None:
     """Write 1 for each bucket whose value is below the row's threshold: `table` uint8 (C * 64,)."""
     for c in range(n_columns):
@@ -126,14 +126,14 @@ def write_below(by_column: Array, thresholds: Array, n_columns: int, table: Arra
             out[q] = np.uint8(values[q] < thresholds[q])
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def least_of(need: Number, unit: Number) -> Any:
     """Return the smallest sum of surpluses that a score which needs so much can have."""
     # 0.01: what numbers just above a whole one lose when they are rounded up.
     return np.uint8(max(0.0, min(255.0, need * unit * 0.999998 - 0.01)))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def prefers_surplus(scores: Array, slack: Array, base: Array) -> Any:
     """Return whether for most rows the k-th best is nearer to the worst sum than to the best."""
     votes = 0
@@ -143,16 +143,16 @@ def prefers_surplus(scores: Array, slack: Array, base: Array) -> Any:
     return votes * 2 > scores.shape[0]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def seed_sums(
     codes: Array, first: int, last: int, k: int, n_repetitions: int, n_buckets: int, up: bool,
-    table: Array, found: Array,
+    table: Array, some: Array, found: Array,
 ) -> bool:  # fmt: skip
     """Find sums that k classes reach (surplus) or do not exceed (deficits): uint8 (64,)."""
+    # `some` uint8 (64,) is scratch.
     each = min(max(SEED_CLASSES // k, 8), (last - first) // k)
     if each == 0:
         return False
-    some = np.empty(LANES, np.uint8)
     found[:] = 255 if up else 0
     i = first
     for _ in range(k):
@@ -171,7 +171,7 @@ def seed_sums(
     return True
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def raise_bounds(
     up: bool, n_repetitions: int, found: Array, units: Array, slack: Array, base: Array,
     error: Array, scores: Array, ids: Array,
@@ -189,7 +189,7 @@ def raise_bounds(
         raised(next_below(theta), scores[q], ids[q])
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def set_limits(
     kind: int, up: bool, n_buckets: int, by_column: Array, best: Array, worst: Array,
     slack: Array, base: Array, units: Array, thresholds: Array, limits: Array, table: Array,
@@ -223,7 +223,7 @@ def set_limits(
         write_deficits(by_column, best, units, n_buckets, table)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def offer_lanes(
     lanes: Number, i: int, p: Array, codes: Array, n_buckets: int, kind: int, up: bool, v: Array,
     slack: Array, base: Array, units: Array, limits: Array, scores: Array, ids: Array,
@@ -244,7 +244,7 @@ def offer_lanes(
             limits[q] = limit_of(slack[q] - theta, np.float64(units[q]))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def decode_tile(
     p: Array,
     codes: Array,
@@ -255,6 +255,9 @@ def decode_tile(
     kind: int,
     by_column: Array,
     table: Array,
+    floats: Array,
+    numbers: Array,
+    bytes_: Array,
     scores: Array,
     ids: Array,
 ) -> None:
@@ -268,22 +271,26 @@ def decode_tile(
         Buckets of the classes, class by class.
     first, last, n_repetitions, n_buckets, kind : int
         The classes, R, B, and SUM, MINIMUM or MEDIAN.
-    by_column, table : float32 (C * 64,), uint8 (C * 64,)
+    by_column, table, floats : float32 (C * 64,), uint8 (C * 64,), float32 (128 + 129 * R,)
+        Scratch.
+    numbers, bytes_ : float64 (192,), uint8 (192,)
         Scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
     n, k = scores.shape
     start = min(last, first + max(FIRST_CLASSES, k))
-    decode_one(p, codes, first, start, n_repetitions, n_buckets, kind, scores, ids)
+    units, thresholds, v = floats[:LANES], floats[LANES : 2 * LANES], floats[2 * LANES :]
+    v, values = v[:n_repetitions], v[n_repetitions:]
+    decode_one(p, codes, first, start, n_repetitions, n_buckets, kind, v, scores, ids)
     if start == last:
         return
-    v, units = np.empty(n_repetitions, np.float32), np.zeros(LANES, np.float32)
-    best = np.empty((n_repetitions, LANES), np.float32)
-    worst = np.empty((n_repetitions, LANES), np.float32)
-    slack, error, base = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
-    thresholds = np.full(LANES, np.float32(np.inf))
-    limits, found = np.zeros(LANES, np.uint8), np.empty(LANES, np.uint8)
+    size = n_repetitions * LANES
+    best = values[:size].reshape(n_repetitions, LANES)
+    worst = values[size : 2 * size].reshape(n_repetitions, LANES)
+    slack, error, base = numbers[:LANES], numbers[LANES : 2 * LANES], numbers[2 * LANES :]
+    limits, found, some = bytes_[:LANES], bytes_[LANES : 2 * LANES], bytes_[2 * LANES :]
+    numbers[:], units[:], thresholds[:], limits[:] = 0, 0, np.inf, 0
     lay_out(p, n_repetitions, n_buckets, by_column, best, worst, slack, error, base)
     up = kind == SUM and prefers_surplus(scores, slack, base)
     for _ in range((2 if up else 1) if kind == SUM else 0):
@@ -292,9 +299,10 @@ def decode_tile(
             table, scores,
         )  # fmt: skip
         if up:  # sums of twice what is known are to be told apart
-            units *= np.float32(0.5)
+            for q in range(n):
+                units[q] *= np.float32(0.5)
             write_surplus(by_column, worst, units, n_buckets, table)
-        if seed_sums(codes, first, last, k, n_repetitions, n_buckets, up, table, found):
+        if seed_sums(codes, first, last, k, n_repetitions, n_buckets, up, table, some, found):
             raise_bounds(up, n_repetitions, found, units, slack, base, error, scores, ids)
     present = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(LANES - n)
     size = FIRST_SCAN

@@ -165,20 +165,29 @@ class Decoder:
         ids: NDArray[Any],
     ) -> None:  # fmt: skip
         """Find the best of the classes ``first:last``, -1 where there are no more."""
-        spec, way = self.spec, self.way(len(p))
-        sizes = (first, last, spec.n_repetitions, spec.n_buckets, branch)
-        if way == PERM:
-            width = table_width(spec.n_buckets)
-            tables = self._room("tables", LANES * spec.n_repetitions * width)
-            decode_perm(p, self._in_blocks(), *sizes, width, tables, scores, ids)
-            return
-        codes = self.codes.reshape(-1)
+        spec, way, room = self.spec, self.way(len(p)), self._room
+        r, columns = spec.n_repetitions, LANES * spec.n_columns
+        sizes = (first, last, r, spec.n_buckets, branch)
         if way == ONE:
-            decode_one(p, codes, *sizes, scores, ids)
-            return
-        by_column = self._room("columns", 4 * LANES * spec.n_columns).view(np.float32)
-        tables = self._room("tables", LANES * spec.n_columns)
-        decode_tile(p, codes, *sizes, by_column, tables, scores, ids)
+            v = room("floats", r, np.float32)[:r]
+            decode_one(p, self.codes.reshape(-1), *sizes, v, scores, ids)
+        elif way == PERM:
+            width, groups = table_width(spec.n_buckets), -(-scores.shape[1] // LANES)
+            decode_perm(
+                p, self._in_blocks(), *sizes, width, room("tables", LANES * r * width, np.uint8),
+                room("floats", LANES + (LANES + 1) * r, np.float32),
+                room("numbers", LANES, np.float64), room("masks", 8, np.uint64),
+                room("counts", 256, np.int32), room("bytes", LANES * (1 + groups), np.uint8),
+                scores, ids,
+            )  # fmt: skip
+        else:
+            decode_tile(
+                p, self.codes.reshape(-1), *sizes, room("columns", columns, np.float32),
+                room("tables", columns, np.uint8),
+                room("floats", 2 * LANES + (2 * LANES + 1) * r, np.float32),
+                room("numbers", 3 * LANES, np.float64), room("bytes", 3 * LANES, np.uint8),
+                scores, ids,
+            )  # fmt: skip
 
     def _in_blocks(self) -> NDArray[np.uint8]:
         """Return the codes in blocks of 64 classes."""
@@ -187,10 +196,10 @@ class Decoder:
                 self._blocks = in_blocks(self.spec)
             return self._blocks
 
-    def _room(self, name: str, n_bytes: int) -> NDArray[np.uint8]:
-        """Return this thread's scratch of a name."""
-        found: NDArray[np.uint8] | None = getattr(self._scratch, name, None)
-        if found is None or len(found) < n_bytes:
-            found = aligned(n_bytes)
+    def _room(self, name: str, n: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """Return this thread's scratch of a name, n numbers or more."""
+        found: NDArray[Any] | None = getattr(self._scratch, name, None)
+        if found is None or len(found) < n:
+            found = aligned(n * np.dtype(dtype).itemsize).view(dtype)
             setattr(self._scratch, name, found)
         return found

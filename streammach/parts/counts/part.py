@@ -38,10 +38,10 @@ from streammach.spec.types import Transform
 
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
-FIT_ROW, FIT_POSTING = 300e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
+FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
 # Of pairs that are learnt: a value, one whose candidates are found by short lists, a class and a
 # posting where all are summed.
-LEARN_VALUE, LISTED_VALUE = 1.5e-6, 2.3e-6
+LEARN_VALUE, LISTED_VALUE = 1.6e-6, 2.3e-6
 SCANNED_CLASS, POSTING = 1.0e-9, 0.75e-9
 FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half

@@ -16,7 +16,16 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, joint, kernels, lists, products, resident, segments
+from streammach.backends.cuda import (
+    decode,
+    dense_transfers,
+    joint,
+    kernels,
+    lists,
+    products,
+    resident,
+    segments,
+)
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -60,7 +69,8 @@ def signatures():
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "gather labels": types.void(wide, i, int64, wide, i, f, i, f),
-        "expand": types.void(i, f, i, int64, int64, f),
+        "gather dense": types.void(wide, int64, int64, wide, i, f, i, f, f, i, f),
+        "expand": types.void(i, i, f, int64, int64, f),
         "cosines": types.void(f, int64, int64, int64, int64, f),
         "joint": types.void(i, f, u, int64, f, wide, float32, f, f),
         "joint lists": types.void(i, i, f, f, u, int64, f, wide, float32, f, f),
@@ -101,7 +111,8 @@ def every_kernel(capability):
     yield "place", "place", segments.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
     yield "gather labels", "gather labels", resident.gather_labels, (THREADS, 4), False
-    yield "expand", "expand", products.expand, (THREADS, 4), False
+    yield "gather dense", "gather dense", resident.gather_dense, (THREADS, 4), False
+    yield "expand", "expand", dense_transfers.expand, (THREADS, 4), False
     yield "cosines", "cosines", products.cosines, (THREADS, 4), False
     for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:

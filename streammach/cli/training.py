@@ -87,7 +87,7 @@ def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, shown: Pr
     name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
         f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
-        f"{chosen.config.placement.weights}, {device_text(chosen)}"
+        f"{chosen.config.placement.numbers}, {device_text(chosen)}"
     )
     projected = (chosen.projected_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):

@@ -3,14 +3,11 @@
 Needs numba-cuda, NVVM and nvJitLink (tox -e cudafake) and a C compiler, and no card.
 """
 
-import json
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from tests.backends.fake_driver import machine as machines
-from tests.builders import TinyData
 
 if why := machines.lacking():
     pytest.skip(why, allow_module_level=True)
@@ -22,11 +19,6 @@ MOST_REGISTERS = 65536  # of a block
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
     return machines.Machine(tmp_path_factory.mktemp("machine"))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return TinyData(tmp_path_factory.mktemp("data"), np.random.default_rng(5)).store(n_rows=100)
 
 
 @pytest.mark.parametrize(
@@ -91,20 +83,18 @@ LACKING = [  # what, facts of the driver, words of the line
 
 
 @pytest.mark.parametrize(("part", "facts", "words"), LACKING)
-def test_what_is_lacking_is_one_line_and_the_cpu_is_taken(machine, store, part, facts, words):
-    found = machine.work("plans", str(store), part, **facts)["found"]
-    code, _, said = found["cuda"]
+def test_what_is_lacking_is_one_line_and_the_cpu_is_taken(machine, part, facts, words):
+    found = machine.work("choices", part, **facts)["found"]
+    code, line = found["cuda"]
     assert code == 5
-    assert words in said
-    assert said.count("\n") == 1
-    code, out, _ = found["auto"]
-    plan = json.loads(out)
-    assert code == 0
-    assert words in plan["device"]["why"]
+    assert words in line
+    assert "\n" not in line
+    device, why = found["auto"]
+    assert device == "cpu"
+    assert words in why
 
 
-def test_a_machine_that_lacks_nothing_takes_the_card(machine, store):
-    found = machine.work("plans", str(store))["found"]
-    for code, out, _ in found.values():
-        assert code == 0
-        assert json.loads(out)["device"]["why"] == "Card of the tests, compute capability 9.0"
+def test_a_machine_that_lacks_nothing_takes_the_card(machine):
+    found = machine.work("choices")["found"]
+    assert found["cuda"] == found["auto"]
+    assert found["auto"] == ["cuda", "Card of the tests, compute capability 9.0"]

@@ -3,11 +3,9 @@
 python -m tests.backends.fake_driver.work dense | lists | counts
 python -m tests.backends.fake_driver.work steps OPTIMIZER
 python -m tests.backends.fake_driver.work predictions SHAPE
-python -m tests.backends.fake_driver.work plans STORE LACKING
+python -m tests.backends.fake_driver.work choices LACKING
 """
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -187,22 +185,23 @@ def lack(part):
         raise ValueError(part)
 
 
-def plans(store, part=""):
-    """Exit codes and words of plans of a store with each choice of a device."""
-    from streammach.cli.main import main
+def choices(part=""):
+    """The device and the reason of each choice, or the exit code and the line of its error."""
+    from streammach.backends.registry import choose_device
+    from streammach.errors import StreammachError
 
     lack(part)
     found = {}
-    for device in ("cuda", "auto"):
-        out, said = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-            code = main(["plan", store, "--device", device, "--memory", "1GB", "--json"])
-        found[device] = [code, out.getvalue(), said.getvalue()]
+    for wanted in ("cuda", "auto"):
+        try:
+            found[wanted] = choose_device(wanted)
+        except StreammachError as error:
+            found[wanted] = error.exit_code, error.as_command()
     return found
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "plans":
+    if sys.argv[1] != "choices":
         watch()
     result = globals()[sys.argv[1]](*sys.argv[2:])
     json.dump({"asked": asked, "compiled": compiled, "found": result}, sys.stdout)

@@ -181,15 +181,20 @@ class Epochs:
         rows = self.progress.wave * self._reader.n_rows + self.progress.row
         return rows // self._backend.n_waves
 
-    def _measured(self, speed: float) -> EpochFigures:
-        reader, held = self._reader, self._session.held
-        entry = EpochFigures(
+    def _entry(self, speed: float) -> EpochFigures:
+        """Return what is known of the epoch without held-out rows."""
+        reader = self._reader
+        return EpochFigures(
             epoch=self.progress.epoch + 1,
             loss=self.progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
             rows_per_second=speed,
             waited_share=reader.waited_seconds * speed / reader.n_rows,
             peak_bytes=peak_bytes(),
         )
+
+    def _measured(self, speed: float) -> EpochFigures:
+        """Return what is known of the epoch, and what held-out rows reach."""
+        entry, held = self._entry(speed), self._session.held
         if not held.rows.n_rows:
             return entry
         found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))

@@ -34,8 +34,10 @@ from streammach.training.events import Events, Started
 from streammach.training.job import Job, Work
 from streammach.training.label_loss import check_label_loss
 from streammach.training.older import older_request
+from streammach.training.part_job import PartJob
 from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import PLAN, Kept, Run, check_request, known_request, workplace
+from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.session import GOES_ON
 from streammach.training.signals import StopSignals
 from streammach.training.timetable import COMPILING, SURE, timetable
@@ -116,15 +118,52 @@ class Trainer:
             If files cannot be read or written.
         """
         if out is not None:
-            return self._fit(WholeRun(self.plan), data, Path(out), resume=resume)
+            return self.do(WholeRun(self.plan), data, Path(out), resume=resume)
         if resume:
             raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
         with ExitStack() as kept:
             folder = kept.enter_context(temporary_folder())
-            run = self._fit(WholeRun(self.plan), data, folder, resume=False, lasting=False)
+            run = self.do(WholeRun(self.plan), data, folder, resume=False, lasting=False)
             return replace(run, kept=Kept(kept.pop_all()))
 
-    def _fit(
+    def fit_part(
+        self,
+        data: Dataset | str | os.PathLike[str],
+        out: str | os.PathLike[str],
+        part: tuple[int, int],
+        *,
+        settings: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+    ) -> RunPart:
+        """Train a part of a run, for :func:`streammach.training.merge.merge`.
+
+        Parameters
+        ----------
+        data : Dataset or path-like
+            What the plan was made for: the plan of the whole run.
+        out : path-like
+            The part's folder.
+        part : tuple of int
+            Which part, from 1, and of how many: ``(3, 8)``. Each has as many repetitions as the
+            others, or one more.
+        settings : path-like, optional
+            Another part of the run, where transform and learning rate are decided already.
+        resume : bool
+            Go on with an interrupted part.
+
+        Raises
+        ------
+        UsageError
+            If the run cannot be had in such parts, or `out` holds something already.
+        MismatchError
+            If the plan belongs to another store, or `out` or `settings` to another run.
+        DivergedError, Interrupted, DiskError, LockedError, StoreError, ModelError
+            As for :meth:`fit`.
+        """
+        job = PartJob(self.plan, PartNumber(*part), self.options, settings)
+        return self.do(job, data, Path(out), resume=resume)
+
+    def do(
         self,
         job: Job[T],
         data: Dataset | str | os.PathLike[str],
@@ -133,7 +172,21 @@ class Trainer:
         resume: bool,
         lasting: bool = True,
     ) -> T:
-        """Do a job in a folder, which may be one that does not last."""
+        """Do a job in a folder: :meth:`fit` with a whole run, :meth:`fit_part` with a part.
+
+        Parameters
+        ----------
+        job : Job
+            What is done; its plan is the trainer's.
+        data : Dataset or path-like
+            What the plan was made for.
+        folder : Path
+            Where it is done.
+        resume : bool
+            Go on with what is there.
+        lasting : bool
+            Whether the folder stays.
+        """
         options, kind, clock = self.options, job.kind, self._given or Clock()
         with ExitStack() as closing:
             dataset = data if isinstance(data, Dataset) else Dataset.open(data)

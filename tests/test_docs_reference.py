@@ -78,6 +78,8 @@ def printed(tmp_path_factory):
         "verify": "verify rows.zarr",
         "plan": "plan rows.zarr",
         "train": f"train rows.zarr --out run {small}",
+        "train, a part": f"train rows.zarr --out part {small} --part 1/1",
+        "merge": "merge merged part",
         "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
         "evaluate": "evaluate run rows.zarr --estimators --first 1,2 --by w",
         LISTED: "evaluate lists lists.zarr",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
+    from streammach.training.trainer import Trainer
 
 LARGE = 0.1  # share of the time from which on a stage is named
 
@@ -38,16 +40,34 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
               help="Folder of the run.")  # fmt: skip
 @run_options
+@click.option(
+    "--part",
+    metavar="K/N",
+    help="Train the repetitions of one of N parts alone, such as 3/8; merge joins them.",
+)
+@click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
+              help="With --part: another part, where transform and rate are decided already.  "
+                   "[default: decided again]")  # fmt: skip
 @progress_option
 @json_option
 @debug_option
 @recorded(RunArguments)
-def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_json: bool) -> None:
+def train(
+    *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
+    progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
     estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
+    if part is None and settings is not None:
+        raise UsageError("a whole run decides itself: --settings without --part")
+    if part is not None:
+        from streammach.cli.parts import train_part  # loads on demand
+
+        train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
+        return
     run = trained(store, out, arguments, progress)
     if as_json:
         say_json(run_document(run))
@@ -57,6 +77,18 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
+    with weighed_rows(store, out, arguments, progress) as (rows, given, shown):
+        chosen = _planned(rows, out, given)
+        trainer = trainer_of(chosen, given, shown)
+        say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
+        return trainer.fit(rows, out, resume=given.resume)
+
+
+@contextmanager
+def weighed_rows(
+    store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
+) -> Iterator[tuple[Path | Dataset, RunArguments, Progress]]:
+    """Yield a store, or its view by weights of classes, the options for it, and what tells."""
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, Progress(progress, "") as shown:
@@ -66,40 +98,46 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         from streammach.planning.speed import speed
         from streammach.training.run import begun
 
-        begun(out, resume=arguments.resume)
+        begun(out, resume=arguments.resume, kind=kind)
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
             rows, arguments = weighed(data, arguments.class_weight), arguments.for_weighted_rows()
         speed()
-        return _trained(rows, out, arguments, shown)
+        yield rows, arguments, shown
 
 
-def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, shown: Progress) -> Run:
-    """Plan and train on a store, or on a view of one."""
-    from streammach.backends.registry import device_text  # compiled code loads on demand
-    from streammach.reports.plan_text import budgets, shape_text
-    from streammach.training.callbacks import EarlyStopping, watcher
+def trainer_of(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
+    """Return the trainer by a plan and options."""
+    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
     from streammach.training.trainer import Trainer
 
-    chosen = _planned(rows, out, arguments)
+    return Trainer(
+        plan, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
+        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
+    )  # fmt: skip
+
+
+def say_plan(
+    rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, Progress], note: str = ""
+) -> None:
+    """Say what will be trained, and the bytes that it takes of those that it may take."""
+    from streammach.backends.registry import device_text  # compiled code loads on demand
+    from streammach.reports.plan_text import budgets, shape_text
+
+    n_bytes, shown = told
     shown.close()  # the rest of the stages is the training's
     name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
-        f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
+        f"{short_path(name)} -> {short_path(out)}  {note}{shape_text(chosen)} "
         f"{chosen.config.placement.weights}, {device_text(chosen)}"
     )
-    projected = (chosen.projected_bytes, chosen.device_projected_bytes)
-    for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
+    projected = (n_bytes, chosen.device_projected_bytes)
+    for (what, allowed, source), taken in zip(budgets(chosen), projected, strict=False):
         shown.tell(
-            f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
+            f"{'GPU' if what else 'memory':<9}{size_text(taken)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-    trainer = Trainer(
-        chosen, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
-        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
-    )  # fmt: skip
-    return trainer.fit(rows, out, resume=arguments.resume)
 
 
 def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
@@ -31,7 +30,7 @@ from streammach.training.timetable import COMPILING, EPOCHS, HELD_OUT
 from streammach.training.trainer import Trainer
 from streammach.training.whole import WholeRun
 
-COMMON = ("steps", "projection")  # arrays that all repetitions share
+STEPS = "steps"  # an array that all repetitions share
 
 
 def merge(
@@ -154,17 +153,14 @@ class JoinedEpochs(Epochs):
 
     def _trained(self, first_row: int, before: float) -> State:
         """Read the end of the epoch from the parts."""
-        epoch, n, common = self.progress.epoch, len(self.parts), dict[str, NDArray[Any]]()
+        epoch, n = self.progress.epoch, len(self.parts)
         arrays, found = self._backend.arrays(), list[Progress]()
         for i, part in enumerate(self.parts):
             self._session.check()
-            own = _columns(arrays, part)
-            found.append(part.checkpoints.read(part.ends[epoch + 1], own))
-            shared = {name: own[name].copy() for name in COMMON if name in own}
-            common = common or shared
-            if found[i].step != found[0].step or any(
-                not np.array_equal(common[name], values) for name, values in shared.items()
-            ):
+            checkpoints = part.checkpoints
+            step = checkpoints.ends()[epoch + 1]
+            found.append(checkpoints.read(step, _columns(arrays, part)))
+            if found[i].step != found[0].step:
                 raise ModelError(
                     "damaged: its epochs are not those of the first part",
                     path=clean(part.path, 300), hint="Train it again.",
@@ -205,4 +201,4 @@ def _columns(arrays: dict[str, NDArray[Any]], part: RunPart) -> dict[str, NDArra
         width = array.shape[-1] // n
         return array[..., first * width : last * width]
 
-    return {name: a if name in COMMON else some(a) for name, a in arrays.items()}
+    return {name: a if name == STEPS else some(a) for name, a in arrays.items()}

@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from streammach.clock import Clock
 from streammach.data.identity import name_of
 from streammach.errors import Interrupted, MismatchError, StreammachError, UsageError, clean
@@ -22,6 +24,7 @@ from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.ahead import WorkAhead
+from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs
 from streammach.training.events import Saved
 from streammach.training.job import CHECKPOINTS, Job, Work
@@ -48,6 +51,11 @@ class PartJob(Job[RunPart]):
         What is fixed of the training.
     settings : path-like, optional
         Another part of the run, in which all is decided already: it is not decided again.
+
+    Raises
+    ------
+    UsageError
+        If there are more parts than repetitions.
     """
 
     kind = KIND
@@ -56,8 +64,14 @@ class PartJob(Job[RunPart]):
         self, plan: Plan, number: PartNumber, options: TrainingOptions,
         settings: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
+        if number.of > plan.n_repetitions:
+            raise UsageError(
+                f"a model of {plan.n_repetitions} repetitions is not trained in {number.of} parts: "
+                "--part"
+            )
         self.plan, self._number, self._options = plan, number, options
         self._from = settings
+        self._other: Settings | None = None  # what was decided there
 
     @property
     def facts(self) -> dict[str, str]:
@@ -78,9 +92,8 @@ class PartJob(Job[RunPart]):
     def mine(self) -> Plan:
         """The plan of its repetitions: what is trained, without what comes before and after."""
         plan, some = self.plan, self._number.repetitions(self.plan.n_repetitions)
-        within = tuple(part for part in plan.config.parts if part.basis)
         model = plan.model.some(*some)
-        config = replace(plan.config, shape=model.shape, parts=within)
+        config = replace(plan.config, shape=model.shape, parts=())
         lines = tuple(x for x in ledger(plan.facts, config) if x.name != "smaller model")
         return replace(plan, model=model, config=config, ledger=lines)
 
@@ -97,19 +110,20 @@ class PartJob(Job[RunPart]):
     def check(self, options: TrainingOptions, clock: Clock, start: Model | None) -> None:
         """Raise UsageError if the run cannot be had in such parts."""
         config = self.plan.config
-        if not 1 <= self._number.of <= self.plan.n_repetitions:
-            raise UsageError(
-                f"a model of {self.plan.n_repetitions} repetitions is not trained in "
-                f"{self._number.of} parts: --part"
-            )
         if config.placement.device != "cpu":
             raise UsageError("parts are trained on the CPU: --part", hint="Use --device cpu.")
+        if config.dense:
+            raise UsageError(
+                "dense rows are not trained in parts: the bits of their matrix products depend on "
+                "the repetitions beside: --part"
+            )
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")
         if clock.limited:
             raise UsageError("what a time allows differs from part to part: --time with --part")
         if start is not None:
             raise UsageError("a part starts from no other model: --part")
+        self._check_settings(options)
         for part in planned(config):
             if part.couples:
                 switch = part.switch
@@ -117,6 +131,20 @@ class PartJob(Job[RunPart]):
                     f"the repetitions may learn together ({part.name}), which parts cannot: --part",
                     hint=f"Use {switch.flag} {switch.words[2]}.",
                 )
+
+    def _check_settings(self, options: TrainingOptions) -> None:
+        """Take what another part decided, or raise UsageError or MismatchError."""
+        if self._from is None:
+            return
+        other = RunPart.open(self._from)
+        if other.settings is None:
+            raise UsageError(
+                "nothing is decided there yet: --settings", path=clean(self._from, 300)
+            )
+        facts = msgspec.structs.replace(other.facts, options=_named(options))
+        like = replace(other, facts=facts, plan=self.plan, path=Path("--settings"))
+        like.check_like(other)
+        self._other = other.settings
 
     def begin(self, folder: Path, *, resume: bool) -> None:
         """Raise UsageError or MismatchError if a folder holds something else than this part."""
@@ -179,12 +207,9 @@ class PartJob(Job[RunPart]):
 
     def _handed_on(self, work: Work) -> Settings | None:
         """Return what was decided in another part, or here before, if no whole model is needed."""
-        if self._from is not None and not (work.folder / SETTINGS).exists():
-            other = RunPart.open(self._from)
-            RunPart.open(work.folder).check_like(other)
-            if other.settings is None:
-                raise UsageError("nothing is decided there yet", path=clean(other.path, 300))
-            write_atomic(work.folder / SETTINGS, to_json(other.settings))
+        path, found = work.folder / SETTINGS, self._other
+        if found is not None and not path.exists():
+            write_atomic(path, to_json(msgspec.structs.replace(found, request=work.request)))
         return None if self._has_work_ahead(work) else RunPart.open(work.folder).settings
 
     def _has_work_ahead(self, work: Work) -> bool:
@@ -201,12 +226,13 @@ class PartJob(Job[RunPart]):
             session.findings = Findings(folder / KEPT, work.request, lasting=True)
             first, last = self._number.repetitions(self.plan.n_repetitions)
             session.trained_share = (last - first) / self.plan.n_repetitions
+            found = decide(session, work, pace)  # first: other parts may wait for it
             if self._has_work_ahead(work):
                 ahead = WorkAhead(session, folder, work.request)
-                found = ahead.run()
+                done = ahead.run()
                 with session.stages.one(ALONE):
-                    ahead.keep(found)
-            return decide(session, work, pace)
+                    ahead.keep(done)
+            return found
 
 
 class PartEpochs(Epochs):
@@ -214,6 +240,10 @@ class PartEpochs(Epochs):
 
     Held-out rows say something of all repetitions together.
     """
+
+    def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
+        """Return what callbacks see: no epoch is the best."""
+        return replace(super().state(first_row, seconds), best_epoch=-1)
 
     def _measured(self, speed: float) -> EpochFigures:
         return self._entry(speed)

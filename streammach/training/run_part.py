@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import msgspec
@@ -84,7 +84,7 @@ class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     request: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunPart:
     """A part of a run: its folder, what was decided, how far it is.
 
@@ -98,15 +98,15 @@ class RunPart:
         The plan of the whole run.
     settings : Settings or None
         What was decided; None before that.
-    ends : dict of int to int
-        Steps of the checkpoints at the ends of epochs, by how many epochs are done.
     """
 
     path: Path
     facts: PartFacts
-    plan: Plan = field(repr=False)
-    settings: Settings | None = field(repr=False)
-    ends: dict[int, int] = field(repr=False)
+    plan: Plan
+    settings: Settings | None
+
+    def __repr__(self) -> str:
+        return f"RunPart({str(self.path)!r}: {self.facts.part})"
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -115,11 +115,11 @@ class RunPart:
 
     @property
     def left(self) -> str:
-        """What is not done yet, in words; empty where it is finished."""
+        """What is not done yet, in words; empty where it is finished. Raises ModelError."""
         if self.settings is None:
             return "nothing is decided yet"
-        epochs = self.settings.training.epochs
-        done = next((n for n in range(epochs) if n + 1 not in self.ends), epochs)
+        epochs, ends = self.settings.training.epochs, self.checkpoints.ends()
+        done = next((n for n in range(epochs) if n + 1 not in ends), epochs)
         return f"{done} of {epochs} epochs" if done < epochs else ""
 
     @property
@@ -142,8 +142,6 @@ class RunPart:
             If nothing has this name.
         MismatchError
             If it is no folder of a part of a run.
-        ModelError
-            If a checkpoint is damaged.
         """
         folder = Path(path)
         if not os.path.lexists(folder):
@@ -165,15 +163,14 @@ class RunPart:
                 f"damaged: not the folder of a part of a run ({clean(why, 120)})",
                 path=clean(folder, 300),
             ) from None
-        checkpoints = Checkpoints(folder / CHECKPOINTS, facts.request, every_epoch=True)
-        return cls(path=folder, facts=facts, plan=plan, settings=settings, ends=checkpoints.ends())
+        return cls(path=folder, facts=facts, plan=plan, settings=settings)
 
     def check_like(self, other: RunPart) -> None:
         """Raise MismatchError, which says what differs, if another part is one of another run."""
         found = _difference(self, other)
         if found:
             raise MismatchError(
-                f"its {found} is another than that of {clean(other.path, 100)}",
+                f"it is of another run than {clean(other.path, 100)}: another {found}",
                 path=clean(self.path, 300), hint=ALIKE,
             )  # fmt: skip
 
@@ -232,7 +229,7 @@ def _difference(part: RunPart, other: RunPart) -> str:
         return "store"
     for name in ("seed", *(one.name for one in fields(TrainingOptions))):
         if getattr(part.facts.options, name) != getattr(other.facts.options, name):
-            return "seed" if name == "seed" else f"--{name.replace('_', '-')}"
+            return f"--{name.replace('_', '-')}"
     mine, theirs = part.plan.config.decisive, other.plan.config.decisive
     if mine.shape != theirs.shape:
         return f"plan ({mine.shape}, not {theirs.shape})"
@@ -242,12 +239,10 @@ def _difference(part: RunPart, other: RunPart) -> str:
     if differ:
         return f"plan ({', '.join(differ)})"
     if part.plan.model != other.plan.model:
-        return "seed"
-    if mine.dense and part.plan.config.placement.threads != other.plan.config.placement.threads:
-        return "number of threads, on which bits of dense rows depend,"
+        return "--seed"
     if part.facts.request != other.facts.request:
         return "request"
     settings = part.settings, other.settings
     if None not in settings and len({one.training for one in settings if one is not None}) > 1:
-        return "search (training.json)"
+        return "outcome of the search (training.json)"
     return ""

@@ -19,7 +19,7 @@ from streammach.cli.options import (
     progress_option,
     run_options,
 )
-from streammach.cli.output import Document, say, say_json, short_path
+from streammach.cli.output import Document, peak_of, say, say_json, short_path
 from streammach.cli.plans import made_plan
 from streammach.errors import UsageError
 from streammach.figures import figures_text
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
+    from streammach.training.run_part import RunPart
     from streammach.training.trainer import Trainer
 
 LARGE = 0.1  # share of the time from which on a stage is named
@@ -64,9 +65,7 @@ def train(
     if part is None and settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
     if part is not None:
-        from streammach.cli.parts import train_part  # loads on demand
-
-        train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
+        _train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
         return
     run = trained(store, out, arguments, progress)
     if as_json:
@@ -77,15 +76,58 @@ def train(
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with weighed_rows(store, out, arguments, progress) as (rows, given, shown):
+    with _weighed_rows(store, out, arguments, progress) as (rows, given, shown):
         chosen = _planned(rows, out, given)
-        trainer = trainer_of(chosen, given, shown)
-        say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
+        trainer = _trainer(chosen, given, shown)
+        _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         return trainer.fit(rows, out, resume=given.resume)
 
 
+def _train_part(
+    store: Path, out: Path, arguments: RunArguments, which: tuple[str, Path | None], progress: str,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Train the repetitions of a part, and say so."""
+    from streammach.training.part_job import PartJob  # compiled code loads on demand
+    from streammach.training.run_part import KIND, PartNumber
+
+    number, settings = PartNumber.of_text(which[0]), which[1]
+    if arguments.pilot is not None:
+        hint = "Give the --buckets and --repetitions that a pilot chose."
+        raise UsageError("samples may say something else in each part: --pilot", hint=hint)
+    with _weighed_rows(store, out, arguments, progress, KIND) as (rows, given, shown):
+        plan = made_plan(rows, given)
+        job = PartJob(plan, number, given.training(), settings)
+        trainer = _trainer(plan, given, shown)
+        _say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
+        part = trainer.do(job, rows, out, resume=given.resume)
+    if as_json:
+        say_json(_part_document(part, job.projected_bytes))
+        return
+    first, last = part.repetitions
+    assert part.settings is not None, "it is finished"
+    say(
+        f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
+        f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
+        f"{size_text(peak_of(job.projected_bytes))} of {size_text(job.projected_bytes)} projected"
+    )
+    say("all parts make a run: streammach merge RUN PART...")
+
+
+def _part_document(part: RunPart, projected: int) -> Document:
+    """Return a finished part as one JSON-ready object."""
+    assert part.settings is not None, "it is finished"
+    first, last = part.repetitions
+    return {
+        "part": str(part.path), "number": part.facts.part.number, "of": part.facts.part.of,
+        "first_repetition": first + 1, "last_repetition": last,
+        "repetitions": part.plan.n_repetitions, "epochs": part.settings.training.epochs,
+        "projected_bytes": projected, "peak_bytes": peak_of(projected),
+    }  # fmt: skip
+
+
 @contextmanager
-def weighed_rows(
+def _weighed_rows(
     store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
 ) -> Iterator[tuple[Path | Dataset, RunArguments, Progress]]:
     """Yield a store, or its view by weights of classes, the options for it, and what tells."""
@@ -107,7 +149,7 @@ def weighed_rows(
         yield rows, arguments, shown
 
 
-def trainer_of(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
+def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
     """Return the trainer by a plan and options."""
     from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
     from streammach.training.trainer import Trainer
@@ -118,7 +160,7 @@ def trainer_of(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
     )  # fmt: skip
 
 
-def say_plan(
+def _say_plan(
     rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, Progress], note: str = ""
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""

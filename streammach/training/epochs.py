@@ -101,9 +101,13 @@ class Epochs:
         progress = self.progress
         whole = progress.row == 0 and progress.wave == 0
         if progress.best_epoch not in (-1, progress.epoch - whole):
-            self._checkpoints.read(progress.best_step, self._backend.arrays())
+            self._read_best()
             self._backend.restore()
         self._backend.unwhiten_weights()
+
+    def _read_best(self) -> None:
+        """Read the weights of the best epoch."""
+        self._checkpoints.read(self.progress.best_step, self._backend.arrays())
 
     def _epoch(self) -> State:
         """Train to the end of the present epoch, measure, keep the best."""

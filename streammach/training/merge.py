@@ -18,6 +18,7 @@ from streammach.files.writing import write_atomic
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.planning.cost import BYTE
 from streammach.spec.documents import to_json
+from streammach.spec.ledger import bytes_in
 from streammach.training.ahead import WorkAhead
 from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs
@@ -98,6 +99,11 @@ class Merge(WholeRun):
         super().__init__(parts[0].plan)
         self._parts = parts
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of disk that it takes at most: those of the model."""
+        return bytes_in([line for line in self.plan.ledger if line.name == "model"], "disk")
+
     def expected(self, seconds: dict[str, float]) -> dict[str, float]:
         """Return the stages without those of the parts; epochs are read."""
         names = list(seconds)
@@ -107,7 +113,7 @@ class Merge(WholeRun):
         assert settings is not None, "it is finished"
         shape = self.plan.config.shape
         table = 4 * self.plan.config.weight_rows * shape.n_columns
-        found[EPOCHS] = settings.training.epochs * 3 * BYTE * table
+        found[EPOCHS] = settings.training.epochs * BYTE * table
         return found | {name: seconds[name] for name in after}
 
     def _ahead(self, session: Session, work: Work) -> WorkAhead:
@@ -132,7 +138,7 @@ class Merge(WholeRun):
     ) -> Epochs:
         """Return what reads the epochs."""
         epochs = JoinedEpochs(
-            session, settings.training, checkpoints, lasting=work.lasting,
+            session, settings.training, checkpoints, lasting=False,
             checkpoint_seconds=work.checkpoint_seconds,
         )  # fmt: skip
         epochs.parts = self._parts
@@ -153,19 +159,7 @@ class JoinedEpochs(Epochs):
 
     def _trained(self, first_row: int, before: float) -> State:
         """Read the end of the epoch from the parts."""
-        epoch, n = self.progress.epoch, len(self.parts)
-        arrays, found = self._backend.arrays(), list[Progress]()
-        for i, part in enumerate(self.parts):
-            self._session.check()
-            checkpoints = part.checkpoints
-            step = checkpoints.ends()[epoch + 1]
-            found.append(checkpoints.read(step, _columns(arrays, part)))
-            if found[i].step != found[0].step:
-                raise ModelError(
-                    "damaged: its epochs are not those of the first part",
-                    path=clean(part.path, 300), hint="Train it again.",
-                )  # fmt: skip
-            self._session.at(epoch * n + i + 1, self._spec.epochs * n)
+        found = self._joined(self.progress.epoch + 1)
         self._backend.restore()
         self._read = tuple(found)
         self.progress = msgspec.structs.replace(
@@ -173,6 +167,29 @@ class JoinedEpochs(Epochs):
             loss_sum=sum(self._loss_of(*one) for one in zip(self.parts, found, strict=True)),
         )  # fmt: skip
         return self.state()
+
+    def _joined(self, epochs: int) -> list[Progress]:
+        """Read what the parts were after so many epochs; return where each of them was."""
+        arrays, found, n = self._backend.arrays(), list[Progress](), len(self.parts)
+        for i, part in enumerate(self.parts):
+            self._session.check()
+            checkpoints = part.checkpoints
+            step = checkpoints.ends()[epochs]
+            found.append(checkpoints.read(step, _columns(arrays, part)))
+            if step != found[0].step:
+                raise ModelError(
+                    "damaged: its epochs are not those of the first part",
+                    path=clean(part.path, 300), hint="Train it again.",
+                )  # fmt: skip
+            self._session.at((epochs - 1) * n + i + 1, self._spec.epochs * n)
+        return found
+
+    def _keep(self, epoch: int) -> None:
+        """Write nothing: the parts keep all epochs."""
+
+    def _read_best(self) -> None:
+        """Read the weights of the best epoch."""
+        self._joined(self.progress.best_epoch + 1)
 
     def _loss_of(self, part: RunPart, at: Progress) -> float:
         """Return the loss of the epoch, summed over rows and a part's repetitions."""

@@ -10,7 +10,14 @@ import msgspec
 
 from streammach.clock import Clock
 from streammach.data.identity import name_of
-from streammach.errors import Interrupted, MismatchError, StreammachError, UsageError, clean
+from streammach.errors import (
+    Interrupted,
+    MismatchError,
+    ModelError,
+    StreammachError,
+    UsageError,
+    clean,
+)
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
 from streammach.files.writing import write_atomic
@@ -19,6 +26,7 @@ from streammach.model.model import Model
 from streammach.parts.registry import planned
 from streammach.planning.ledger import ledger
 from streammach.planning.schedule import EPOCHS as USUAL_EPOCHS
+from streammach.planning.speed import known_speed
 from streammach.spec.documents import to_json
 from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
@@ -101,11 +109,8 @@ class PartJob(Job[RunPart]):
     def projected_bytes(self) -> int:
         """Bytes of memory that it takes at most: of the whole model, where that is decided on."""
         mine = bytes_in(self.mine.ledger, "host")
-        return (
-            mine
-            if self._from is not None and self._number.number > 1
-            else max(mine, self.plan.projected_bytes)
-        )
+        alone = self._from is not None and self._number.number > 1
+        return mine if alone else max(mine, self.plan.projected_bytes)
 
     def check(self, options: TrainingOptions, clock: Clock, start: Model | None) -> None:
         """Raise UsageError if the run cannot be had in such parts."""
@@ -179,7 +184,8 @@ class PartJob(Job[RunPart]):
             skipped = (name in ahead and number > 1) or (name == SEARCH and self._from is not None)
             if not skipped:
                 found[name] = each
-        return found | {EPOCHS: timetable(plan.facts, config, self._options, speed=1.0)[EPOCHS]}
+        mine = timetable(plan.facts, config, self._options, speed=known_speed())
+        return found | {EPOCHS: mine[EPOCHS]}
 
     def work(self, work: Work) -> RunPart:
         """Decide what is not decided yet; train all epochs of its repetitions."""
@@ -203,7 +209,13 @@ class PartJob(Job[RunPart]):
             remove_folder(work.folder / CHECKPOINTS / KEPT)
             session.stages.close()
             session.events.call("on_fit_end", state)
-        return RunPart.open(work.folder)
+        part = RunPart.open(work.folder)
+        if part.left:
+            raise ModelError(
+                f"damaged: checkpoints of epochs are missing ({part.left})",
+                path=clean(part.path, 300), hint="Train it again in another folder.",
+            )  # fmt: skip
+        return part
 
     def _handed_on(self, work: Work) -> Settings | None:
         """Return what was decided in another part, or here before, if no whole model is needed."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.cli.main import main
 from streammach.data.class_weights import weighed
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
@@ -354,6 +355,46 @@ def test_runs_that_cannot_be_had_in_parts(data, tiny, tmp_path):
         assert made.plan.config.dense
         with pytest.raises(UsageError, match="dense rows are not trained in parts"):
             made.fit_part(rows, tmp_path / "part", (1, 2))
+
+
+def test_a_part_that_lost_an_epoch_is_not_finished_by_going_on(data, pair, tmp_path):
+    part = shutil.copytree(pair[0], tmp_path / "part1")
+    ends = RunPart.open(part).checkpoints.ends()
+    shutil.rmtree(part / f"checkpoints/step-{ends[1]}")
+    with pytest.raises(ModelError, match=r"epochs are missing \(0 of 2 epochs\)"):
+        trainer(data).fit_part(data, part, (1, 2), resume=True)
+
+
+def test_the_commands(data, tmp_path, capsys):
+    options = (
+        "--buckets 7 --repetitions 5 --counts off --threads 1 --progress none --epochs 2 "
+        "--learning-rate 0.5 --transform binary"
+    )
+    train = ["train", str(data.path), *options.split()]
+    one, two, run = (str(tmp_path / name) for name in ("one", "two", "run"))
+    for more, message in (
+        (["--settings", one], "a whole run decides itself: --settings without --part"),
+        (["--part", "1/2", "--pilot", "1min"], "each part: --pilot"),
+        (["--part", "1/2", "--time", "1min"], "--time with --part"),
+        (["--part", "3"], "'3' is not a part such as 3/8: --part"),
+        (["--part", "1/2", "--settings", one], "there is no such part"),
+    ):
+        assert main([*train, "--out", one, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert main([*train, "--out", one, "--part", "1/2"]) == 0
+    assert "part 1/2, repetitions 1 to 2 of 5, 2 epochs" in capsys.readouterr().out
+    assert main([*train, "--out", two, "--part", "2/2", "--settings", one]) == 0
+    assert main(["merge", run, one]) == 2
+    assert "part 2/2 is missing. Name all parts of a run." in capsys.readouterr().err
+    assert main(["merge", run, two, one, "--progress", "none"]) == 0
+    assert main([*train, "--out", str(tmp_path / "joint")]) == 0
+    assert files_of(sm.Run.open(run)) == files_of(sm.Run.open(tmp_path / "joint"))
+    view = ["--class-weight", "balanced"]
+    for name, n in ((one, "1/2"), (two, "2/2")):
+        assert main([*train, "--out", f"{name}-weighed", "--part", n, *view]) == 0
+    weighed_parts = [f"{one}-weighed", f"{two}-weighed"]
+    assert main(["merge", f"{run}-weighed", *weighed_parts]) == 4
+    assert main(["merge", f"{run}-weighed", *weighed_parts, *view]) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A run in parts: the option --part of train, and the command merge."""
+"""The command merge: a run of its parts."""
 
 from __future__ import annotations
 
@@ -8,61 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.arguments import RunArguments
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import Document, peak_of, say, say_json, short_path
-from streammach.cli.plans import made_plan
-from streammach.cli.training import run_document, say_plan, say_run, trainer_of, weighed_rows
-from streammach.errors import UsageError
-from streammach.machine import size_text
+from streammach.cli.output import say_json
+from streammach.cli.training import run_document, say_run
 from streammach.progress import Progress
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
-    from streammach.training.run_part import RunPart
-
-
-def train_part(
-    store: Path, out: Path, arguments: RunArguments, which: tuple[str, Path | None], progress: str,
-    *, as_json: bool,
-) -> None:  # fmt: skip
-    """Train the repetitions of a part, and say so."""
-    from streammach.training.part_job import PartJob  # compiled code loads on demand
-    from streammach.training.run_part import KIND, PartNumber
-
-    number, settings = PartNumber.of_text(which[0]), which[1]
-    if arguments.pilot is not None:
-        hint = "Give the --buckets and --repetitions that a pilot chose."
-        raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with weighed_rows(store, out, arguments, progress, KIND) as (rows, given, shown):
-        plan = made_plan(rows, given)
-        job = PartJob(plan, number, given.training(), settings)
-        trainer = trainer_of(plan, given, shown)
-        say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
-        part = trainer.do(job, rows, out, resume=given.resume)
-    if as_json:
-        say_json(_document(part, job.projected_bytes))
-        return
-    first, last = part.repetitions
-    assert part.settings is not None, "it is finished"
-    say(
-        f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
-        f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
-        f"{size_text(peak_of(job.projected_bytes))} of {size_text(job.projected_bytes)} projected"
-    )
-    say("all parts make a run: streammach merge RUN PART...")
-
-
-def _document(part: RunPart, projected: int) -> Document:
-    """Return a finished part as one JSON-ready object."""
-    assert part.settings is not None, "it is finished"
-    first, last = part.repetitions
-    return {
-        "part": str(part.path), "number": part.facts.part.number, "of": part.facts.part.of,
-        "first_repetition": first + 1, "last_repetition": last,
-        "repetitions": part.plan.n_repetitions, "epochs": part.settings.training.epochs,
-        "projected_bytes": projected, "peak_bytes": peak_of(projected),
-    }  # fmt: skip
 
 
 @click.command(epilog=epilog("streammach merge runs/odp part1 part2 part3"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streammach.clock import Clock
+    from streammach.cluster import distributed
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset
@@ -50,6 +51,7 @@ __all__ = [
     "add",
     "callbacks",
     "convert",
+    "distributed",
     "evaluate",
     "explore",
     "merge",
@@ -95,6 +97,8 @@ logging.getLogger("streammach").addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     if name == "callbacks":
         return import_module("streammach.training.callbacks")
+    if name == "distributed":
+        return import_module("streammach.cluster.distributed")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'streammach' has no attribute {name!r}")

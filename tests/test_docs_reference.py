@@ -53,7 +53,7 @@ def test_every_error_stands_in_the_table_of_exit_codes():
 
 def test_every_public_name_stands_in_the_reference():
     page = (REFERENCE / "python.md").read_text()
-    names = [*re.findall(r":: streammach\.(\w+)$", page, flags=re.M), "callbacks"]
+    names = [*re.findall(r":: streammach\.(\w+)$", page, flags=re.M), "callbacks", "distributed"]
     assert sorted({*names} - {"errors"}) == sorted(streammach.__all__)
 
 

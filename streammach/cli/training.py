@@ -49,13 +49,19 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
               help="With --part: another part, where transform and rate are decided already.  "
                    "[default: decided again]")  # fmt: skip
+@click.option("--dask", metavar="ADDRESS",
+              help="Train on the workers of this Dask cluster: its scheduler's address or "
+                   "file.")  # fmt: skip
+@click.option("--devices", metavar="LIST",
+              help="Train in so many processes of this machine, such as cpu,cpu; they share the "
+                   "threads.")  # fmt: skip
 @progress_option
 @json_option
 @debug_option
 @recorded(RunArguments)
 def train(
     *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
-    progress: str, as_json: bool,
+    dask: str | None, devices: str | None, progress: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a model within a memory budget.
 
@@ -64,10 +70,15 @@ def train(
     """
     if part is None and settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
+    if len([one for one in (part, dask, devices) if one is not None]) > 1:
+        raise UsageError("only one of these can be: --part, --dask, --devices")
     if part is not None:
         _train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
         return
-    run = trained(store, out, arguments, progress)
+    if dask is not None or devices is not None:
+        run = _trained_apart(store, out, arguments, (dask, devices), progress)
+    else:
+        run = trained(store, out, arguments, progress)
     if as_json:
         say_json(run_document(run))
         return
@@ -81,6 +92,37 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         trainer = _trainer(chosen, given, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         return trainer.fit(rows, out, resume=given.resume)
+
+
+def _trained_apart(
+    store: Path, out: Path, arguments: RunArguments, where: tuple[str | None, str | None],
+    progress: str,
+) -> Run:  # fmt: skip
+    """Plan here, train on the workers of a cluster or in processes of this machine."""
+    if arguments.pilot is not None or arguments.time is not None:
+        raise UsageError(
+            "what depends on a machine's speed is not trained in parts: --pilot, --time"
+        )
+    from streammach.cluster.distributed import train as train_apart  # loads on demand
+    from streammach.cluster.workers import check_installed, connected, count_of, started_here
+
+    (address, devices), device = where, arguments.device
+    check_installed()
+    n = None if devices is None else count_of(devices)
+    arguments = dataclasses.replace(arguments, device="cpu" if device == "auto" else device)
+    with ExitStack() as opened:
+        client = None if address is None else opened.enter_context(connected(address))
+        rows, given, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
+        plan = made_plan(rows, given)
+        _say_plan(rows, out, plan, (plan.projected_bytes, shown))
+        if client is None:
+            threads = plan.config.placement.threads
+            client = opened.enter_context(started_here(n or 1, threads))
+        return train_apart(
+            store, plan, client, out=out, options=given.training(),
+            class_weight=given.class_weight, callbacks=_watchers(shown),
+            checkpoint_minutes=given.checkpoint_minutes, tell=shown.tell, resume=given.resume,
+        )  # fmt: skip
 
 
 def _train_part(
@@ -151,13 +193,19 @@ def _weighed_rows(
 
 def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
     """Return the trainer by a plan and options."""
-    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
-    from streammach.training.trainer import Trainer
+    from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
-        plan, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
+        plan, arguments.training(), callbacks=_watchers(shown),
         checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
     )  # fmt: skip
+
+
+def _watchers(shown: Progress) -> list[object]:
+    """Return what watches a training."""
+    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
+
+    return [watcher(shown), EarlyStopping()]
 
 
 def _say_plan(

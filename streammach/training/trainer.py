@@ -66,6 +66,8 @@ class Trainer:
         The time that the work may take; it ends with the best model by then.
     start : Model, optional
         Where the weights start: a model of the same shape, classes and features.
+    stop : StopSignals, optional
+        Asks for the end; the signals of the process otherwise.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class Trainer:
         checkpoint_minutes: float = CHECKPOINT_MINUTES,
         clock: Clock | None = None,
         start: Model | None = None,
+        stop: StopSignals | None = None,
     ) -> None:
-        self._start = start
+        self._start, self._stop = start, stop
         self.plan, self.options = plan, options or TrainingOptions()
         self._given = clock
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
@@ -206,7 +209,7 @@ class Trainer:
             check_request(folder, request, kind)
             make_folder(folder)
             closing.enter_context(locked(folder / LOCK, clean(folder)))
-            stop = closing.enter_context(StopSignals())
+            stop = closing.enter_context(self._stop or StopSignals())
             check_request(folder, request, kind)  # another process may have been here
             if done:
                 return job.reopened(folder)

@@ -1,0 +1,178 @@
+"""Trains a run on the workers of a cluster: a task for each part, then the merge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streammach.clock import Clock
+from streammach.cluster.part_task import PartTask
+from streammach.cluster.tasks import Tasks
+from streammach.cluster.workers import Workers, check_installed
+from streammach.data.class_weights import BALANCED, weighed
+from streammach.data.store.dataset import Dataset
+from streammach.errors import MismatchError, UsageError, clean
+from streammach.files.folders import MARKER, make_folder, remove_folder
+from streammach.files.locks import locked
+from streammach.files.workplaces import LOCK, Workplace
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.training.merge import merge
+from streammach.training.part_job import PartJob
+from streammach.training.run import RESULT, Run, begun
+from streammach.training.run_part import PartNumber
+from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+KIND, COUNT = "parts", "parts"
+
+
+def train(
+    store: str | os.PathLike[str],
+    plan: Plan,
+    client: Client,
+    *,
+    out: str | os.PathLike[str],
+    options: TrainingOptions | None = None,
+    parts: int | None = None,
+    class_weight: str | None = None,
+    callbacks: Sequence[object] | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    tell: Callable[[str], None] | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train a run on the workers of a Dask cluster.
+
+    Each worker trains a part of the repetitions, one at a time. The first part also decides what is
+    not fixed; the others begin when it has. The part of a worker that is lost goes on from its last
+    checkpoint on another one. The parts are merged in this process. The model has the bytes of one
+    that was trained at once, on processors with the same instructions.
+
+    Parameters
+    ----------
+    store : path-like
+        The training store, on storage that this process and all workers share, by the same name.
+    plan : Plan
+        Model, batch, memory; of the CPU. Threads are those of each worker.
+    client : distributed.Client
+        The connection to the cluster; it stays open.
+    out : path-like
+        Folder for the run, on the same storage. Parts are trained in a folder beside it, with
+        ``.parts`` after its name, which goes after the merge.
+    options : TrainingOptions, optional
+        What is fixed of the training; all is chosen otherwise.
+    parts : int, optional
+        How many parts; by default one a worker, or so many that they fit the workers' memory.
+    class_weight : str, optional
+        ``balanced`` or a file, as for :func:`streammach.data.class_weights.weighed`.
+    callbacks : sequence, optional
+        What watches the merge, as for :class:`streammach.training.trainer.Trainer`.
+    checkpoint_minutes : float
+        Time between checkpoints.
+    tell : callable, optional
+        Given a line when a part begins, ends an epoch or is done.
+    resume : bool
+        Go on with an interrupted training; it keeps its number of parts.
+
+    Raises
+    ------
+    UsageError
+        If Dask is not installed, there is no worker, the run cannot be had in parts, or `out` holds
+        something already.
+    MismatchError
+        If the plan belongs to another store, or what is there to another run.
+    BudgetError
+        If no worker may take the memory of a part.
+    Interrupted
+        After a signal, with the work saved.
+    DivergedError, DiskError, LockedError, StoreError, ModelError
+        As for a training, on a worker or here.
+    StreammachError
+        If workers were lost again and again, or the scheduler was.
+    """
+    check_installed()
+    path, folder = os.path.abspath(store), Path(os.path.abspath(out))
+    options = _absolute(options or TrainingOptions())
+    place = Workplace(folder.with_name(f"{folder.name}.parts"), KIND)
+    with ExitStack() as opened:
+        data = opened.enter_context(Dataset.open(path))
+        if class_weight is not None:
+            class_weight = (
+                class_weight if class_weight == BALANCED else os.path.abspath(class_weight)
+            )
+            data = weighed(data, class_weight)
+        known = _known(folder, place, resume=resume)
+        if not (folder / RESULT).exists():
+            workers = Workers(client)
+            n = _number(known, parts) or workers.parts(plan, options)
+            PartJob(plan, PartNumber(1, n), options).check(options, Clock(), None)
+            make_folder(place.path)
+            opened.enter_context(locked(place.path / LOCK, clean(place.path)))
+            place.open(**{COUNT: n})
+            task = PartTask(
+                store=path, folder=str(place.path), plan=plan, options=options,
+                number=PartNumber(1, n), settings=None, class_weight=class_weight,
+                checkpoint_minutes=checkpoint_minutes,
+            )  # fmt: skip
+            done = Tasks(client, workers, task, tell or (lambda line: None)).run()
+            run = merge(folder, done, data=data, callbacks=callbacks, resume=resume)
+        else:
+            run = Trainer(plan, options).fit(data, folder, resume=True)
+        _remove(place)
+    with suppress(OSError):
+        place.path.rmdir()
+    return run
+
+
+def _absolute(options: TrainingOptions) -> TrainingOptions:
+    """Return options that mean the same in any folder."""
+    if options.validation is None:
+        return options
+    return replace(options, validation=os.path.abspath(options.validation))
+
+
+def _known(out: Path, place: Workplace, *, resume: bool) -> int | None:
+    """Return the number of parts of a training that is gone on with; None of a new one.
+
+    Raises UsageError if there is something that may not be gone on with.
+    """
+    begun(out, resume=resume)
+    place.check()
+    facts = place.facts()
+    if facts is None:
+        return None
+    if not resume:
+        raise UsageError(
+            "it holds parts of a run already", path=clean(place.path, 300),
+            hint="Use --resume or another --out.",
+        )  # fmt: skip
+    n = facts.get(COUNT)
+    if type(n) is not int or n < 1:
+        raise MismatchError(f"damaged: {MARKER}", path=clean(place.path, 300))
+    return n
+
+
+def _number(known: int | None, wanted: int | None) -> int | None:
+    """Return the number of parts that is wanted or known, or raise MismatchError or UsageError."""
+    if wanted is not None and wanted < 1:
+        raise UsageError("at least one part is needed: parts")
+    if None not in (known, wanted) and known != wanted:
+        raise MismatchError(f"it was begun in {known} parts, not in {wanted}: --resume")
+    return known if wanted is None else wanted
+
+
+def _remove(place: Workplace) -> None:
+    """Remove the parts of a finished run, and what says that their folder is ours."""
+    n = (place.facts() or {}).get(COUNT)
+    for k in range(1, n + 1 if isinstance(n, int) else 1):
+        part = place.path / f"part-{k}"
+        if Workplace(part, "part").facts() is not None:
+            remove_folder(part)
+    if place.facts() is not None:
+        (place.path / MARKER).unlink(missing_ok=True)

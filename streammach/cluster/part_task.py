@@ -1,0 +1,166 @@
+"""What a worker of a cluster does: it trains a part of a run, as long as that is wanted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from streammach.data.class_weights import weighed
+from streammach.data.store.dataset import Dataset
+from streammach.errors import Interrupted, LockedError
+from streammach.machine import peak_bytes
+from streammach.planning.ledger import ledger
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.stages import StageState
+from streammach.training.run_part import PartNumber
+from streammach.training.signals import StopSignals
+from streammach.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+ONE = threading.Lock()  # held by the part that this process trains
+ELSEWHERE_SECONDS = 2.0  # a part waits here before another worker is asked
+LOCKED_SECONDS = 600.0  # in which a worker notices that it was given up
+AGAIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartTask:
+    """A part of a run, as workers are sent it.
+
+    Attributes
+    ----------
+    store : str
+        The training store, as an absolute path.
+    folder : str
+        The part's folder, as an absolute path.
+    plan : Plan
+        The plan of the whole run.
+    options : TrainingOptions
+        What is fixed of the training.
+    number : PartNumber
+        Which part.
+    settings : str or None
+        The part in which all is decided already.
+    class_weight : str or None
+        What rows count by their class, as for :func:`streammach.data.class_weights.weighed`.
+    checkpoint_minutes : float
+        Time between checkpoints.
+    """
+
+    store: str
+    folder: str
+    plan: Plan
+    options: TrainingOptions
+    number: PartNumber
+    settings: str | None
+    class_weight: str | None
+    checkpoint_minutes: float
+
+
+@dataclass(frozen=True)
+class PartDone:
+    """What a worker says of a finished part.
+
+    Attributes
+    ----------
+    worker : str
+        Its address.
+    peak_bytes : int
+        The most memory that its process held.
+    """
+
+    worker: str
+    peak_bytes: int
+
+
+class Wanted:
+    """Says whether the task that this thread works at is still wanted.
+
+    Parameters
+    ----------
+    worker : Worker
+        Dask's worker.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self._key = worker, worker.get_current_task()
+        self.stop = StopSignals()
+
+    def __bool__(self) -> bool:
+        from distributed.core import Status
+
+        task = self._worker.state.tasks.get(self._key)
+        alive = self._worker.status in (Status.running, Status.paused)
+        return alive and task is not None and task.state == "executing"
+
+    def on_stage(self, state: StageState) -> None:
+        """Ask the training for its end, twice a second, once it is not wanted."""
+        del state
+        if not self:
+            self.stop.requested = True
+
+
+def train_part(task: PartTask) -> PartDone:
+    """Train a part in its folder, from its last checkpoint on if there is one.
+
+    Parameters
+    ----------
+    task : PartTask
+        The part.
+
+    Raises
+    ------
+    distributed.Reschedule
+        If this process trains another part.
+    Interrupted
+        If the task is no longer wanted, with the work saved.
+    StreammachError
+        As :meth:`streammach.training.trainer.Trainer.fit_part`.
+    """
+    from distributed import Reschedule, get_worker
+
+    worker = get_worker()
+    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
+        raise Reschedule
+    try:
+        _train(task, Wanted(worker), worker.state.nthreads)
+    finally:
+        ONE.release()
+    return PartDone(worker.address, peak_bytes())
+
+
+def _train(task: PartTask, wanted: Wanted, threads: int) -> None:
+    """Train a part; wait until a worker that was taken for lost has left its folder."""
+    plan = with_threads(task.plan, threads)
+    trainer = Trainer(
+        plan, task.options, callbacks=[wanted], checkpoint_minutes=task.checkpoint_minutes,
+        stop=wanted.stop,
+    )  # fmt: skip
+    number, until = (task.number.number, task.number.of), time.monotonic() + LOCKED_SECONDS
+    with ExitStack() as opened:
+        data = opened.enter_context(Dataset.open(task.store))
+        if task.class_weight is not None:
+            data = weighed(data, task.class_weight)
+        while True:
+            try:
+                trainer.fit_part(data, task.folder, number, settings=task.settings, resume=True)
+            except LockedError:
+                if time.monotonic() >= until:
+                    raise
+            else:
+                return
+            if not wanted:
+                raise Interrupted("the part is no longer wanted here")
+            time.sleep(AGAIN_SECONDS)
+
+
+def with_threads(plan: Plan, threads: int) -> Plan:
+    """Return a plan for another number of threads; the result is the same."""
+    config = replace(plan.config, placement=replace(plan.config.placement, threads=threads))
+    return replace(plan, config=config, ledger=ledger(plan.facts, config))

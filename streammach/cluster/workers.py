@@ -1,0 +1,190 @@
+"""The workers of a Dask cluster: found, started on this machine, counted."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streammach.errors import BudgetError, UsageError, clean
+from streammach.machine import size_text
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.training.part_job import PartJob
+from streammach.training.run_part import PartNumber
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+VERSION: str = import_module("streammach").__version__
+INSTALL = 'pip install "streammach[dask]"'
+USABLE = 0.8  # of a worker's memory limit: beyond it Dask pauses the worker
+CONNECT_SECONDS = 10.0
+WORKER_SECONDS = 60.0  # until the first worker has to be there
+
+
+def check_installed() -> None:
+    """Raise UsageError if Dask is not installed."""
+    if importlib.util.find_spec("distributed") is None:
+        raise UsageError("a cluster needs dask.distributed, which is not installed", hint=INSTALL)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Client]:
+    """Hold a connection to the scheduler of a cluster.
+
+    Parameters
+    ----------
+    address : str
+        Its address, such as ``tcp://10.0.0.1:8786``, or the name of its scheduler file.
+
+    Raises
+    ------
+    UsageError
+        If none answers, or Dask is not installed.
+    """
+    check_installed()
+    from distributed import Client
+
+    given = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
+    try:
+        client = Client(**given, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError, RuntimeError, ImportError):
+        raise UsageError(
+            f"no Dask scheduler answers at '{clean(address)}': --dask",
+            hint="Give an address such as tcp://10.0.0.1:8786, or a scheduler file.",
+        ) from None
+    with client:
+        yield client
+
+
+@contextmanager
+def started_here(n: int, threads: int) -> Iterator[Client]:
+    """Hold a cluster of processes on this machine.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    threads : int
+        Threads of all of them together.
+
+    Raises
+    ------
+    UsageError
+        If Dask is not installed.
+    """
+    check_installed()
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(
+        n_workers=n, threads_per_worker=max(threads // n, 1), processes=True, memory_limit=0,
+        dashboard_address=None, host="127.0.0.1",
+    )  # fmt: skip
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+def count_of(devices: str) -> int:
+    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError."""
+    names = [name.strip() for name in devices.split(",")]
+    for name in names:
+        if name.startswith("cuda"):
+            raise UsageError("trainings on a GPU are not trained in parts yet: --devices")
+        if name != "cpu":
+            raise UsageError(f"'{clean(name)}' is no device of a list such as cpu,cpu: --devices")
+    return len(names)
+
+
+def about(dask_worker: Any) -> tuple[str, int | None]:
+    """Return, on a worker, this package's version and the memory that the worker may take."""
+    return VERSION, dask_worker.memory_manager.memory_limit or None
+
+
+class Workers:
+    """The workers of a cluster.
+
+    Parameters
+    ----------
+    client : Client
+        The connection to it.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or one has not this release of streammach.
+    """
+
+    def __init__(self, client: Client) -> None:
+        try:
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError:
+            raise UsageError("the cluster has no worker", hint="Start dask worker.") from None
+        self._limits: dict[str, int | None] = {}
+        for address, answer in client.run(about, on_error="return").items():
+            if isinstance(answer, OSError):  # it was lost just now
+                continue
+            if isinstance(answer, BaseException):
+                why = clean(f"{type(answer).__name__}: {answer}", 120)
+                raise UsageError(
+                    f"the worker {address} cannot run streammach ({why})",
+                    hint=f"Install streammach {VERSION} where workers run.",
+                )
+            version, self._limits[address] = answer
+            if version != VERSION:
+                raise UsageError(
+                    f"the worker {address} has streammach {clean(version)}, not {VERSION}"
+                )
+        if not self._limits:
+            raise UsageError("the cluster has no worker", hint="Start dask worker.")
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def able(self, n_bytes: int) -> list[str] | None:
+        """Return those that may take so much memory; None where all may.
+
+        Parameters
+        ----------
+        n_bytes : int
+            The memory.
+
+        Raises
+        ------
+        BudgetError
+            If none may.
+        """
+        found = [a for a, limit in self._limits.items() if not limit or n_bytes <= USABLE * limit]
+        if not found:
+            most = max(limit for limit in self._limits.values() if limit)
+            raise BudgetError(
+                f"a part takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
+                f"which streammach uses {USABLE:.0%}",
+                hint="Give workers more, or plan for less: --memory.",
+            )
+        return None if len(found) == len(self) else found
+
+    def parts(self, plan: Plan, options: TrainingOptions) -> int:
+        """Return in how many parts a run is trained: one a worker, or so many that they fit.
+
+        Parameters
+        ----------
+        plan : Plan
+            The run.
+        options : TrainingOptions
+            What is fixed of its training.
+        """
+        n, most = min(len(self), plan.n_repetitions), plan.n_repetitions
+        limits = [limit for limit in self._limits.values() if limit]
+        room = USABLE * min(limits) if limits else float("inf")
+        while n < most and part_bytes(plan, PartNumber(n, n), options) > room:
+            n += 1
+        return n
+
+
+def part_bytes(plan: Plan, number: PartNumber, options: TrainingOptions) -> int:
+    """Return the bytes that a part takes which decides nothing; the last part takes most."""
+    return PartJob(plan, number, options).mine.projected_bytes

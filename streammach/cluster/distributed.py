@@ -30,7 +30,7 @@ from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
 if TYPE_CHECKING:
     from distributed import Client
 
-KIND, COUNT = "parts", "parts"
+KIND, COUNT = "distributed training", "parts"
 
 
 def train(
@@ -121,9 +121,9 @@ def train(
                 checkpoint_minutes=checkpoint_minutes,
             )  # fmt: skip
             done = Tasks(client, workers, task, tell or (lambda line: None)).run()
-            run = merge(folder, done, data=data, callbacks=callbacks, resume=resume)
+            run = merge(out, done, data=data, callbacks=callbacks, resume=resume)
         else:
-            run = Trainer(plan, options).fit(data, folder, resume=True)
+            run = Trainer(plan, options).fit(data, out, resume=True)
         _remove(place)
     with suppress(OSError):
         place.path.rmdir()
@@ -143,6 +143,8 @@ def _known(out: Path, place: Workplace, *, resume: bool) -> int | None:
     Raises UsageError if there is something that may not be gone on with.
     """
     begun(out, resume=resume)
+    if (out / RESULT).exists():
+        return None
     place.check()
     facts = place.facts()
     if facts is None:

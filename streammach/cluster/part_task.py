@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from contextlib import ExitStack
@@ -104,6 +105,12 @@ class Wanted:
         del state
         if not self:
             self.stop.requested = True
+
+
+def dask_setup(worker: Worker) -> None:
+    """Leave Ctrl-C to the client, in a worker process that it started; called by Dask there."""
+    del worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def train_part(task: PartTask) -> PartDone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from streammach.cluster.part_task import PartDone, PartTask, train_part
 from streammach.cluster.workers import Workers, part_bytes
 from streammach.errors import Interrupted, StreammachError, clean
+from streammach.files.workplaces import LOCK
 from streammach.machine import size_text
 from streammach.training.run_part import PartNumber, RunPart
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 GOES_ON = "The same command with --resume goes on."
+SAVE_SECONDS = 30.0  # in which workers have left the parts' folders, if they are not lost
+AGAIN_SECONDS = 0.1
 WATCH_SECONDS = 0.5  # between two looks at the parts' folders
 
 
@@ -156,10 +160,14 @@ class Tasks:
         return StreammachError(f"{part} failed on a worker ({why})", hint=GOES_ON)
 
     def _cancel(self) -> None:
-        """Give up all tasks; workers notice it and save what is not done."""
-        if self._futures and self._client.status == "running":
-            with suppress(Exception):  # the scheduler may go at any time
-                self._client.cancel(self._futures, force=True)
+        """Give up all tasks; wait while workers save what is not done."""
+        if not self._futures or self._client.status != "running":
+            return
+        with suppress(Exception):  # the scheduler may go at any time
+            self._client.cancel(self._futures, force=True)
+        until = time.monotonic() + SAVE_SECONDS
+        while time.monotonic() < until and any((path / LOCK).exists() for path in self._paths):
+            time.sleep(AGAIN_SECONDS)
 
 
 def _lost() -> StreammachError:

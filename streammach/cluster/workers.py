@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 VERSION: str = import_module("streammach").__version__
 INSTALL = 'pip install "streammach[dask]"'
+PRELOADED = "streammach.cluster.part_task"
 USABLE = 0.8  # of a worker's memory limit: beyond it Dask pauses the worker
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0  # until the first worker has to be there
@@ -82,7 +84,8 @@ def started_here(n: int, threads: int) -> Iterator[Client]:
 
     cluster = LocalCluster(
         n_workers=n, threads_per_worker=max(threads // n, 1), processes=True, memory_limit=0,
-        dashboard_address=None, host="127.0.0.1",
+        dashboard_address=None, host="127.0.0.1", preload=[PRELOADED],
+        silence_logs=logging.ERROR,
     )  # fmt: skip
     with cluster, Client(cluster) as client:
         yield client

@@ -164,6 +164,7 @@ def test_a_training_that_is_interrupted(made, data, joint, tmp_path):
         when(lambda: epochs_of(part) >= 1, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(Interrupted, match="resume"):
             train(made, data, client, tmp_path / "run")
+        assert not [*part.parent.glob("*/.lock")]
         run = train(made, data, client, tmp_path / "run", resume=True)
     assert files_of(run) == joint
     assert not part.parent.exists()

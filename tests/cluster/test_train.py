@@ -1,13 +1,16 @@
 """A run that the workers of a cluster train has the bytes of one that was trained at once."""
 
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import UsageError
+from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
+from streammach.errors import BudgetError, MismatchError, UsageError
+from streammach.training.run_part import PartNumber
 from tests.builders import TinyData
 from tests.training.test_parts import files_of, rows_alike, trainer
 
@@ -113,3 +116,95 @@ def test_without_dask_the_extra_is_named(data, tmp_path, capsys, monkeypatch):
     with pytest.raises(UsageError, match="not installed"):
         sm.distributed.train(data.path, trainer(data).plan, None, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_more_parts_than_workers(n, data, client, tmp_path):
+    made = trainer(data)
+    joint = made.fit(data, tmp_path / "joint")
+    run = sm.distributed.train(
+        data.path, made.plan, client, out=tmp_path / "run", options=made.options, parts=n
+    )
+    assert files_of(run) == files_of(joint)
+
+
+def test_what_is_there_already(data, client, tmp_path):
+    made, out = trainer(data), tmp_path / "run"
+
+    def trained(**how):
+        how = {"options": made.options, **how}
+        return sm.distributed.train(data.path, made.plan, client, out=out, **how)
+
+    with pytest.raises(UsageError, match="5 repetitions is not trained in 6 parts"):
+        trained(parts=6)
+    assert list(tmp_path.iterdir()) == []
+    joint = made.fit(data, tmp_path / "joint")
+    folder = tmp_path / "run.parts"
+    folder.mkdir()
+    (folder / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="holds other files"):
+        trained(resume=True)
+    (folder / "streammach.json").write_text('{"parts": 3, "streammach": "distributed training"}')
+    with pytest.raises(UsageError, match="it holds parts of a run already"):
+        trained()
+    with pytest.raises(MismatchError, match="begun in 3 parts, not in 2"):
+        trained(resume=True, parts=2)
+    run = trained(resume=True)
+    assert files_of(run) == files_of(joint)
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+    with pytest.raises(UsageError, match="it holds a run already"):
+        trained()
+    assert trained(resume=True).result == run.result
+    with pytest.raises(MismatchError, match="another store, plan or options"):
+        trained(resume=True, options=replace(made.options, epochs=3))
+
+
+def test_what_a_part_raises(data, client, tmp_path):
+    made = trainer(data)
+    place = tmp_path / "run.parts/part-2"
+
+    def tell(line):
+        if line.startswith("part 1/2: rep"):
+            place.mkdir()
+            (place / "mine").touch()
+
+    with pytest.raises(UsageError, match="holds other files") as found:
+        sm.distributed.train(
+            data.path, made.plan, client, out=tmp_path / "run", options=made.options, tell=tell
+        )
+    assert "\n" not in str(found.value)
+    assert [path.name for path in place.iterdir()] == ["mine"]
+
+
+class Told:
+    """A cluster whose workers say what they may take."""
+
+    def __init__(self, *answers):
+        self.answers = {f"tcp://{i}": answer for i, answer in enumerate(answers)}
+
+    def wait_for_workers(self, n, timeout):
+        pass
+
+    def run(self, function, on_error):
+        return self.answers
+
+
+def test_parts_fit_the_memory_of_workers(data):
+    plan, options = trainer(data, n_repetitions=8).plan, sm.TrainingOptions()
+    whole, part = plan.projected_bytes, part_bytes(plan, PartNumber(4, 4), options)
+    small = (VERSION, int(part / USABLE) + 1)
+    large = (VERSION, int(whole / USABLE) + 1)
+    assert Workers(Told((VERSION, None), (VERSION, None))).parts(plan, options) == 2
+    assert Workers(Told(small, large)).parts(plan, options) == 4
+    assert Workers(Told(*[large] * 20)).parts(plan, options) == 8
+    assert Workers(Told(small, large)).able(whole) == ["tcp://1"]
+    assert Workers(Told(small, large)).able(part) is None
+    with pytest.raises(BudgetError, match="a worker may take"):
+        Workers(Told(small)).able(whole)
+    assert len(Workers(Told(OSError("gone"), large))) == 1
+    with pytest.raises(UsageError, match="no worker"):
+        Workers(Told(OSError("gone")))
+    with pytest.raises(UsageError, match=r"cannot run streammach \(ModuleNotFoundError: no"):
+        Workers(Told(ModuleNotFoundError("no module")))
+    with pytest.raises(UsageError, match=r"has streammach 0\.0\.1, not"):
+        Workers(Told(("0.0.1", None)))

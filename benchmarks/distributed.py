@@ -1,0 +1,100 @@
+"""How a training gets faster with workers of a cluster, and what goes over the network for it.
+
+    python -m benchmarks.distributed STORE [--workers 1,2] [--turns 3] [--buckets 64]
+        [--repetitions 8] [--epochs 3] [--json FILE]
+
+Workers are processes of this machine with one thread each. Each turn trains the same run with each
+number of them. Speedups are seconds with the fewest workers by seconds with more, of the fastest
+turns: of the parts alone, and of all with the merge, which one thread does. Bytes are those that
+client, scheduler and workers wrote to one another, heartbeats included.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from distributed import Client, LocalCluster
+from distributed.comm.tcp import TCP
+
+import streammach as sm
+from benchmarks.machine_facts import facts, parser, report
+
+
+def main():
+    arguments = parser(__doc__)
+    arguments.add_argument("store", type=Path)
+    arguments.add_argument("--workers", default="1,2")
+    arguments.add_argument("--turns", type=int, default=3)
+    for name, default in (("buckets", 64), ("repetitions", 8), ("epochs", 3)):
+        arguments.add_argument(f"--{name}", type=int, default=default)
+    given = arguments.parse_args()
+    numbers = [int(n) for n in given.workers.split(",")]
+    turns = {n: [] for n in numbers}
+    for _ in range(given.turns):
+        for n in numbers:
+            turns[n].append(measured(given, n))
+            seconds = turns[n][-1]["whole_seconds"]
+            print(f"{n} workers: {seconds:.1f} s", file=sys.stderr, flush=True)
+    models = {turn.pop("model") for one in turns.values() for turn in one}
+    best = {n: {key: min(t[key] for t in one) for key in one[0]} for n, one in turns.items()}
+    first = best[numbers[0]]
+    speedups = {
+        n: {key: first[f"{key}_seconds"] / found[f"{key}_seconds"] for key in ("parts", "whole")}
+        for n, found in best.items()
+    }
+    for n in numbers:
+        print(f"{n} workers: parts {speedups[n]['parts']:.2f} times as fast, all "
+              f"{speedups[n]['whole']:.2f}; {best[n]['bytes_sent']:,} bytes sent")  # fmt: skip
+    report(
+        {"speedups": speedups, "best": best, "turns": turns, "one_model": len(models) == 1,
+         "store": given.store.name, "buckets": given.buckets, "repetitions": given.repetitions,
+         "epochs": given.epochs, "machine": facts()}, given.json,
+    )  # fmt: skip
+
+
+def measured(given, n):
+    """Train with so many workers; return seconds, bytes and the digest of the model."""
+    with sm.Dataset.open(given.store) as data:
+        plan = sm.plan(data, memory="2GB", device="cpu", threads=1, n_buckets=given.buckets,
+                       n_repetitions=given.repetitions, counts="off")  # fmt: skip
+    options = sm.TrainingOptions(epochs=given.epochs, transform="log1p", learning_rate=1.0)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+        as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        before, began = count() + sum(client.run(count).values()), time.monotonic()
+        done = []
+
+        def tell(line):
+            if "done by" in line:
+                done.append(time.monotonic())
+
+        run = sm.distributed.train(
+            given.store, plan, client, out=Path(folder) / "run", options=options, tell=tell
+        )
+        ended = time.monotonic()
+        sent = count() + sum(client.run(count).values()) - before
+        model = (run.path / "model/model.safetensors").read_bytes()
+    return {"parts_seconds": done[-1] - began, "whole_seconds": ended - began,
+            "bytes_sent": sent, "model": model}  # fmt: skip
+
+
+def count():
+    """Return the bytes that this process has written to others since it first was asked."""
+    if not hasattr(TCP, "written"):
+        TCP.written, write = 0, TCP.write
+
+        async def counted(self, *message, **how):
+            n = await write(self, *message, **how)
+            TCP.written += n or 0
+            return n
+
+        TCP.write = counted
+    return TCP.written
+
+
+if __name__ == "__main__":
+    main()

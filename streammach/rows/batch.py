@@ -316,8 +316,9 @@ def copy_rows(
         Receive them.
     """
     for k in range(chosen.shape[0]):
-        start, q = indptr[chosen[k]], places[k]
-        for p in range(places[k + 1] - q):
+        # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
+        start, q = np.uint64(indptr[chosen[k]]), np.uint64(places[k])
+        for p in range(np.uint64(places[k + 1]) - q):
             out_features[q + p] = features[start + p]
             out_values[q + p] = values[start + p]
 

@@ -106,7 +106,8 @@ def _mark(kind: tuple[object, ...]) -> Path | None:
 
 def kept_kernels() -> tuple[int, int]:
     """Return how many compiled kernels are kept, and their bytes on disk."""
-    sizes = [file.stat().st_size for file in Path(CACHE_DIR or os.devnull).rglob("*.nbc")]
+    files = Path(CACHE_DIR or os.devnull).rglob("*")
+    sizes = [file.stat().st_size for file in files if file.suffix in (".nbc", ".cubin")]
     return len(sizes), sum(sizes)
 
 
@@ -151,6 +152,7 @@ def kernel(
                 fastmath=FASTMATH if fastmath else False,
                 inline="always" if inline else "never",
                 _nrt=allocates,
+                no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
             )
         finally:
             numba.config.CACHE_DIR = before

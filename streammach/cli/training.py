@@ -172,7 +172,7 @@ def _say_plan(
     name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
         f"{short_path(name)} -> {short_path(out)}  {note}{shape_text(chosen)} "
-        f"{chosen.config.placement.weights}, {device_text(chosen)}"
+        f"{chosen.config.placement.numbers}, {device_text(chosen)}"
     )
     projected = (n_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), taken in zip(budgets(chosen), projected, strict=False):

@@ -77,10 +77,8 @@ class BlockBounds(NamedTuple):
 
 
 def scratch_sizes(k: int) -> tuple[int, int]:
-    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`.
-
-    Those of the blocks and of the features of a row come on top.
-    """
+    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`."""
+    # Those of the blocks and of the features of a row come on top.
     some = max(SEEDS, k) + SEED_BLOCKS
     return BLOCK + some, some
 
@@ -181,7 +179,7 @@ def best_of_rows(
     return last
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def first_bound(
     spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
     log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
@@ -218,7 +216,7 @@ def first_bound(
     return scores[k - 1]
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def scan_blocks(
     spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
     log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
@@ -286,7 +284,7 @@ def add_list(
             units[np.uint32(c)] += gains[z]
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def bound_blocks(
     spread: Array, rest: Number, cap: Number, step: Number, block_bases: Array, block_logs: Array,
     block_gains: Array, units: Array, most: Array, bounds: Array,

@@ -6,19 +6,18 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.model.coding import COUNTS, STARTS, Coded, decode, values_of, words_in
 from streammach.model.document import NARROW, Document
 from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import Layout, PackedCounts, Piece, in_units
+from streammach.rows.packed_pairs import Lists, PackedCounts, Piece, in_units, places_type
 from streammach.rows.pairs import CountWeights
 
 WORDS = 1 << 18  # of weights that are packed at once
 WEIGHTS, CLASSES, GAINS = "weights", COUNTS + "classes", COUNTS + "gains"
-WIDE = COUNTS + "wide"
+WIDE, WIDE_OF = COUNTS + "wide", COUNTS + "wide_of"
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -59,8 +58,7 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
     }  # fmt: skip
     wide = decode(arrays[WIDE], coded[WIDE], {})
     bare = CountWeights.of({**arrays, **nothing, WIDE: wide}, COUNTS, hashed)
-    layout = _layout(arrays, coded, starts, bare.n_classes)
-    return PackedCounts.of(lambda: _pairs(arrays, coded), layout, bare, _unit(coded))
+    return PackedCounts.of(_lists(arrays, coded, starts, bare.n_classes), bare, _unit(coded))
 
 
 def packed_bytes(arrays: Arrays, document: Document) -> int:
@@ -71,8 +69,11 @@ def packed_bytes(arrays: Arrays, document: Document) -> int:
         n_bytes += PackedRows.footprint(_rows(arrays[WEIGHTS], weights), _shape(weights))
     if CLASSES in found:
         starts = decode(arrays[STARTS].view(np.ndarray), coded[STARTS], {})
-        n_bytes += _layout(arrays, coded, starts, document.spec.n_classes).n_bytes
+        n_bytes += _lists(arrays, coded, starts, document.spec.n_classes).n_bytes
         n_bytes += in_units(decode(arrays[WIDE], coded[WIDE], {}), _unit(coded)).nbytes
+        places = coded[WIDE_OF]  # not among what is packed, but held in fewer bytes
+        less = np.dtype(places.dtype).itemsize - places_type(coded[WIDE].shape[0]).itemsize
+        n_bytes -= less * places.shape[0]
     return n_bytes
 
 
@@ -101,23 +102,21 @@ def _rows(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
         yield from (rows[start : start + step] for start in range(0, len(rows), step))
 
 
-def _layout(
+def _lists(
     arrays: Arrays, coded: Mapping[str, Coded], starts: NDArray[np.int64], n_classes: int
-) -> Layout:
-    """Return how the lists will lie, after looking at where they start."""
+) -> Lists:
+    """Return the pairs of all lists, after looking at where they start."""
     n = coded[CLASSES].shape[0]
     same = (starts[0], starts[-1], *coded[GAINS].shape) == (0, n, n)
     if not same or (np.diff(starts) < 0).any():
         raise ValueError("the starts of the lists are wrong")
-    return Layout.of(lambda: _pairs(arrays, coded), starts, n_classes)
 
+    def pieces() -> Iterator[Piece]:
+        of_classes = words_in(arrays[CLASSES], coded[CLASSES])
+        yield from zip(of_classes, words_in(arrays[GAINS], coded[GAINS]), strict=True)
 
-def _pairs(arrays: Arrays, coded: Mapping[str, Coded]) -> Iterator[Piece]:
-    """Yield the steps of the classes, and the gains in units."""
-    gains = msgspec.structs.replace(coded[GAINS], unit=coded[GAINS].unit // _unit(coded))
-    of_classes = words_in(arrays[CLASSES], coded[CLASSES])
-    for steps, words in zip(of_classes, words_in(arrays[GAINS], gains), strict=True):
-        yield steps, values_of(words, len(words), gains, {})
+    times = coded[GAINS].unit // _unit(coded)
+    return Lists(pieces=pieces, starts=starts, n_classes=n_classes, times=times)
 
 
 def _unit(coded: Mapping[str, Coded]) -> int:

@@ -26,23 +26,16 @@ from streammach.prediction.calibrate import CANDIDATES, class_probabilities, lab
 from streammach.prediction.inputs import Seen, rows_of, source_order
 from streammach.prediction.matrices import MatrixRows
 from streammach.prediction.memory import NOTHING, Input, Task, room_for
-from streammach.prediction.order import (
-    NOTHING_KEPT,
-    Kept,
-    Order,
-    Predictions,
-    SourceOrder,
-    after,
-)
+from streammach.prediction.order import NOTHING_KEPT, Kept, Predictions
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.room import Room
+from streammach.prediction.streaming import ranked_source
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
 from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
-from streammach.threads import ahead
 
 FEW_IDS = 256  # whose labels are looked up one by one
 
@@ -500,20 +493,7 @@ class Predictor:
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._streamed(rows, k, rank, room, source_order(place), kept, told)
-
-    def _streamed(
-        self, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None,
-        kept: Kept, told: Callable[[int], None] | None,
-    ) -> Iterator[Predictions]:  # fmt: skip
-        """Yield the best classes of rows in the order of their source."""
-        if order is None:
-            yield from _ranked(rows, k, rank, kept.rows)
-        else:
-            put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-            found = _ranked(rows, k, rank, put_aside.n_rows, told)
-            yield from after(put_aside.sorted(found), kept.rows)
-        room.done()
+        return ranked_source(rows, k, rank, room, source_order(place), kept, told)
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float
@@ -577,20 +557,3 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _ranked(
-    rows: Iterator[RowBlock], k: int, rank: Ranking, first: int,
-    told: Callable[[int], None] | None = None,
-) -> Iterator[Predictions]:  # fmt: skip
-    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
-    done = 0
-    for block in ahead(rows, "rows"):
-        skipped = min(max(first - done, 0), block.n_rows)
-        done += block.n_rows
-        if skipped < block.n_rows:
-            part = block.part(skipped, block.n_rows) if skipped else block
-            assert part.numbers is not None
-            yield Predictions(part.numbers, *rank(part, k), part.tags)
-        if told is not None:
-            told(done)

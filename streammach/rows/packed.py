@@ -21,7 +21,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from streammach.jit import Array, Number, kernel
-from streammach.simd import PADDING, load8, prefetch, replace_marked, trailing_zeros
+from streammach.simd import (
+    LANES,
+    lanes_equal,
+    ones_in,
+    prefetch,
+    replace_marked,
+    trailing_zeros,
+)
 
 GAPS, TWO, THREE, FOUR, PLAIN = 1, 2, 3, 4, 5
 LINE = 64  # bytes
@@ -112,19 +119,21 @@ def _packed(
     pieces: Iterable[NDArray[Any]], columns: int, starts: NDArray[Any], data: NDArray[np.uint8]
 ) -> int:
     """Write rows to `data`, unless it is empty, and where each ends; return where the last does."""
-    done, end, (row, marks) = 0, 0, np.zeros((2, columns + PADDING), np.uint8)
+    done, end, (row, marks) = 0, 0, np.zeros((2, columns + LANES), np.uint8)
+    met = np.zeros((4, 256), np.int32)
     for rows in pieces:
         some = starts[done : done + len(rows) + 1]
         flat = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-        end = int(pack_rows(flat, rows.dtype == np.uint8, columns, row, marks, some, end, data))
+        halves = rows.dtype == np.uint8
+        end = int(pack_rows(flat, halves, columns, row, marks, met, some, end, data))
         done += len(rows)
     return end
 
 
-@kernel()
+@kernel(allocates=False)
 def pack_rows(
-    rows: Array, halves: bool, columns: int, row: Array, marks: Array, starts: Array, end: int,
-    data: Array,
+    rows: Array, halves: bool, columns: int, row: Array, marks: Array, met: Array, starts: Array,
+    end: int, data: Array,
 ) -> Any:  # fmt: skip
     """Pack rows behind what is there.
 
@@ -136,22 +145,25 @@ def pack_rows(
         Which of both.
     columns : int
         C; even for halves.
-    row, marks : uint8 (C + 32,)
+    row, marks : uint8 (C + 64,)
         Scratch; zeros behind C.
+    met : int32 (4, 256)
+        Scratch, zeros; for rows of one kind.
     starts : unsigned (n + 1,)
         Receives where each row ends.
     end : int
         Where the first one starts.
     data : uint8
-        Receives the bytes; empty where only their number is asked for.
+        Receives the bytes, and may have others behind them; empty where only their number is asked
+        for.
 
     Returns
     -------
     int64
         Where the last row ends.
     """
-    found = np.zeros((4, 256), np.int32)
     low, high = (LEAST_HALF, LEAST_HALF + 16) if halves else (0, 256)
+    found, kept = met[0], data.shape[0] > 0
     for i in range(starts.shape[0] - 1):
         if halves:
             half = columns // 2
@@ -159,55 +171,66 @@ def pack_rows(
                 byte = rows[i * half + c]
                 row[2 * c] = ((byte & np.uint8(15)) ^ np.uint8(8)) - np.uint8(8)
                 row[2 * c + 1] = ((byte >> np.uint8(4)) ^ np.uint8(8)) - np.uint8(8)
+            count_halves(row, columns, found)
         else:
             for c in range(columns):
                 row[c] = rows[i * columns + c]
-        count_numbers(row, columns, low, high, found)
-        size, form, least = form_of(row, columns, low, high, found[0])
-        if data.shape[0] and form:
-            write_row(row, marks, columns, form, least, data, end, size)
-        end += size
+            count_numbers(row, columns, met)
+        if found[128] < columns:  # not all are 0
+            size, form, least = form_of(columns, low, high, found)
+            few = np.int64(0)
+            for v in range(LEAST_HALF, LEAST_HALF + 16):
+                few += found[v]
+            if few == columns and columns - found[128] + 1 < size:
+                out, at = (data, end) if kept else (marks, 0)
+                n = pack_gaps(row, columns, out, at + 1) - at
+                if n < size:
+                    size, form = n, GAPS
+            if size > columns - columns // 8:  # others cost time
+                size, form = 1 + columns, PLAIN
+            if kept:
+                write_row(row, marks, columns, form, least, data, end, size)
+            end += size
         starts[i + 1] = end
     return end
 
 
 @kernel(inline=True)
-def count_numbers(row: Array, columns: int, low: int, high: int, found: Array) -> None:
-    """Write how often each number is met in a row: ``found[0]`` int32 (256,), from -128 on."""
-    # Only numbers from `low` to below `high` are met, counted from -128 on.
+def count_halves(row: Array, columns: int, met: Array) -> None:
+    """Write how often the numbers from -8 to 7 are met: `met` int32 (256,), from -128 on."""
+    for v in range(LEAST_HALF, LEAST_HALF + 16):
+        n = np.int64(0)
+        for first in range(0, columns, LANES):
+            n += ones_in(lanes_equal(row, first, np.int8(v - 128)))
+        met[v] = n
+    met[128] -= (LANES - columns % LANES) % LANES  # zeros behind the row
+
+
+@kernel(inline=True)
+def count_numbers(row: Array, columns: int, met: Array) -> None:
+    """Write how often each number is met in a row: ``met[0]`` int32 (256,), from -128 on."""
     n = columns & ~3
     for k in range(4):
-        found[k, low:high] = 0
+        met[k, :] = 0
     for c in range(0, n, 4):  # in four arrays, as numbers repeat: none waits for the one before
         for k in range(4):
-            found[k, row[c + k] ^ np.uint8(128)] += 1
+            met[k, row[c + k] ^ np.uint8(128)] += 1
     for c in range(n, columns):
-        found[0, row[c] ^ np.uint8(128)] += 1
-    for v in range(low, high):
-        found[0, v] += found[1, v] + found[2, v] + found[3, v]
+        met[0, row[c] ^ np.uint8(128)] += 1
+    for v in range(256):
+        met[0, v] += met[1, v] + met[2, v] + met[3, v]
 
 
-@kernel(fastmath=False)
-def form_of(row: Array, columns: int, low: int, high: int, met: Array) -> Any:
-    """Return the bytes, the form and the bits of the lowest number of a row with some numbers."""
+@kernel(fastmath=False, allocates=False)
+def form_of(columns: int, low: int, high: int, met: Array) -> Any:
+    """Return the bytes that a row takes in bits, the form of the fewest and its lowest number."""
     # `met` int32 (256,) says how often each number is met, from -128 on.
-    if met[128] == columns:  # all are 0
-        return 0, 0, np.uint8(0)
     least, size, form = 0, 1 << 60, TWO
     for bits in range(2, 5):
         place, most = most_frequent(met, low, high, (1 << bits) - 1)
         n = 2 + bits_bytes(columns, bits) + columns - most
         if n <= size:
             least, size, form = place, n, TWO + bits - 2
-    few = np.int64(0)
-    for v in range(LEAST_HALF, LEAST_HALF + 16):
-        few += met[v]
-    if few == columns and columns - met[128] + 1 < size:
-        n = 1 + gap_bytes(row, columns)
-        if n < size:
-            size, form = n, GAPS
-    if size > columns - columns // 8:  # others cost time
-        size, form = 1 + columns, PLAIN
     return size, form, np.uint8(least & 255)
 
 
@@ -234,53 +257,38 @@ def most_frequent(met: Array, low: int, high: int, n: int) -> Any:
     return place - 128, most
 
 
-@kernel(inline=True)
-def gap_bytes(row: Array, columns: int) -> Any:
-    """Return how many bytes a row's numbers take in the form ``GAPS``."""
-    n, after = np.int64(0), np.int64(0)
-    for first in range(0, columns, 8):
-        word = load8(row, np.int64(first))
-        while word:
-            place = np.int64(trailing_zeros(word)) >> 3
-            word &= ~(np.uint64(255) << np.uint64(8 * place))
-            n += 1 + ((first + place - after + 240) >> 8)
-            after = first + place + 1
-    return n
-
-
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=False)
 def write_row(
     row: Array, marks: Array, columns: int, form: int, least: Number, data: Array, start: int,
     size: int,
 ) -> None:  # fmt: skip
-    """Write a row in a form that was chosen, from `start` on."""
+    """Write a row in a form that was chosen, from `start` on; ``GAPS`` have their bytes already."""
     data[start] = form
     if form == PLAIN:
         for c in range(columns):
             data[start + 1 + c] = row[c]
-    elif form == GAPS:
-        pack_gaps(row, columns, data, start + 1)
-    else:
+    elif form != GAPS:
         data[start + 1] = least
         pack_bits(row, marks, columns, form - TWO + 2, least, data, start + 2, start + size)
 
 
-@kernel(inline=True)
-def pack_gaps(row: Array, columns: int, data: Array, at: int) -> None:
-    """Write a row in the form ``GAPS`` from `at` on."""
+@kernel(fastmath=False, allocates=False)
+def pack_gaps(row: Array, columns: int, data: Array, at: int) -> Any:
+    """Write a row in the form ``GAPS`` from `at` on; return where it ends."""
     after = np.int64(0)
-    for first in range(0, columns, 8):
-        word = load8(row, np.int64(first))
+    for first in range(0, columns, LANES):
+        word = ~lanes_equal(row, first, np.int8(0))
         while word:
-            place = np.int64(trailing_zeros(word)) >> 3
-            word &= ~(np.uint64(255) << np.uint64(8 * place))
-            before = first + place - after
+            place = first + np.int64(trailing_zeros(word))
+            word &= word - np.uint64(1)
+            before = place - after
             while before > 15:
                 sixteens = before >> 4 if before < 256 else 16
                 data[at] = (sixteens - 1) << 4
                 at, before = at + 1, before - 16 * sixteens
-            data[at] = (before << 4) | (row[first + place] & 15)
-            at, after = at + 1, first + place + 1
+            data[at] = (before << 4) | (row[place] & 15)
+            at, after = at + 1, place + 1
+    return at
 
 
 @kernel(inline=True)
@@ -297,12 +305,10 @@ def pack_bits(
     if bits & 1:
         pack_plane(marks, columns, 2, 1, data, at)
         at += bits_bytes(columns, 1)
-    for c in range(columns if at < end else 0):
-        marks[c] = marks[c] == other
-    for first in range(0, columns if at < end else 0, 8):
-        word = load8(marks, np.int64(first))
+    for first in range(0, columns if at < end else 0, LANES):
+        word = lanes_equal(marks, first, np.int8(other))
         while word:
-            data[at] = row[first + (np.int64(trailing_zeros(word)) >> 3)]
+            data[at] = row[first + np.int64(trailing_zeros(word))]
             at, word = at + 1, word & (word - np.uint64(1))
 
 
@@ -320,7 +326,7 @@ def pack_plane(codes: Array, columns: int, shift: int, bits: int, data: Array, a
             out[c] = code if k == 0 else out[c] | code
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, allocates=False)
 def unpack_row(data: Array, first: Number, last: Number, out: Array) -> None:
     """Write the row that lies in ``data[first:last]`` to `out` int8 (C,)."""
     columns, at, end = out.shape[0], np.int64(first), np.int64(last)
@@ -383,7 +389,7 @@ def put_others(data: Array, at: int, mark: int, out: Array) -> None:
             q += 1
 
 
-@kernel()
+@kernel(allocates=False)
 def unpack_rows(data: Array, starts: Array, chosen: Array, out: Array) -> None:
     """Write some rows of a packed table to `out` int8 (n, C)."""
     for i in range(chosen.shape[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,72 +19,97 @@ from streammach.rows.packed import starts_type
 from streammach.rows.pairs import CountWeights, ends
 
 STEP = 65535  # the longest; a pair's own step is smaller
-Piece = tuple[NDArray[np.int32], NDArray[np.int16]]  # steps of classes, gains in units
+NARROW, WIDE = np.dtype(np.int8), np.dtype(np.int16)  # of gains
+MOST_ENTRIES = 1 << 16  # of a pair, and more
+Piece = tuple[NDArray[np.int32], NDArray[np.uint16]]  # steps of classes, folded gains
 Pieces = Callable[[], Iterable[Piece]]  # all pairs, in order, as often as it is called
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """How lists will lie.
+class Lists:
+    """Pairs that are to be packed.
 
     Attributes
     ----------
-    sizes : int64 (d,)
-        Entries of each list.
-    narrow : bool
-        Whether gains are int8; they are int16 otherwise.
-    n_pairs : int
-        Pairs of all lists.
-    peaks : int16 (d,)
-        The largest magnitude of each list's gains, in units.
+    pieces : callable
+        Gives the pairs: each class less the one before it, the first of a list as it is, and the
+        gains, whole numbers with the sign as the lowest bit.
+    starts : int64 (d + 1,)
+        Where each feature's pairs start, and where the last one's end.
+    n_classes : int
+        K.
+    times : int
+        Units of a gain of 1.
     """
 
-    sizes: NDArray[np.int64]
-    narrow: bool
-    n_pairs: int
-    peaks: NDArray[np.int16]
-
-    @classmethod
-    def of(cls, pieces: Pieces, starts: NDArray[np.int64], n_classes: int) -> Layout:
-        """Look at all pairs.
-
-        Parameters
-        ----------
-        pieces : callable
-            Gives the pairs: each class less the one before it, the first of a list as it is, and
-            gains in whole units.
-        starts : int64 (d + 1,)
-            Where each feature's pairs start, and where the last one's end.
-        n_classes : int
-            K.
-
-        Raises
-        ------
-        ValueError
-            If a class is none or does not rise within its list.
-        """
-        d = len(starts) - 1
-        wide, narrow, last = np.zeros(d, np.int64), np.zeros(d, np.int64), np.zeros(d, np.int64)
-        least, first, peaks = np.zeros(1, np.int64), 0, np.zeros(d, np.int16)
-        for steps, gains in pieces():
-            feature = int(np.searchsorted(starts, first, "right")) - 1
-            count_entries(starts, first, feature, steps, gains, wide, narrow, last, least, peaks)
-            first += len(steps)
-        if least[0] < 0 or last.max(initial=0) >= n_classes:
-            raise ValueError("the counts are wrong")
-        fewer = 3 * int(narrow.sum()) < 4 * int(wide.sum())
-        return cls(sizes=narrow if fewer else wide, narrow=fewer, n_pairs=first, peaks=peaks)
-
-    @property
-    def gain_type(self) -> np.dtype[Any]:
-        """Type of the gains."""
-        return np.dtype(np.int8 if self.narrow else np.int16)
+    pieces: Pieces
+    starts: NDArray[np.int64]
+    n_classes: int
+    times: int = 1
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the lists, of where they start, and of what they add at most."""
-        n, d = int(self.sizes.sum()), len(self.sizes)
-        return n * (2 + self.gain_type.itemsize) + starts_type(n).itemsize * (d + 1) + 2 * d
+        """Bytes that they take packed; ValueError if a class is none or does not rise."""
+        found = self.packed(NARROW, keep=False)
+        narrow = found.is_best
+        n, d = found.n_entries if narrow else found.n_wide, len(self.starts) - 1
+        each = 2 + (NARROW if narrow else WIDE).itemsize
+        return n * each + starts_type(n).itemsize * (d + 1) + 2 * d
+
+    def best(self) -> Entries:
+        """Return their entries in the fewest bytes; ValueError if a class is none or falls."""
+        found = self.packed(NARROW)
+        return found if found.is_best else self.packed(WIDE)
+
+    def packed(self, kind: np.dtype[Any], *, keep: bool = True) -> Entries:
+        """Return their entries with gains of a type, or without `keep` only how many there are."""
+        d, n = len(self.starts) - 1, int(self.starts[-1])
+        sizes, peaks, state = np.zeros(d, np.int64), np.zeros(d, np.int16), np.zeros(5, np.int64)
+        n = n + n // 16 + MOST_ENTRIES if keep else 0  # pages that get no entries are not taken
+        steps, gains, most = np.empty(n, np.uint16), np.empty(n, kind), int(np.iinfo(kind).max)
+        first = 0
+        for given, words in self.pieces():
+            done = 0
+            while done < len(given):
+                done += int(pack_entries(
+                    self.starts, first + done, given[done:], words[done:], self.times,
+                    self.n_classes, most, state, sizes, peaks, steps, gains,
+                ))  # fmt: skip
+                if state[4]:
+                    raise ValueError("the counts are wrong")
+                if done < len(given):
+                    n += n // 4
+                    _resize(steps, gains, n)
+            first += len(given)
+        if keep:
+            _resize(steps, gains, int(state[2]))
+        return Entries(sizes, steps, gains, peaks, int(state[2]), int(state[3]))
+
+
+class Entries(NamedTuple):
+    """Entries of lists.
+
+    ``sizes`` int64 (d,) says how many each list has, ``steps`` uint16 (n,) and ``gains`` int8 or
+    int16 (n,) are the entries, ``peaks`` int16 (d,) the largest magnitude of each list's gains, all
+    gains in units; ``n_entries`` is n, and ``n_wide`` what n is with gains of 16 bits.
+    """
+
+    sizes: NDArray[np.int64]
+    steps: NDArray[np.uint16]
+    gains: NDArray[Any]
+    peaks: NDArray[np.int16]
+    n_entries: int
+    n_wide: int
+
+    @property
+    def is_best(self) -> bool:
+        """Whether gains of 8 bits, which these have, take less than those of 16."""
+        return 3 * self.n_entries < 4 * self.n_wide
+
+
+def _resize(steps: NDArray[np.uint16], gains: NDArray[Any], n: int) -> None:
+    for array in (steps, gains):
+        array.resize(n, refcheck=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +132,9 @@ class PackedCounts:
         Pairs of all lists.
     wide : int8 or int16 (w, K)
         That of :class:`CountWeights` in units.
-    wide_of, penalty, base, log_values, hashed
+    wide_of : int16 or int32 (d,)
+        That of :class:`CountWeights`.
+    penalty, base, log_values, hashed
         Those of :class:`CountWeights`.
     """
 
@@ -117,7 +144,7 @@ class PackedCounts:
     peaks: NDArray[np.int16]
     unit: int
     n_listed: int
-    wide_of: NDArray[np.int32]
+    wide_of: NDArray[Any]
     wide: NDArray[Any]
     penalty: NDArray[np.float32]
     base: NDArray[np.float32]
@@ -125,31 +152,30 @@ class PackedCounts:
     hashed: float
 
     @classmethod
-    def of(cls, pieces: Pieces, layout: Layout, bare: CountWeights, unit: int) -> PackedCounts:
+    def of(cls, lists: Lists, bare: CountWeights, unit: int) -> PackedCounts:
         """Pack pairs.
 
         Parameters
         ----------
-        pieces : callable
-            The pairs, as in :meth:`Layout.of`.
-        layout : Layout
-            What that said of them.
+        lists : Lists
+            The pairs.
         bare : CountWeights
             All but the lists, which are empty; gains in `wide` are whole units.
         unit : int
             Of all gains.
+
+        Raises
+        ------
+        ValueError
+            If a class is none or does not rise within its list.
         """
-        starts = ends(layout.sizes)
-        n = int(starts[-1])
-        steps, gains, done = np.empty(n, np.uint16), np.empty(n, layout.gain_type), 0
-        most = np.iinfo(gains.dtype).max
-        for given, units in pieces():
-            done = int(fill_entries(given, units, most, done, steps, gains))
+        found = lists.best()
         return cls(
-            starts=starts.astype(starts_type(n)), steps=steps, gains=gains, peaks=layout.peaks,
-            unit=unit, n_listed=layout.n_pairs, wide_of=bare.wide_of,
-            wide=in_units(bare.wide, unit), penalty=bare.penalty, base=bare.base,
-            log_values=bare.log_values, hashed=bare.hashed,
+            starts=ends(found.sizes).astype(starts_type(found.n_entries)), steps=found.steps,
+            gains=found.gains, peaks=found.peaks, unit=unit, n_listed=int(lists.starts[-1]),
+            wide_of=bare.wide_of.astype(places_type(len(bare.wide))),
+            wide=in_units(bare.wide, unit), penalty=bare.penalty,
+            base=bare.base, log_values=bare.log_values, hashed=bare.hashed,
         )  # fmt: skip
 
     @property
@@ -173,13 +199,19 @@ class PackedCounts:
         lengths = np.zeros(len(self.starts) - 1, np.int64)
         unpack_lists(self.starts, self.steps, self.gains, self.unit, lengths, classes, gains)
         return CountWeights(
-            starts=ends(lengths), classes=classes, gains=gains, wide_of=self.wide_of,
+            starts=ends(lengths), classes=classes, gains=gains,
+            wide_of=self.wide_of.astype(np.int32),
             wide=self.wide.astype(np.int16) * np.int16(self.unit), penalty=self.penalty,
             base=self.base, log_values=self.log_values, hashed=self.hashed,
         )  # fmt: skip
 
 
 Counts = CountWeights | PackedCounts
+
+
+def places_type(n_wide: int) -> np.dtype[Any]:
+    """Return the type of places among so many features in `wide`."""
+    return np.dtype(np.int16 if n_wide <= np.iinfo(np.int16).max else np.int32)
 
 
 def in_units(wide: NDArray[np.int16], unit: int) -> NDArray[Any]:
@@ -189,64 +221,68 @@ def in_units(wide: NDArray[np.int16], unit: int) -> NDArray[Any]:
     return found.astype(np.int8) if fits else found
 
 
-@kernel()
-def count_entries(
-    starts: Array, first: int, feature: int, steps: Array, gains: Array, wide: Array,
-    narrow: Array, last: Array, least: Array, peaks: Array,
-) -> None:  # fmt: skip
-    """Count the entries of some pairs.
+@kernel(allocates=False)
+def pack_entries(
+    starts: Array, first: int, given: Array, words: Array, times: int, n_classes: int, most: int,
+    state: Array, sizes: Array, peaks: Array, steps: Array, gains: Array,
+) -> Any:  # fmt: skip
+    """Write the entries of pairs behind those that are there.
 
     Parameters
     ----------
     starts : int64 (d + 1,)
         Where each feature's pairs start.
-    first, feature : int
-        Number of the first of the pairs, and its feature.
-    steps, gains : int32 (n,), int16 (n,)
-        The pairs.
-    wide, narrow : int64 (d,)
-        The entries of each list with gains of 16 and of 8 bits; raised.
-    last : int64 (d,)
-        The last class of each list; raised by the steps.
-    least : int64 (1,)
-        Falls below 0 where a step is too short.
-    peaks : int16 (d,)
-        The largest magnitude of each list's gains; raised.
-    """
-    f = feature
-    for i in range(steps.shape[0]):
-        while first + i >= starts[f + 1]:
-            f += 1
-        step, size = int(steps[i]), abs(int(gains[i]))
-        more = max(0, size - 1)
-        peaks[f] = max(int(peaks[f]), min(size, 32767))
-        last[f] += step
-        least[0] = min(least[0], step if first + i == starts[f] else step - 1)
-        n = 1 + step // STEP
-        wide[f] += n + more // 32767
-        narrow[f] += n + more // 127
-
-
-@kernel()
-def fill_entries(
-    given: Array, units: Array, most: int, done: int, steps: Array, gains: Array
-) -> Any:
-    """Write the entries of pairs behind the `done` that are there; return how many are then.
-
-    Parameters
-    ----------
-    given, units : int32 (n,), int16 (n,)
-        Steps and gains of the pairs.
+    first : int
+        Number of the first of the pairs.
+    given, words : int32 (n,), uint16 (n,)
+        Steps and folded gains of the pairs.
+    times, n_classes : int
+        Those of :class:`Lists`.
     most : int
         The largest gain of an entry.
-    done : int
-        As above.
+    state : int64 (5,)
+        Feature and class of the last pair, how many entries there are and would be with gains of 16
+        bits, and whether a class is none or does not rise, which ends the work; zeros at first.
+    sizes, peaks : int64 (d,), int16 (d,)
+        Raised by the entries of each list, and to its largest magnitude.
     steps, gains : uint16, int8 or int16
-        The entries.
+        Receive the entries; empty where only their number is asked for.
+
+    Returns
+    -------
+    int64
+        How many pairs are done: all, or those for which there is room.
     """
-    at = done
-    for i in range(given.shape[0]):
-        step, left = int(given[i]), int(units[i])
+    f, c, at, wide = state[0], state[1], state[2], state[3]
+    room, n = steps.shape[0], given.shape[0]
+    for i in range(n):
+        step: Any = np.int64(given[i])
+        word = np.int64(words[i])
+        left: Any = np.int64(np.int16(((word >> 1) ^ -(word & 1)) * times))
+        before = 1
+        while first + i >= starts[f + 1]:
+            f, c = f + 1, 0
+        if first + i == starts[f]:
+            c, before = 0, 0
+        c += step
+        if step < before or c >= n_classes:
+            state[4] = 1
+            break
+        size: Any = abs(left)
+        more = more_wide = 1
+        if step >= STEP or size > most:
+            more = 1 + step // STEP + max(0, size - 1) // most
+            more_wide = 1 + step // STEP + max(0, size - 1) // 32767
+        if room and at + more > room:
+            c -= step
+            n = i
+            break
+        sizes[f] += more
+        wide += more_wide
+        peaks[f] = max(np.int64(peaks[f]), min(size, 32767))
+        if not room:
+            at += more
+            continue
         while step >= STEP:
             steps[at], gains[at] = STEP, 0
             at, step = at + 1, step - STEP
@@ -256,10 +292,11 @@ def fill_entries(
             at, step, left = at + 1, 0, left - gain
             if left == 0:
                 break
-    return at
+    state[0], state[1], state[2], state[3] = f, c, at, wide
+    return n
 
 
-@kernel()
+@kernel(allocates=False)
 def unpack_lists(
     starts: Array, steps: Array, gains: Array, unit: int, lengths: Array, classes: Array,
     whole: Array,

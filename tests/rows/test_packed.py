@@ -84,6 +84,7 @@ def test_logits_have_the_bits_of_those_of_plain_rows(rng, kind, columns):
     given = rows.indptr, rows.features, rows.values
     plain, packed = np.zeros((2, 40, columns), np.float32)
     kernels.logits(*given, 0, 40, table, bias, plain)
-    kernels.packed_logits(*given, 0, 25, found.data, found.starts, bias, packed)
-    kernels.packed_logits(*given, 25, 40, found.data, found.starts, bias, packed)
+    given = *given, found.data, found.starts, bias, np.empty((8, columns), np.int8), np.arange(8)
+    for first, last in ((0, 25), (25, 40)):
+        kernels.packed_logits(*given[:3], first, last, *given[3:], packed)
     assert plain.tobytes() == packed.tobytes()

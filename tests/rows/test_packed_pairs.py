@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streammach.counts.scores import CountScorer
-from streammach.rows.packed_pairs import Layout, PackedCounts
+from streammach.rows import packed_pairs
+from streammach.rows.packed_pairs import Lists, PackedCounts
 from streammach.rows.pairs import CountWeights, ends
 from tests.builders import block_of
 from tests.model.models import counts_of
@@ -15,19 +16,20 @@ from tests.reference import packed as reference
 K = 300_000
 
 
-def packed(counts, unit=1):
-    """Counts packed, two pieces at a time."""
+def packed(counts, unit=1, times=1):
+    """Counts packed, two pieces at a time, and their lists; gains are of so many units."""
     steps = np.diff(counts.classes, prepend=np.int32(0))
     first = counts.starts[:-1][np.diff(counts.starts) > 0]
     steps[first] = counts.classes[first]
-    units, n = counts.gains // np.int16(unit), len(steps) // 2
+    small, n = counts.gains // np.int16(unit * times), len(steps) // 2
+    words = ((small << 1) ^ (small >> 15)).view(np.uint16)
 
     def pieces():
-        yield steps[:n], units[:n]
-        yield steps[n:], units[n:]
+        yield steps[:n], words[:n]
+        yield steps[n:], words[n:]
 
-    layout = Layout.of(pieces, counts.starts, counts.n_classes)
-    return PackedCounts.of(pieces, layout, counts, unit), layout
+    lists = Lists(pieces=pieces, starts=counts.starts, n_classes=counts.n_classes, times=times)
+    return PackedCounts.of(lists, counts, unit), lists
 
 
 def far_apart(rng, unit, largest):
@@ -49,7 +51,7 @@ def far_apart(rng, unit, largest):
 @pytest.mark.parametrize(("unit", "largest", "most"), [(32, 130, 127), (1, 32767, 32767)])
 def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest, most):
     counts = far_apart(rng, unit, largest)
-    found, layout = packed(counts, unit)
+    found, packing = packed(counts, unit)
     wanted = []
     for a, b in zip(counts.starts[:-1], counts.starts[1:], strict=True):
         wanted.append(reference.entries(
@@ -62,7 +64,7 @@ def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest, most):
     lists = sum(one.nbytes for one in (found.steps, found.gains, found.starts, found.peaks))
     sizes = [np.abs(gains).max(initial=0) for gains in np.split(counts.gains, counts.starts[1:-1])]
     assert (unit * found.peaks).tolist() == sizes
-    assert (layout.n_bytes, found.n_pairs) == (lists, counts.n_pairs)
+    assert (packing.n_bytes, found.n_pairs) == (lists, counts.n_pairs)
     again = found.plain()
     for name, array in counts.arrays().items():
         assert again.arrays()[name].tobytes() == array.tobytes(), name
@@ -91,3 +93,39 @@ def test_classes_that_are_none_or_do_not_rise_are_refused(rng, classes):
         wrong.classes[:5] = [0, 1, 2, 3, K]
     with pytest.raises(ValueError, match="the counts are wrong"):
         packed(wrong)
+
+
+@pytest.mark.parametrize("unit", [1, 32])
+def test_pairs_find_room_that_was_too_small_at_first(rng, monkeypatch, unit):
+    monkeypatch.setattr(packed_pairs, "MOST_ENTRIES", 1)
+    counts = far_apart(rng, unit, 1000)  # gains of many entries
+    found, _ = packed(counts, unit)
+    monkeypatch.undo()
+    wanted, _ = packed(counts, unit)
+    assert len(found.steps) > 17 * len(counts.classes) // 16 + 1
+    for name, array in vars(wanted).items():
+        same = array.tobytes() if isinstance(array, np.ndarray) else array
+        other = getattr(found, name)
+        assert (other.tobytes() if isinstance(other, np.ndarray) else other) == same, name
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_gains_of_several_units_are_those_of_one(rng, times):
+    counts = far_apart(rng, 32, 120)
+    found = packed(counts, 32 // times, times)[0]
+    assert found.unit == 32 // times
+    again = found.plain()
+    for name, array in counts.arrays().items():
+        assert again.arrays()[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize(("n_wide", "kind"), [(0, np.int16), (32767, np.int16), (32768, np.int32)])
+def test_places_among_columns_take_two_bytes_where_they_fit(rng, n_wide, kind):
+    counts = counts_of(rng, 25, 20, longest=9)
+    wide = np.zeros((n_wide, 20), np.int16)
+    wide_of = np.full(25, -1, np.int32)
+    wide_of[3 if n_wide else slice(0)] = n_wide - 1
+    counts = replace(counts.compact(), wide=wide, wide_of=wide_of)
+    found = packed(counts)[0]
+    assert found.wide_of.dtype == kind
+    assert found.plain().wide_of.tobytes() == wide_of.tobytes()

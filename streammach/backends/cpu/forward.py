@@ -172,9 +172,19 @@ class Forward(Ranked):
         """Write ``bias + x W`` for sparse rows ``first:last`` with these values."""
         given = rows.indptr, rows.features, values, first, last
         if isinstance(self.weights, PackedRows):
-            kernels.packed_logits(*given, self.weights.data, self.weights.starts, self.bias, z)
+            packed = self.weights.data, self.weights.starts, self.bias
+            kernels.packed_logits(*given, *packed, *self._unpacked(), z)  # type: ignore[call-arg]
         else:
             kernels.logits(*given, self.weights, self.bias, z)
+
+    def _unpacked(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Return this thread's scratch for packed rows, as the kernel takes it."""
+        found: tuple[NDArray[np.int8], NDArray[np.int64]] | None
+        found = getattr(self._scratch, "unpacked", None)
+        if found is None:
+            found = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
+            self._scratch.unpacked = found
+        return found
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

@@ -72,10 +72,10 @@ def logits(
         add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
 
 
-@kernel()
+@kernel(allocates=False)
 def packed_logits(
     indptr: Array, features: Array, values: Array, first: int, last: int, data: Array,
-    starts: Array, bias: Array, out: Array,
+    starts: Array, bias: Array, some: Array, places: Array, out: Array,
 ) -> None:  # fmt: skip
     """Do as :func:`logits` with the same bits, from weights that are packed.
 
@@ -85,11 +85,14 @@ def packed_logits(
         Those of :func:`logits`.
     data, starts : uint8 (n,), uint32 or int64 (d + 1,)
         Those of :class:`streammach.rows.packed.PackedRows`.
-    bias, out : float32 (C,), float32 (n, C)
-        Those of :func:`logits`.
+    bias : float32 (C,)
+        That of :func:`logits`.
+    some, places : int8 (8, C), int64 (8,)
+        Scratch, and the numbers from 0 on.
+    out : float32 (n, C)
+        Receives what that writes.
     """
     # As many rows are unpacked at a time as `add_rows` adds together.
-    some, places = np.empty((8, bias.shape[0]), np.int8), np.arange(8)
     for i in range(first, last):
         row = out[i]
         for c in range(bias.shape[0]):

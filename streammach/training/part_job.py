@@ -222,13 +222,8 @@ class PartJob(Job[RunPart]):
         path, found = work.folder / SETTINGS, self._other
         if found is not None and not path.exists():
             write_atomic(path, to_json(msgspec.structs.replace(found, request=work.request)))
-        return None if self._has_work_ahead(work) else RunPart.open(work.folder).settings
-
-    def _has_work_ahead(self, work: Work) -> bool:
-        """Return whether something is to be done that needs no hashed models."""
-        folder = work.folder / CHECKPOINTS
-        parts = [part for part in planned(self.plan.config) if part.ranks_alone]
-        return self._number.number == 1 and not all((folder / part.name).is_dir() for part in parts)
+        part = RunPart.open(work.folder)
+        return None if part.ahead else part.settings
 
     def _decided(self, work: Work) -> Settings:
         """Return what is decided on the whole model, before the first epoch."""
@@ -239,7 +234,7 @@ class PartJob(Job[RunPart]):
             first, last = self._number.repetitions(self.plan.n_repetitions)
             session.trained_share = (last - first) / self.plan.n_repetitions
             found = decide(session, work, pace)  # first: other parts may wait for it
-            if self._has_work_ahead(work):
+            if RunPart.open(work.folder).ahead:
                 ahead = WorkAhead(session, folder, work.request)
                 done = ahead.run()
                 with session.stages.one(ALONE):

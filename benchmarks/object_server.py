@@ -139,6 +139,7 @@ def _handler(proxy: Proxy, endpoint: str) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def log_message(self, *given: object) -> None:
             pass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -34,39 +35,36 @@ STORE_PATH = StorePath()
 
 def cache_options(command: F) -> F:
     """Add the options of the cache, which hold for this process and those that it starts."""
+
+    @wraps(command)
+    def called(*, cache: Path | None, cache_size: str | None, **given: Any) -> None:
+        said = {} if cache is None else {FOLDER: os.path.abspath(cache)}
+        if cache_size is not None:
+            parse_size(cache_size)
+            said[SIZE] = cache_size
+        with _environment(said):
+            command(**given)
+
     options = [
         click.option("--cache", metavar="FOLDER", type=click.Path(path_type=Path),
-                     expose_value=False, callback=_setting(FOLDER),
                      help="Where files of stores at URLs are kept.  [default: of the user]"),
-        click.option("--cache-size", metavar="SIZE", expose_value=False, callback=_setting(SIZE),
+        click.option("--cache-size", metavar="SIZE",
                      help="Most bytes that are kept there.  [default: 20GB]"),
     ]  # fmt: skip
     for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _setting(variable: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Return what keeps an option in the environment while its command runs."""
-
-    def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
-        if variable == SIZE and value is not None:
-            parse_size(value)
-        if value is not None:
-            said = os.path.abspath(value) if variable == FOLDER else value
-            context.with_resource(_environment(variable, said))
-
-    return keep
+        called = option(called)
+    return cast(F, called)
 
 
 @contextmanager
-def _environment(variable: str, value: str) -> Iterator[None]:
-    before = os.environ.get(variable)
-    os.environ[variable] = value
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[variable]
-        else:
-            os.environ[variable] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -14,15 +14,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from streammach.errors import DiskError, UsageError, clean
-from streammach.files.reading import Buffer, disk_error
+from streammach.files.reading import disk_error
 from streammach.files.urls import Url
 
 INSTALL = 'pip install "streammach[cloud]"'
-PART = 8 << 20  # bytes of one request
+PART = 4 << 20  # bytes of one request
 AT_ONCE = 4  # requests for an object
+FETCH_BYTES = 48 << 20  # of memory: the library, and parts on their way
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds before another try
 TIMEOUT = "STREAMMACH_TIMEOUT"  # environment: seconds that one request may take
@@ -169,15 +171,15 @@ class Objects:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def put(self, name: str, data: Buffer, digest: str) -> None:
+    def put(self, name: str, data: bytes | Path, digest: str) -> None:
         """Write an object.
 
         Parameters
         ----------
         name : str
             Its name below the URL.
-        data : bytes
-            Its content.
+        data : bytes or Path
+            Its content, or the file of it.
         digest : str
             Its SHA-256, which goes with it.
 
@@ -186,12 +188,10 @@ class Objects:
         RemoteError
             If it cannot be written.
         """
-
-        def put() -> None:
-            # A memoryview is not taken by the oldest obstore.
-            self._api.put(self._store, name, bytes(data), attributes={DIGEST: digest})
-
-        self._tried(name, "written", put)
+        attributes = {DIGEST: digest}
+        self._tried(
+            name, "written", partial(self._api.put, self._store, name, data, attributes=attributes)
+        )
 
     def digest(self, name: str) -> str | None:
         """Return the SHA-256 that goes with an object of ours; None without one, or the object."""

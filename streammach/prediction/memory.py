@@ -173,7 +173,8 @@ class Input:
         ids = 4 * (facts.n_classes + facts.n_features)
         names = max(table_bytes(*one) for one in known) + 2 * facts.names_bytes + ids
         longest = facts.max_row_nnz + facts.max_row_labels
-        return cls(is_store=True, longest=longest, names=0 if same else names)
+        pieces = CHUNK_BYTES + facts.libraries_bytes
+        return cls(is_store=True, longest=longest, names=0 if same else names, pieces=pieces)
 
 
 def room_for(

@@ -38,6 +38,11 @@ class Blobs(Protocol):
         """The store."""
         ...
 
+    @property
+    def library_bytes(self) -> int:
+        """The memory that reading them takes beside what is read."""
+        ...
+
     def root(self, limit: int) -> bytes:
         """Return the root document, or raise UsageError, StoreError or DiskError without one."""
         ...
@@ -75,6 +80,8 @@ class Folder:
     path : Path
         The folder.
     """
+
+    library_bytes = 0
 
     def __init__(self, path: Path) -> None:
         self.place = path

@@ -77,6 +77,8 @@ class Dataset(Reported):
         self.root = root
         self._arrays = arrays
         self._blobs, self._documents = blobs, documents or {}
+        if blobs is not None:
+            self.libraries_bytes = blobs.library_bytes
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums

@@ -14,7 +14,7 @@ import platformdirs
 from streammach.data.store.blobs import Blobs, FileFacts, Folder, damaged
 from streammach.errors import UsageError
 from streammach.files.cache import Cache, CachePlace
-from streammach.files.objects import MissingObject, Objects
+from streammach.files.objects import FETCH_BYTES, MissingObject, Objects
 from streammach.files.reading import sha256
 from streammach.files.urls import Url, located
 from streammach.machine import parse_size, size_text
@@ -85,6 +85,8 @@ class Remote:
     cache : Cache
         Where shards are kept.
     """
+
+    library_bytes = FETCH_BYTES
 
     def __init__(self, url: Url, cache: Cache) -> None:
         self.place: Path = url

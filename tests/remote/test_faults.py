@@ -1,15 +1,15 @@
 """What goes wrong on the way: survived, or refused in one line; never silent, never wrong rows."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
 
 from benchmarks.object_server import FAULTS, REFUSALS, SECRET
+from benchmarks.remote import fault_trials, outcome
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
-from streammach.errors import DiskError, StoreError, StreammachError, UsageError
+from streammach.errors import DiskError, StreammachError, UsageError
 from streammach.files.objects import TRIES, Objects
 from streammach.files.urls import located
 from tests.remote.test_reading import content
@@ -25,48 +25,23 @@ def hasty(proxy, monkeypatch):
     return proxy
 
 
-def spoils(kind, first, n):
-    """Return the fault of so many requests from one on."""
-    return lambda number, method, path: kind if first <= number < first + n else None
-
-
-def outcome(url, cache):
-    """Return what a store holds, or the line of its refusal."""
-    try:
-        return content(url, cache=cache), ""
-    except (DiskError, StoreError) as error:
-        return None, str(error)
+def load(url, cache):
+    return content(url, cache=cache)
 
 
 def test_fifty_faults_at_random_places(stored, hasty, tmp_path, rng):
     path, url = stored
-    expected = content(path)
-    hasty.reset()
-    content(url, cache=tmp_path / "first")
-    places = len(hasty.requests)
-    met = Counter()
-    for trial in range(TRIALS):
-        kind = FAULTS[trial % len(FAULTS)]
-        lasts = [1, 2, TRIES * 4][trial // len(FAULTS) % 3]
-        hasty.reset(spoils(kind, int(rng.integers(places)), lasts if kind != "slow" else 1))
-        found, line = outcome(url, tmp_path / str(trial))
-        assert hasty.injected, kind
-        if line:
-            assert "\n" not in line
-            assert url in line
-        else:
-            assert found == expected
-        met["refused" if line else "survived", kind] += 1
+    met = fault_trials(hasty, load, url, content(path), tmp_path, TRIALS, rng)
     assert sum(met.values()) == TRIALS
-    assert all(met["survived", kind] for kind in FAULTS)
-    assert sum(n for (what, _), n in met.items() if what == "refused")
+    assert {ended for ended, _ in met} == {"survived", "refused"}
+    assert {kind for ended, kind in met if ended == "survived"} == set(FAULTS)
 
 
 def test_what_a_refusal_left_in_the_cache_is_sound(stored, hasty, tmp_path):
     path, url = stored
     for kind in ("truncated", "wrong bytes"):
         hasty.reset(lambda n, method, p, kind=kind: kind if "/X/data/c/" in p else None)
-        found, line = outcome(url, tmp_path / kind)
+        found, line = outcome(load, url, tmp_path / kind)
         assert found is None
         assert url in line
         hasty.reset()

@@ -32,6 +32,8 @@ DEFAULT_TIMEOUT = 30.0
 DIGEST = "streammach-sha256"  # an object of ours carries that of its bytes under this name
 STATUS = re.compile(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)")
 
+REFUSALS = ("400", "401", "403", "405")  # the same request is answered so again
+
 T = TypeVar("T")
 
 
@@ -301,7 +303,8 @@ def _refuse(error: Exception, place: Url, done: str) -> None:
     if isinstance(error, FileNotFoundError | known.NotFoundError):
         raise MissingObject("there is no such object", path=place) from None
     denied = (known.PermissionDeniedError, known.UnauthenticatedError)
-    if isinstance(error, denied) or "status code: 40" in str(error)[:2000]:
+    status = STATUS.search(str(error))
+    if isinstance(error, denied) or (status is not None and status[1][:3] in REFUSALS):
         raise RemoteError(
             f"it may not be {done} ({_reason(error)})", path=place,
             hint="Check the credentials that the environment gives, and what they allow.",

@@ -97,6 +97,7 @@ def test_credentials_are_shown_nowhere(stored, proxy, capsys, tmp_path):
         with pytest.raises(StreammachError) as found:
             Dataset.open(bad)
         assert "hunter" not in repr(found.value) + str(found.value)
+    assert not any(b"hunter" in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
     proxy.reset(lambda number, method, path: "403")
     with pytest.raises(DiskError) as refused:
         Dataset.open(url)

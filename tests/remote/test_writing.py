@@ -6,6 +6,7 @@ import pytest
 
 import streammach as sm
 from benchmarks.object_server import BUCKET
+from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, StreammachError, UsageError
 from streammach.files.objects import TRIES
@@ -130,3 +131,13 @@ def test_what_cannot_be_asked_for(source, proxy):
     ):
         with pytest.raises(StreammachError, match=match):
             sm.convert(source, out, **options)
+
+
+def test_other_results_are_written_to_folders(source, tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    store = str(tiny.store())
+    before = sorted(tmp_path.iterdir())
+    for command in (["train", store], ["sweep", store, "--memory", "1GB"]):
+        assert main([*command, "--out", f"s3://{BUCKET}/run"]) == 2
+        assert "where stores alone are written" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before

@@ -16,7 +16,17 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import decode, joint, kernels, lists, products, resident, segments
+from streammach.backends.cuda import (
+    decode,
+    dense_transfers,
+    joint,
+    kernels,
+    lists,
+    losses,
+    products,
+    resident,
+    segments,
+)
 from streammach.backends.cuda.group import ADAM_REGISTERS
 from streammach.backends.cuda.launch import (
     BACKWARD_REGISTERS,
@@ -56,15 +66,18 @@ def signatures():
         "forward bfloat16": types.void(i, i, f, i, f, u, u, int64, int64, float32, f, f),
         "backward": types.void(*backward, f),
         "backward bfloat16": types.void(*backward, u),
+        "sort keys": types.void(i, i, int64, int64, i),
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
         "gather labels": types.void(wide, i, int64, wide, i, f, i, f),
-        "expand": types.void(i, f, i, int64, int64, f),
+        "gather dense": types.void(wide, int64, int64, wide, i, f, i, f, f, i, f),
+        "expand": types.void(i, i, f, int64, int64, f),
         "cosines": types.void(f, int64, int64, int64, int64, f),
         "joint": types.void(i, f, u, int64, f, wide, float32, f, f),
         "joint lists": types.void(i, i, f, f, u, int64, f, wide, float32, f, f),
         "lists": types.void(i, i, f, f, u, int64, float32, f, f),
+        "sum losses": types.void(f, int64, f),
         "scan": scan,
         "select": types.void(f, u, wide, int64, int64, int64, int64, wide, f, wide),
     }
@@ -97,11 +110,14 @@ def list_kernels(n_buckets, n_repetitions):
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
+    yield "sort keys", "sort keys", segments.sort_keys, (THREADS, 4), False
+    yield "sum losses", "sum losses", losses.sum_losses, (THREADS, 4), False
     yield "mark", "mark", segments.mark, (THREADS, 4), False
     yield "place", "place", segments.place, (THREADS, 4), False
     yield "gather", "gather", resident.gather, (THREADS, 4), False
     yield "gather labels", "gather labels", resident.gather_labels, (THREADS, 4), False
-    yield "expand", "expand", products.expand, (THREADS, 4), False
+    yield "gather dense", "gather dense", resident.gather_dense, (THREADS, 4), False
+    yield "expand", "expand", dense_transfers.expand, (THREADS, 4), False
     yield "cosines", "cosines", products.cosines, (THREADS, 4), False
     for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:
@@ -128,7 +144,8 @@ def every_kernel(capability):
 def compiled_for(function, signature, bounds, capability):
     """Facts of a kernel's machine code, and what is wrong with its PTX."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
-    from numba import cuda
+
+    from streammach.backends.cuda.target import cuda
 
     began = time.perf_counter()
     ptx, _ = cuda.compile(

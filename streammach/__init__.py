@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.added import add
+    from streammach.training.merge import merge
     from streammach.training.pilot import pilot
     from streammach.training.rows import train
     from streammach.training.run import Run
@@ -51,6 +52,7 @@ __all__ = [
     "convert",
     "evaluate",
     "explore",
+    "merge",
     "pilot",
     "plan",
     "predict",
@@ -76,6 +78,7 @@ _HOMES = {
     "convert": "streammach.data.convert",
     "evaluate": "streammach.prediction.evaluate",
     "explore": "streammach.data.explore",
+    "merge": "streammach.training.merge",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
     "predict": "streammach.prediction.predict",

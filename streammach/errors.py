@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 # Options of the commands, as errors name them; those whose parameter in Python is not their name.
-OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w=-])")
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z]+)*)(?![\w=-])")
 RENAMED = {
     "buckets": "n_buckets",
     "repetitions": "n_repetitions",

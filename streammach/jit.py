@@ -106,7 +106,8 @@ def _mark(kind: tuple[object, ...]) -> Path | None:
 
 def kept_kernels() -> tuple[int, int]:
     """Return how many compiled kernels are kept, and their bytes on disk."""
-    sizes = [file.stat().st_size for file in Path(CACHE_DIR or os.devnull).rglob("*.nbc")]
+    files = Path(CACHE_DIR or os.devnull).rglob("*")
+    sizes = [file.stat().st_size for file in files if file.suffix in (".nbc", ".cubin")]
     return len(sizes), sum(sizes)
 
 

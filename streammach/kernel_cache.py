@@ -15,7 +15,7 @@ import platformdirs
 KEPT_FOLDERS = 4
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
 PACKAGE = Path(__file__).parent
-DEFINES = ("kernel(", "@intrinsic")
+DEFINES = ("kernel(", "@intrinsic", "compiled(")
 # Imports at the head of a module, whole: what a kernel names is frozen when its module is loaded,
 # so that an import within a function cannot reach it.
 IMPORTS = re.compile(r"^from (streammach[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import threading
@@ -12,6 +13,7 @@ from typing import Generic, TypeVar
 from streammach.errors import UsageError
 
 T = TypeVar("T")
+PIECES = 4  # of work for each thread: some take longer than others
 PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for input itself
 
 
@@ -55,6 +57,26 @@ class Workers:
             self._pool = ThreadPoolExecutor(self.n_threads, self._name)
             self._process = os.getpid()
         return self._pool
+
+
+def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None]) -> None:
+    """Do n units of work, in pieces on the threads if there are any.
+
+    Parameters
+    ----------
+    workers : Workers or None
+        The threads; the calling one does it all otherwise.
+    n : int
+        How many units.
+    work : callable
+        Called with the first unit of a piece and the one behind its last.
+    """
+    pieces = 1 if workers is None else min(n, PIECES * workers.n_threads)
+    if workers is None or pieces < 2:
+        work(0, n)
+        return
+    edges = [n * i // pieces for i in range(pieces + 1)]
+    workers.each(work, itertools.pairwise(edges))
 
 
 def ahead(items: Iterable[T], name: str) -> Iterator[T]:

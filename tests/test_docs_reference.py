@@ -69,6 +69,8 @@ def printed(tmp_path_factory):
     for name, second in (("rows.vw", ""), ("lists.vw", ",c1")):
         lines = [f"c{i % 7}{second} |w w{i % 7} x{i % 11}\n" for i in range(300)]
         (folder / name).write_text("".join(lines))
+    wide = [f"c{i % 7} |w w{i % 7} x{i % 83}\n" for i in range(300)]
+    (folder / "wide.vw").write_text("".join(wide))
     (folder / "new.vw").write_text("new |w w1 x9\n")
     small = "--buckets 4 --repetitions 3 --epochs 1 --memory 1GB"
     jobs = {
@@ -78,6 +80,9 @@ def printed(tmp_path_factory):
         "verify": "verify rows.zarr",
         "plan": "plan rows.zarr",
         "train": f"train rows.zarr --out run {small}",
+        "wide": "convert wide.vw wide.zarr",
+        "train, a part": f"train wide.zarr --out part {small} --part 1/1",
+        "merge": "merge merged part",
         "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
         "evaluate": "evaluate run rows.zarr --estimators --first 1,2 --by w",
         LISTED: "evaluate lists lists.zarr",

@@ -53,6 +53,12 @@ def test_kernels_are_compiled_by_one_decorator_alone():
             assert not re.search(r"\b(njit|numba\.jit|vectorize)\b", file.read_text()), file
 
 
+def test_numbas_cuda_target_is_imported_in_one_place():
+    for file in (ROOT / "streammach" / "backends").rglob("*.py"):
+        if file.name != "target.py":
+            assert not re.search(r"^from numba import .*\bcuda\b", file.read_text(), re.M), file
+
+
 def test_matrix_products_are_made_in_one_place():
     """What BLAS says of invalid operations is noise: one function leaves it out."""
     for file in (ROOT / "streammach").rglob("*.py"):

@@ -1,11 +1,11 @@
 """What a card reaches: copies, its L2 by reading again within one kernel, matrix products."""
 
 import numpy as np
-from numba import cuda
 
 from benchmarks.gpu.floors import Card
 from benchmarks.gpu.timing import GB, opened, times
 from streammach.backends.cuda.instructions import compiled, get4
+from streammach.backends.cuda.target import cuda
 from streammach.backends.registry import BACKENDS
 
 THREADS, BLOCKS = 256, 8  # of a block; of a multiprocessor

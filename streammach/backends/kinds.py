@@ -83,17 +83,21 @@ class BackendKind:
     memory : callable
         Returns the free bytes of the device's own memory; 0 where it has none.
     batch : dict of bool to int
-        By dense: rows of a batch that are fast; accuracy does not depend on it.
+        By dense: rows of a batch from which on a step takes no less time a row.
     max_waves : int
         Most groups that repetitions are trained in.
     resident : tuple of bool
         Whether a store's rows may be kept in its memory, the better first.
     weight_types : tuple of str
         Types of weights while they are trained.
+    tf32 : bool
+        Whether it multiplies dense rows in TensorFloat-32 where asked.
     wants_by_feature : bool
         Whether batches of sparse rows come with lists by feature.
     keeps_kernels : bool
         Whether kernels are compiled beforehand and kept on disk.
+    idle_host : bool
+        Whether the host's cores are free for reading while it trains.
     timed : bool
         Whether it is known how long it takes.
     decoding : callable
@@ -115,8 +119,14 @@ class BackendKind:
     max_waves: int = 1
     resident: tuple[bool, ...] = (False,)
     weight_types: tuple[Weights, ...] = ("float32",)
+    tf32: bool = False
     wants_by_feature: bool = False
     keeps_kernels: bool = False
+    idle_host: bool = False
     timed: bool = False
     decoding: Callable[[ModelShape], str] = lambda shape: ""
     decode_by: Callable[[Backend, Decoding], None] | None = None
+
+    def reading_threads(self, config: RunConfig) -> int:
+        """Return how many threads decode rows, and make batches, for a training."""
+        return config.placement.threads if self.idle_host else 1

@@ -71,6 +71,7 @@ class PlanArguments(TrainingArguments):
     objective: str
     device: str
     weights: str
+    tf32: bool
 
     def constraints(self) -> Constraints:
         """Return what is fixed of a plan.
@@ -87,7 +88,7 @@ class PlanArguments(TrainingArguments):
             n_buckets=self.buckets, n_repetitions=self.repetitions, batch_size=self.batch_size,
             optimizer=self.optimizer, time=self.time, latency=self.latency,
             objective=self.objective, device=self.device, weights=self.weights,
-            threads=self.threads, seed=self.seed, parts=self.parts,
+            tf32=self.tf32, threads=self.threads, seed=self.seed, parts=self.parts,
         )  # fmt: skip
 
 

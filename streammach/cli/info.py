@@ -74,7 +74,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,
-        "weights": placement.weights, "resident": placement.resident,
+        "weights": placement.weights, "tf32": placement.tf32, "resident": placement.resident,
         "label_smoothing": training.label_smoothing, "batch_size": training.batch_size,
         "history": msgspec.to_builtins(result.history), "best_epoch": result.best_epoch + 1,
         "validation": msgspec.to_builtins(result.validation), "held_out": run.settings.held_out,

@@ -29,6 +29,7 @@ COMMANDS = {
     "fit": "streammach.cli.fit",
     "plan": "streammach.cli.plans",
     "train": "streammach.cli.training",
+    "merge": "streammach.cli.merge",
     "evaluate": "streammach.cli.evaluate",
     "predict": "streammach.cli.predict",
     "serve": "streammach.cli.serve",

@@ -223,6 +223,11 @@ def shape_options(command: F) -> F:
             show_default=True,
             help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
         ),
+        click.option(
+            "--tf32",
+            is_flag=True,
+            help="Multiply dense rows in TensorFloat-32 while they are trained on, on a GPU.",
+        ),
         threads_option,
         seed_option,
     ]

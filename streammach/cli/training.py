@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from streammach.cli.options import (
     progress_option,
     run_options,
 )
-from streammach.cli.output import Document, say, say_json, short_path
+from streammach.cli.output import Document, peak_of, say, say_json, short_path
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.cli.plans import made_plan
 from streammach.errors import UsageError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
+    from streammach.training.run_part import RunPart
+    from streammach.training.trainer import Trainer
 
 LARGE = 0.1  # share of the time from which on a stage is named
 
@@ -39,17 +42,33 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
               help="Folder of the run.")  # fmt: skip
 @run_options
+@click.option(
+    "--part",
+    metavar="K/N",
+    help="Train the repetitions of one of N parts alone, such as 3/8; merge joins them.",
+)
+@click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
+              help="With --part: another part, where transform and rate are decided already.  "
+                   "[default: decided again]")  # fmt: skip
 @cache_options
 @progress_option
 @json_option
 @debug_option
 @recorded(RunArguments)
-def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_json: bool) -> None:
+def train(
+    *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
+    progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
     estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
+    if part is None and settings is not None:
+        raise UsageError("a whole run decides itself: --settings without --part")
+    if part is not None:
+        _train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
+        return
     run = trained(store, out, arguments, progress)
     if as_json:
         say_json(run_document(run))
@@ -59,6 +78,61 @@ def train(*, store: Path, out: Path, arguments: RunArguments, progress: str, as_
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
+    with _weighed_rows(store, out, arguments, progress) as (rows, given, shown):
+        chosen = _planned(rows, out, given)
+        trainer = _trainer(chosen, given, shown)
+        _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
+        return trainer.fit(rows, out, resume=given.resume)
+
+
+def _train_part(
+    store: Path, out: Path, arguments: RunArguments, which: tuple[str, Path | None], progress: str,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Train the repetitions of a part, and say so."""
+    from streammach.training.part_job import PartJob  # compiled code loads on demand
+    from streammach.training.run_part import KIND, PartNumber
+
+    number, settings = PartNumber.of_text(which[0]), which[1]
+    if arguments.pilot is not None:
+        hint = "Give the --buckets and --repetitions that a pilot chose."
+        raise UsageError("samples may say something else in each part: --pilot", hint=hint)
+    with _weighed_rows(store, out, arguments, progress, KIND) as (rows, given, shown):
+        plan = made_plan(rows, given)
+        job = PartJob(plan, number, given.training(), settings)
+        trainer = _trainer(plan, given, shown)
+        _say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
+        part = trainer.do(job, rows, out, resume=given.resume)
+    if as_json:
+        say_json(_part_document(part, job.projected_bytes))
+        return
+    first, last = part.repetitions
+    assert part.settings is not None, "it is finished"
+    say(
+        f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
+        f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
+        f"{size_text(peak_of(job.projected_bytes))} of {size_text(job.projected_bytes)} projected"
+    )
+    say("all parts make a run: streammach merge RUN PART...")
+
+
+def _part_document(part: RunPart, projected: int) -> Document:
+    """Return a finished part as one JSON-ready object."""
+    assert part.settings is not None, "it is finished"
+    first, last = part.repetitions
+    return {
+        "part": str(part.path), "number": part.facts.part.number, "of": part.facts.part.of,
+        "first_repetition": first + 1, "last_repetition": last,
+        "repetitions": part.plan.n_repetitions, "epochs": part.settings.training.epochs,
+        "projected_bytes": projected, "peak_bytes": peak_of(projected),
+    }  # fmt: skip
+
+
+@contextmanager
+def _weighed_rows(
+    store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
+) -> Iterator[tuple[Path | Dataset, RunArguments, Progress]]:
+    """Yield a store, or its view by weights of classes, the options for it, and what tells."""
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, Progress(progress, "") as shown:
@@ -68,40 +142,46 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         from streammach.planning.speed import speed
         from streammach.training.run import begun
 
-        begun(out, resume=arguments.resume)
+        begun(out, resume=arguments.resume, kind=kind)
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
             rows, arguments = weighed(data, arguments.class_weight), arguments.for_weighted_rows()
         speed()
-        return _trained(rows, out, arguments, shown)
+        yield rows, arguments, shown
 
 
-def _trained(rows: Path | Dataset, out: Path, arguments: RunArguments, shown: Progress) -> Run:
-    """Plan and train on a store, or on a view of one."""
-    from streammach.backends.registry import device_text  # compiled code loads on demand
-    from streammach.reports.plan_text import budgets, shape_text
-    from streammach.training.callbacks import EarlyStopping, watcher
+def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
+    """Return the trainer by a plan and options."""
+    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
     from streammach.training.trainer import Trainer
 
-    chosen = _planned(rows, out, arguments)
+    return Trainer(
+        plan, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
+        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
+    )  # fmt: skip
+
+
+def _say_plan(
+    rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, Progress], note: str = ""
+) -> None:
+    """Say what will be trained, and the bytes that it takes of those that it may take."""
+    from streammach.backends.registry import device_text  # compiled code loads on demand
+    from streammach.reports.plan_text import budgets, shape_text
+
+    n_bytes, shown = told
     shown.close()  # the rest of the stages is the training's
     name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
-        f"{short_path(name)} -> {short_path(out)}  {shape_text(chosen)} "
-        f"{chosen.config.placement.weights}, {device_text(chosen)}"
+        f"{short_path(name)} -> {short_path(out)}  {note}{shape_text(chosen)} "
+        f"{chosen.config.placement.numbers}, {device_text(chosen)}"
     )
-    projected = (chosen.projected_bytes, chosen.device_projected_bytes)
-    for (what, allowed, source), n_bytes in zip(budgets(chosen), projected, strict=False):
+    projected = (n_bytes, chosen.device_projected_bytes)
+    for (what, allowed, source), taken in zip(budgets(chosen), projected, strict=False):
         shown.tell(
-            f"{'GPU' if what else 'memory':<9}{size_text(n_bytes)} projected of "
+            f"{'GPU' if what else 'memory':<9}{size_text(taken)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-    trainer = Trainer(
-        chosen, arguments.training(), callbacks=[watcher(shown), EarlyStopping()],
-        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
-    )  # fmt: skip
-    return trainer.fit(rows, out, resume=arguments.resume)
 
 
 def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:

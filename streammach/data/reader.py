@@ -3,12 +3,14 @@
 Blocks of the store (row ranges of about 2^20 values) are decoded `pool_blocks` at a time, and the
 rows of such a pool are cut into batches, all in the order of :mod:`streammach.data.row_order`;
 batches run on across pools. One thread decodes the next pool while another makes batches of the
-present one, into a few slots of fixed size. Memory does not depend on the size of the store: see
+present one, into a few slots of fixed size; where the machine's cores are free, each has threads
+that share its work. Memory does not depend on the size of the store: see
 :meth:`Reader.footprint`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -26,8 +28,11 @@ from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
+from streammach.threads import Workers, in_pieces
 
 N_SLOTS = 3
+THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks of which a part alone is wanted
+POINTER_BYTES = 8  # of a row of a pool that several threads decode
 PATIENCE_SECONDS = 1.0
 
 
@@ -39,28 +44,59 @@ class _Pool:
         self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
         self.rows = np.empty(0, np.int64)
 
-    def fill(self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64]) -> None:
-        """Decode rising blocks; ``rows`` then says which rows of the store these are."""
-        arrays, n, nnz = self._arrays, 0, 0
-        for block in blocks.tolist():
-            start, stop = order.range_of(block)
-            indptr = arrays["indptr"][n : n + stop - start + 1]
-            before = int(indptr[0]) if n else 0
-            dataset.pointers(start, stop, indptr)
-            rows, values = slice(n, n + stop - start), slice(nnz, nnz + int(indptr[-1] - indptr[0]))
+    def fill(
+        self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64],
+        workers: Workers | None = None,
+    ) -> None:  # fmt: skip
+        """Decode rising blocks; ``rows`` then says which rows of the store these are.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The store.
+        order : RowOrder
+            Knows which rows a block has.
+        blocks : int64 (b,)
+            The blocks.
+        workers : Workers, optional
+            Threads that share them.
+        """
+        arrays, ranges = self._arrays, [order.range_of(block) for block in blocks.tolist()]
+        pointers = [np.empty(0, np.int64)] * len(ranges)
+
+        def find(first: int, last: int) -> None:
+            for i in range(first, last):
+                pointers[i] = dataset.pointers(*ranges[i])
+
+        in_pieces(workers, len(ranges), find)
+        parts, n, nnz = list[tuple[slice, slice]](), 0, 0
+        for indptr in pointers:
+            rows, values = slice(n, n + len(indptr) - 1), slice(nnz, nnz + int(np.ptp(indptr)))
             if values.stop > len(arrays["features"]):
                 raise StoreError(
                     "damaged: a block has more values than the root says", path=dataset.path
                 )
-            dataset.read_into(start, indptr, RowBlock(
-                indptr=indptr, features=arrays["features"][values],
-                values=arrays["values"][values], classes=arrays["classes"][rows],
-                importance=arrays["importance"][rows] if "importance" in arrays else None,
-            ))  # fmt: skip
-            indptr += before - indptr[0]
-            self._add_labels(n, dataset.lists(start, stop))
+            arrays["indptr"][n : rows.stop + 1] = indptr + (nnz - indptr[0])
+            parts.append((rows, values))
             n, nnz = rows.stop, values.stop
+
+        def decode(first: int, last: int) -> None:
+            for i in range(first, last):
+                dataset.read_into(ranges[i][0], pointers[i], self._part(pointers[i], *parts[i]))
+
+        in_pieces(workers, len(ranges), decode)
+        for (rows, _), (start, stop) in zip(parts, ranges, strict=True):
+            self._add_labels(rows.start, dataset.lists(start, stop))
         self.rows = order.rows_of(blocks)
+
+    def _part(self, indptr: NDArray[np.int64], rows: slice, values: slice) -> RowBlock:
+        """Return room for some of the rows, with their row pointers in the store."""
+        arrays = self._arrays
+        return RowBlock(
+            indptr=indptr, features=arrays["features"][values], values=arrays["values"][values],
+            classes=arrays["classes"][rows],
+            importance=arrays["importance"][rows] if "importance" in arrays else None,
+        )  # fmt: skip
 
     def _add_labels(self, n: int, lists: LabelLists | None) -> None:
         """Take in the labels of rows behind the first n, where rows have lists of them."""
@@ -115,6 +151,8 @@ class Reader:
         Most labels of a batch, where rows have lists of them; else 0.
     shared : bool
         Whether the labels of a row share its target.
+    threads : int
+        Threads that decode, and as many that make batches; what they give does not depend on them.
 
     Attributes
     ----------
@@ -138,8 +176,10 @@ class Reader:
         rows: int | None = None,
         batch_labels: int = 0,
         shared: bool = True,
+        threads: int = 1,
     ) -> None:
         facts = dataset.facts
+        self._threads = threads
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
         self._dataset, self._order, self._transform = dataset, order, transform
         self._pools = [
@@ -171,6 +211,7 @@ class Reader:
         pool_blocks: int,
         by_feature: bool,
         batch_labels: int = 0,
+        threads: int = 1,
     ) -> dict[str, int]:
         """Return the bytes of the buffers of such a reader, by name."""
         pool_blocks = min(pool_blocks, n_blocks(facts))
@@ -181,7 +222,8 @@ class Reader:
             batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels
         )
         pools = 1 if pool_blocks == n_blocks(facts) else 2
-        return {"decoded rows": pools * pool + orders, "batches": N_SLOTS * slot}
+        shared = threads * THREAD_BYTES + POINTER_BYTES * arrays["classes"][0] if threads > 1 else 0
+        return {"decoded rows": pools * pool + orders + shared, "batches": N_SLOTS * slot}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch; each is valid until the next one is asked for.
@@ -241,46 +283,67 @@ class Reader:
         free: queue.Queue[BatchSlot | None],
     ) -> None:
         try:
-            slot = _take(free)
-            for block, chosen in self._chosen(epoch, start):
-                done = 0
-                while done < len(chosen):
-                    wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
-                    added = slot.add(block, chosen[done : done + wanted], self._transform)
-                    done += added
-                    assert added or slot.n_rows, "a batch holds the longest row"
-                    if added < wanted or slot.n_rows == self._batch_size:
-                        ready.put((slot, slot.batch()))
-                        slot = _take(free)
-            if slot.n_rows:
-                ready.put((slot, slot.batch()))
+            with self._workers("batches") as workers:
+                for made in self._made(epoch, start, free, workers):
+                    ready.put(made)
             ready.put(None)
         except _Stopped:
             return
         except BaseException as error:  # whatever it is, the caller must see it
             ready.put(error)
 
+    def _made(
+        self, epoch: int, start: int, free: queue.Queue[BatchSlot | None], workers: Workers | None
+    ) -> Iterator[tuple[BatchSlot, Batch]]:
+        """Yield an epoch's batches, each in the slot that holds it."""
+        slot = _take(free)
+        for block, chosen in self._chosen(epoch, start):
+            done = 0
+            while done < len(chosen):
+                wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
+                added = slot.add(block, chosen[done : done + wanted], self._transform, workers)
+                done += added
+                assert added or slot.n_rows, "a batch holds the longest row"
+                if added < wanted or slot.n_rows == self._batch_size:
+                    yield slot, slot.batch()
+                    slot = _take(free)
+        if slot.n_rows:
+            yield slot, slot.batch()
+
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        with ThreadPoolExecutor(1, "decoder") as decoder:
-            coming = self._decode(decoder, groups, first)
+        with self._workers("blocks") as workers, ThreadPoolExecutor(1, "decoder") as decoder:
+            coming = self._decode(decoder, groups, first, workers)
             for number in range(first, len(groups)):
                 pool = coming.result() if coming is not None else self._pools[0]
-                coming = self._decode(decoder, groups, number + 1)
+                coming = self._decode(decoder, groups, number + 1, workers)
                 yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
                 skip = 0
 
+    @contextlib.contextmanager
+    def _workers(self, name: str) -> Iterator[Workers | None]:
+        """Hold threads that share work, if there are several."""
+        if self._threads == 1:
+            yield None
+            return
+        workers = Workers(self._threads, name)
+        try:
+            yield workers
+        finally:
+            workers.close()
+
     def _decode(
-        self, decoder: ThreadPoolExecutor, groups: list[NDArray[np.int64]], number: int
-    ) -> Future[_Pool] | None:
+        self, decoder: ThreadPoolExecutor, groups: list[NDArray[np.int64]], number: int,
+        workers: Workers | None,
+    ) -> Future[_Pool] | None:  # fmt: skip
         """Start to decode a group of blocks; None if there is none or it is decoded already."""
         if number >= len(groups) or (len(self._pools) == 1 and self._kept):
             return None
         pool = self._pools[number % len(self._pools)]
 
         def fill() -> _Pool:
-            pool.fill(self._dataset, self._order, groups[number])
+            pool.fill(self._dataset, self._order, groups[number], workers)
             self._kept = True
             return pool
 

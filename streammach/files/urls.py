@@ -63,6 +63,23 @@ def located(path: str | os.PathLike[str]) -> Path:
     return Url(SHAPE.sub(r"\1:/", text, count=1))
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path that another process finds from where it works, or a URL as it is.
+
+    Parameters
+    ----------
+    path : path-like
+        As for :func:`located`.
+
+    Raises
+    ------
+    UsageError
+        As there.
+    """
+    place = located(path)
+    return str(place) if isinstance(place, Url) else os.path.abspath(place)
+
+
 def _check(text: str) -> None:
     """Refuse a URL that says who may read it, or that says not enough."""
     shown = clean(without_secrets(text), 300)

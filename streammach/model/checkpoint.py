@@ -66,6 +66,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     wave_steps: Count = 0
     loss_rows: Count = 0
 
+    @property
+    def at_end(self) -> bool:
+        """Whether it is the end of an epoch."""
+        return self.epoch > 0 and self.row == 0 and self.wave == 0
+
     def __post_init__(self) -> None:
         """Refuse a place that no run comes to."""
         if len(self.history) != self.epoch or self.best_epoch >= self.epoch:
@@ -89,14 +94,18 @@ class Checkpoints:
         Where they lie.
     identity : str
         Digest of store, plan and training; a checkpoint of another one is refused.
+    every_epoch : bool
+        Whether that of each epoch's end is kept.
     """
 
-    def __init__(self, folder: Path, identity: str) -> None:
+    def __init__(self, folder: Path, identity: str, *, every_epoch: bool = False) -> None:
         self.folder = folder
-        self._identity = identity
+        self._identity, self._every_epoch = identity, every_epoch
 
     def save(self, progress: Progress, arrays: dict[str, NDArray[Any]]) -> None:
-        """Write a checkpoint; when it is durable, remove all but this and that of the best epoch.
+        """Write a checkpoint; when it is durable, remove all but this and those that are kept.
+
+        Kept is that of the best epoch, or of every epoch.
 
         Parameters
         ----------
@@ -124,9 +133,25 @@ class Checkpoints:
             commit_folder(partial, self.folder / f"step-{progress.step}")
         finally:
             remove_folder(partial)
+        kept = self.ends().values() if self._every_epoch else (progress.best_step,)
         for step in self._steps():
-            if step not in (progress.step, progress.best_step):
+            if step != progress.step and step not in kept:
                 remove_folder(self.folder / f"step-{step}")
+
+    def ends(self) -> dict[int, int]:
+        """Return the steps of checkpoints at an epoch's end, by how many epochs are done.
+
+        Raises
+        ------
+        MismatchError, ModelError
+            If one belongs to another run, or is damaged.
+        """
+        found = {}
+        for step in self._steps():
+            at = self._document(step).progress
+            if at.at_end:
+                found[at.epoch] = step
+        return found
 
     def newest(self, arrays: dict[str, NDArray[Any]]) -> Progress | None:
         """Read the newest checkpoint that is whole; None without any.
@@ -172,6 +197,12 @@ class Checkpoints:
         ModelError
             If it is damaged.
         """
+        document = self._document(step)
+        read_tensors(self.folder / f"step-{step}" / TENSORS, document.tensors, arrays)
+        return document.progress
+
+    def _document(self, step: int) -> Document:
+        """Return what is said of a checkpoint, or raise ModelError or MismatchError."""
         folder = self.folder / f"step-{step}"
         try:
             document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
@@ -185,8 +216,7 @@ class Checkpoints:
                 path=clean(folder, 300),
                 hint="Use the same command as before, or another --out.",
             )
-        read_tensors(folder / TENSORS, document.tensors, arrays)
-        return document.progress
+        return document
 
     def remove(self) -> None:
         """Remove all checkpoints."""

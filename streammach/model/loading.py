@@ -20,7 +20,7 @@ from streammach.model.packing import CLASSES, WEIGHTS, packed_counts, packed_in,
 from streammach.model.tensors import TensorHeader, damaged, map_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
-from streammach.rows.packed import Table
+from streammach.rows.packed import PackedRows
 from streammach.rows.packed_pairs import Counts
 from streammach.rows.pairs import CountWeights, Shape
 
@@ -28,13 +28,17 @@ Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 
-def load_arrays(folder: Path, document: Document) -> Arrays:
-    """Return a model's arrays, mapped or decoded, or raise ModelError, BudgetError or DiskError."""
+def map_arrays(folder: Path, document: Document) -> Arrays:
+    """Return a model's arrays as they lie, or raise ModelError, BudgetError or DiskError."""
 
     def expected(header: TensorHeader) -> None:
         check_header(folder, document, header)
 
-    arrays = map_tensors(folder / TENSORS, document.tensors, expected)
+    return map_tensors(folder / TENSORS, document.tensors, expected)
+
+
+def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
+    """Put coded arrays as they were in their places, but for what is packed; or ModelError."""
     try:
         packed = packed_in(document)
         for name, coded in document.coded.items():  # what lists need comes before them
@@ -51,7 +55,6 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
         twice = len(np.unique(known)) < len(known)
         if positions.min() < -1 or positions.max() >= document.n_columns or twice:
             raise damaged(folder, "the columns of features are wrong")
-    return arrays
 
 
 def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
@@ -62,12 +65,12 @@ def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
     return names
 
 
-def weights_in(folder: Path, document: Document, arrays: Arrays) -> Table:
-    """Return the weights, narrow ones packed, or raise ModelError."""
+def weights_in(folder: Path, document: Document, data: NDArray[Any]) -> PackedRows | None:
+    """Return narrow weights packed, None where they are not to be packed; or ModelError."""
     if WEIGHTS not in packed_in(document):
-        return arrays[WEIGHTS]
+        return None
     try:
-        return packed_weights(arrays[WEIGHTS], document.coded[WEIGHTS])
+        return packed_weights(data, document.coded[WEIGHTS])
     except ValueError as error:
         raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
 

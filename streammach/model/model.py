@@ -37,11 +37,19 @@ from streammach.model.document import (
     Stored,
     read_document,
 )
-from streammach.model.loading import calibration_in, counts_in, load_arrays, names_in, weights_in
+from streammach.model.loading import (
+    calibration_in,
+    counts_in,
+    decode_arrays,
+    map_arrays,
+    names_in,
+    weights_in,
+)
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
+from streammach.model.packing import WEIGHTS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
-from streammach.rows.packed import Table
+from streammach.rows.packed import PackedRows, Table
 from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
@@ -283,9 +291,10 @@ class Model(Reported):
         """
         folder = folder_of(path)
         document = read_document(folder, path)
-        arrays = load_arrays(folder, document)
-        with ThreadPoolExecutor(1, "weights") as pool:  # packed while the counts are
-            weights = pool.submit(weights_in, folder, document, arrays)
+        arrays = map_arrays(folder, document)
+        with ThreadPoolExecutor(1, "weights") as pool:  # packed while the others are decoded
+            packed = pool.submit(weights_in, folder, document, arrays[WEIGHTS])
+            decode_arrays(folder, document, arrays)
             model = cls(
                 spec=document.spec, training=document.training, dense=document.dense,
                 estimator=document.estimator,
@@ -294,7 +303,7 @@ class Model(Reported):
                 counts=counts_in(folder, document, arrays),
                 labels=names_in(folder, arrays, "label", document.label_kind),
                 features=names_in(folder, arrays, "feature", document.feature_kind),
-                weights=weights.result(), bias=arrays["bias"],
+                weights=_either(packed.result(), arrays[WEIGHTS]), bias=arrays["bias"],
                 scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
@@ -306,6 +315,10 @@ class Model(Reported):
 
     def _line(self) -> str:
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
+
+
+def _either(packed: PackedRows | None, array: NDArray[Any]) -> Table:
+    return array if packed is None else packed
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:

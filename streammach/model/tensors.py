@@ -164,7 +164,7 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
     facts : TensorFile
         Its size and checksum, from the document beside it.
     into : dict of str to array
-        Receive the arrays, of the same names, types and shapes.
+        Receive the arrays, of the same names, types and shapes; columns of larger ones, too.
 
     Raises
     ------
@@ -184,15 +184,32 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
         with open(path, "rb", buffering=0) as file:
             for name, array in into.items():
                 file.seek(base + header[name].data_offsets[0])
-                view = array.reshape(-1).view(np.uint8).data
-                done = 0
-                while done < len(view):
-                    got = file.readinto(view[done : done + PIECE])
-                    if not got:
-                        raise damaged(path, "it is cut short")
-                    done += got
+                for some in _whole_rows(array):
+                    piece = some if some.flags.c_contiguous else np.empty(some.shape, some.dtype)
+                    _fill(file, path, piece)
+                    if piece is not some:
+                        some[:] = piece
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+def _whole_rows(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array in pieces that follow one another in a file: whole, or some rows at a time."""
+    if array.flags.c_contiguous:
+        yield array
+        return
+    n = max(1, PIECE // max(array[:1].nbytes, 1))
+    yield from (array[start : start + n] for start in range(0, len(array), n))
+
+
+def _fill(file: IO[bytes], path: Path, array: NDArray[Any]) -> None:
+    """Read the next bytes of a file into a contiguous array."""
+    view, done = array.reshape(-1).view(np.uint8).data, 0
+    while done < len(view):
+        got = file.readinto(view[done : done + PIECE])  # type: ignore[attr-defined]
+        if not got:
+            raise damaged(path, "it is cut short")
+        done += got
 
 
 def _checked(

@@ -213,6 +213,8 @@ class Part:
         ``before`` the first epoch or ``after`` the last one: when its memory is taken.
     changes_weights : bool
         Whether what is done after the last epoch changes the weights, so that it comes first.
+    couples : bool
+        Whether repetitions learn together with it, so that none can be trained without the others.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Part:
     ranks_untrained = False
     when: Literal["before", "after"] = "after"
     changes_weights = False
+    couples = False
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why it cannot be with this store and optimiser, in words; None if it can."""

@@ -28,6 +28,9 @@ DELTA = 1e-3  # accepted chance that two classes share their bucket in every rep
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
+# Of dense rows: a batch that costs nothing, and the steps of an epoch from which on larger ones do
+# not: a short training of the search has a sixth of them, and few rank rates and losses wrongly.
+DENSE_BATCH, DENSE_STEPS = 256, 512
 POOL_BLOCKS = (8, 4, 2, 1)
 BATCH_SPREAD = 1.5  # room of a batch, in mean rows
 MAX_HELD_OUT_ROWS = 10_000
@@ -115,6 +118,8 @@ def candidates(weighing: Weighing) -> list[Candidate]:
     ways, constraints = list(_ways(weighing)), weighing.constraints
     if constraints.weight_type != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
+    if constraints.tf32 and not ways[0].dense:
+        raise UsageError("rows are sparse, which are not multiplied as matrices: --tf32")
     found, refused = list[Candidate](), None
     options = (_choices(part, weighing, ways[0]) for part in PARTS.values() if part.weighed)
     for choices in itertools.product(*options):
@@ -232,7 +237,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     """
     facts, constraints, device = weighing.facts, weighing.constraints, weighing.device
     kind, dense = BACKENDS[device], facts.density >= DENSE_SHARE
-    usual = max(MIN_BATCH, min(kind.batch[dense], facts.n_rows // BATCHES_PER_EPOCH))
+    usual = _batch(facts.n_rows, kind.batch[dense], dense=dense)
     batches = [usual >> i for i in range(6) if usual >> i >= MIN_BATCH]
     rows = min(MAX_HELD_OUT_ROWS, int(facts.n_rows * HELD_OUT_SHARE))
     if constraints.held_out_rows is not None:
@@ -248,24 +253,37 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
         shape=shape, dense=dense,
         optimizer=constraints.fixed_optimizer or USUAL[dense],
         batching=Batching(batch_size=batches[0], batch_nnz=0),
-        placement=Placement(device=device, threads=constraints.n_threads),
+        placement=Placement(
+            device=device, threads=constraints.n_threads, weights=constraints.weight_type,
+            tf32=constraints.tf32,
+        ),
     )  # fmt: skip
     others = (_choices(part, weighing, first) for part in PARTS.values() if not part.weighed)
-    for choices, batch in itertools.product(itertools.product(*others), batches):
+    ways = list(
+        itertools.product(batches, POOL_BLOCKS, range(1, kind.max_waves + 1), kind.resident)
+    )
+    if dense:  # another wave brings all rows to the device once more: smaller batches cost less
+        ways.sort(key=lambda way: way[2])
+    for choices, (batch, pool, waves, resident) in itertools.product(
+        itertools.product(*others), ways
+    ):
         nnz = max(facts.max_row_nnz, int(BATCH_SPREAD * batch * mean) + 1)
         labels = max(facts.max_row_labels, int(BATCH_SPREAD * batch * mean_labels) + 1)
-        for pool, waves, resident in itertools.product(
-            POOL_BLOCKS, range(1, kind.max_waves + 1), kind.resident
-        ):
-            batching = Batching(
-                batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,
-                held_out_rows=rows, held_out_nnz=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_nnz),
-                batch_labels=min(labels, batch * facts.max_row_labels),
-            )  # fmt: skip
-            placement = replace(
-                first.placement, waves=waves, weights=constraints.weight_type, resident=resident
-            )
-            yield _with(replace(first, batching=batching, placement=placement), choices)
+        batching = Batching(
+            batch_size=batch, batch_nnz=min(nnz, batch * facts.max_row_nnz), pool_blocks=pool,
+            held_out_rows=rows, held_out_nnz=min(MAX_HELD_OUT_NNZ, rows * facts.max_row_nnz),
+            batch_labels=min(labels, batch * facts.max_row_labels),
+        )  # fmt: skip
+        placement = replace(first.placement, waves=waves, resident=resident)
+        yield _with(replace(first, batching=batching, placement=placement), choices)
+
+
+def _batch(n_rows: int, fast: int, *, dense: bool) -> int:
+    """Return the rows of a batch for so many rows, where a device is fast with some number."""
+    rows = DENSE_BATCH if dense else fast
+    while 2 * rows <= min(fast, n_rows // DENSE_STEPS):
+        rows *= 2
+    return max(MIN_BATCH, min(rows, fast, n_rows // BATCHES_PER_EPOCH))
 
 
 def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from streammach import hashing
+from streammach.backends.kinds import BackendKind
 from streammach.backends.registry import BACKENDS, choose_device, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DeviceError, UsageError
@@ -15,6 +16,7 @@ from streammach.machine import size_text
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
+from streammach.planning.cost import moved_bytes
 from streammach.planning.evidence import pilot_key, weighed_again
 from streammach.planning.limits import limits
 from streammach.planning.refusal import refused
@@ -58,9 +60,9 @@ def plan(
     **options
         The fields of :class:`streammach.planning.constraints.Constraints` (``memory``,
         ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
-        ``latency``, ``objective``, ``device``, ``weights``, ``threads``, ``seed``), and what is
-        said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each ``auto``,
-        ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
+        ``latency``, ``objective``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
+        what is said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each
+        ``auto``, ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
 
     Returns
     -------
@@ -88,9 +90,14 @@ def plan(
     model, more = _with_hashes(config.shape, constraints.seed)
     reasons = (*_why(found, weighed, constraints), *found.reasons)
     reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
+    if config.dense and weighing.limits.device:
+        rows, moved = config.batching.batch_size, size_text(moved_bytes(config))
+        reasons += (f"{rows:,} rows a batch: a step moves {moved} of tables, however few rows",)
     if config.placement.weights != "float32":
         title = BACKENDS[config.placement.device].title
         reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the {title}",)
+    if config.placement.tf32:
+        reasons += ("products in TF32, as asked: 10 bits of each factor's fraction",)
     return Plan(
         facts=facts, model=model, config=config, limits=weighing.limits, ledger=found.lines,
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.goal,
@@ -107,14 +114,7 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
     device, why = choose_device(fallback() if unhashed else constraints.device)
     why = "there are no hashed models" if unhashed else why
     kind = BACKENDS[device]
-    weights = constraints.weight_type
-    if weights not in kind.weight_types:
-        able = [f"a {other.title}" for other in BACKENDS.values() if weights in other.weight_types]
-        raise UsageError(
-            f"{weights} weights are for {' or '.join(able)}, the device is the {kind.title} "
-            f"({why})",
-            path=f"--weights {weights}",
-        )
+    _check_numbers(kind, constraints, why)
     limited = constraints.time is not None or constraints.latency is not None
     if limited and not kind.timed:
         what = f"how long anything takes on a {kind.title} is not known yet"
@@ -127,11 +127,27 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
         return weighing, candidates(weighing), why
     except DeviceError as error:  # its shape cannot be launched
         last = fallback()
-        if constraints.device != "auto" or device == last or constraints.weights != "float32":
+        needed = constraints.weights != "float32" or constraints.tf32
+        if constraints.device != "auto" or device == last or needed:
             raise
         allowed = limits(last, constraints.memory, shaped=constraints.shaped)
         weighing = replace(weighing, device=last, limits=allowed)
         return weighing, candidates(weighing), error.message
+
+
+def _check_numbers(kind: BackendKind, constraints: Constraints, why: str) -> None:
+    """Raise UsageError if a device does not compute with what is asked for."""
+    weights, others = constraints.weight_type, BACKENDS.values()
+    if weights not in kind.weight_types:
+        able = [other.title for other in others if weights in other.weight_types]
+        what, option = f"{weights} weights are", f"--weights {weights}"
+    elif constraints.tf32 and not kind.tf32:
+        able = [other.title for other in others if other.tf32]
+        what, option = "TF32 is", "--tf32"
+    else:
+        return
+    places = " or ".join(f"a {title}" for title in able)
+    raise UsageError(f"{what} for {places}, the device is the {kind.title} ({why})", path=option)
 
 
 def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:

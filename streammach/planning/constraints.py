@@ -52,6 +52,9 @@ class Constraints:
     weights : str
         Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a device that
         has it, half as large, for sparse rows.
+    tf32 : bool
+        Whether dense rows are multiplied in TensorFloat-32 while they are trained on, by a device
+        that has it: 10 bits of each factor's fraction, sums in float32.
     threads : int
         Threads that compute; 0 for all cores.
     seed : int
@@ -78,6 +81,7 @@ class Constraints:
     objective: str = "accuracy"
     device: str = "auto"
     weights: str = "float32"
+    tf32: bool = False
     threads: int | None = None
     seed: int = 0
     held_out_rows: int | None = None

@@ -172,6 +172,21 @@ def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str
     return {"rank": ranked * scale, "learn": learnt * scale}
 
 
+def moved_bytes(config: RunConfig) -> int:
+    """Return the bytes of tables that a step of dense rows reads and writes, however few rows.
+
+    Weights are read by the logits and by the update, and written; the gradient is written and read;
+    the optimiser's state is read and written.
+
+    Parameters
+    ----------
+    config : RunConfig
+        How a model is trained.
+    """
+    table = 4 * (config.weight_rows + 1) * config.shape.n_columns
+    return 5 * table + 2 * config.optimizer_kind.n_bytes(config.wide)
+
+
 def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = None) -> float:
     """Return the seconds of a row in a step of training, on one thread of the reference machine.
 

@@ -76,13 +76,14 @@ def _held_out(facts: DataFacts, batching: Batching) -> int:
 
 
 def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
-    batching = config.batching
+    batching, kind = config.batching, BACKENDS[config.placement.device]
     if config.placement.resident:
         return OrderReader.footprint(facts, pool_blocks=batching.pool_blocks)
     return Reader.footprint(
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
-        by_feature=not config.dense and BACKENDS[config.placement.device].wants_by_feature,
+        by_feature=not config.dense and kind.wants_by_feature,
+        threads=kind.reading_threads(config),
     )  # fmt: skip
 
 

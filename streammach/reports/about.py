@@ -124,7 +124,7 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
     return [
         ("run", f"{clean(run.path, 60)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
         *model_lines(run.model if model is None else model, run.path),
-        ("training", f"{plan.config.placement.weights}, {training.text}"),
+        ("training", f"{plan.config.placement.numbers}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),

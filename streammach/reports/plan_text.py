@@ -54,7 +54,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
         *(pilot_line(one, listed=facts.listed) for one in plan.pilots),
-        f"chosen   {shape_text(plan)} {plan.config.placement.weights}, {plan.config.optimizer}, "
+        f"chosen   {shape_text(plan)} {plan.config.placement.numbers}, {plan.config.optimizer}, "
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_wrapped("accuracy", _accuracy_text(plan)),
@@ -246,6 +246,7 @@ def plan_document(plan: Plan) -> Document:
             "batch_size": plan.config.batching.batch_size,
             "optimizer": plan.config.optimizer,
             "weights": placement.weights,
+            "tf32": placement.tf32,
             "dense": plan.config.dense,
             "parts": {part.name: part.size for part in plan.config.parts},
         },

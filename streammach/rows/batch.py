@@ -13,6 +13,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import NONE, LabelLists
 from streammach.rows.transforms import TRANSFORMS
 from streammach.spec.types import Transform
+from streammach.threads import Workers, in_pieces
 
 RADIX_BITS = 11
 
@@ -144,7 +145,10 @@ class BatchSlot:
         arrays += _feature_arrays(nnz).values() if by_feature else []
         return sum(count * np.dtype(dtype).itemsize for count, dtype in arrays)
 
-    def add(self, block: RowBlock, chosen: NDArray[np.int64], transform: Transform) -> int:
+    def add(
+        self, block: RowBlock, chosen: NDArray[np.int64], transform: Transform,
+        workers: Workers | None = None,
+    ) -> int:  # fmt: skip
         """Append rows of a block until the slot is full.
 
         Parameters
@@ -155,6 +159,8 @@ class BatchSlot:
             The rows to append, in order.
         transform : str
             What to do with their values.
+        workers : Workers, optional
+            Threads that share the rows; what they write does not depend on them.
 
         Returns
         -------
@@ -173,13 +179,21 @@ class BatchSlot:
                 rows["label_weights"],
             )  # fmt: skip
             chosen = chosen[:fitting]
-        added = gather_rows(
-            block.indptr, block.features, block.values, block.classes, importance, chosen,
-            self.n_rows, rows["indptr"], rows["features"], rows["values"], rows["classes"],
-            rows["importance"],
+        indptr, values = rows["indptr"][self.n_rows :], rows["values"]
+        added = place_rows(
+            block.indptr, block.classes, importance, chosen, len(values), indptr,
+            rows["classes"][self.n_rows :], rows["importance"][self.n_rows :],
         )  # fmt: skip
-        indptr = rows["indptr"][self.n_rows : self.n_rows + added + 1]
-        TRANSFORMS[transform](indptr, rows["values"])
+
+        def piece(first: int, last: int) -> None:
+            places = indptr[first : last + 1]
+            copy_rows(
+                block.indptr, block.features, block.values, chosen[first:last], places,
+                rows["features"], values,
+            )  # fmt: skip
+            TRANSFORMS[transform](places, values)
+
+        in_pieces(workers, int(added), piece)
         self.n_rows += added
         return int(added)
 
@@ -241,49 +255,72 @@ def _feature_arrays(nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
 
 
 @kernel()
-def gather_rows(
+def place_rows(
     indptr: Array,
-    features: Array,
-    values: Array,
     classes: Array,
     importance: Array,
     chosen: Array,
-    first: int,
+    room: int,
     out_indptr: Array,
-    out_features: Array,
-    out_values: Array,
     out_classes: Array,
     out_importance: Array,
 ) -> Any:
-    """Copy chosen rows behind the first rows of the output; return how many found room.
+    """Find places for the values of chosen rows; return how many rows have room.
 
     Parameters
     ----------
-    indptr, features, values, classes : arrays
-        The rows: int64 (n + 1,), int32 (nnz,), uint8 or float32 (nnz,), int32 (n,).
+    indptr, classes : int64 (n + 1,), int32 (n,)
+        The rows.
     importance : float32 (n,) or (1,)
         Importance; one for all when there is one.
     chosen : int64 (m,)
-        Rows to copy.
-    first : int
-        Rows that the output holds.
-    out_indptr, out_features, out_values, out_classes, out_importance : arrays
-        The output, of fixed room.
+        The rows that places are found for.
+    room : int
+        Values that there is room for.
+    out_indptr : int64 (> m,)
+        Row pointers, of which the first one is set.
+    out_classes, out_importance : int32, float32
+        Receive classes and importance.
     """
-    q = out_indptr[first]
+    q = out_indptr[0]
     for k in range(chosen.shape[0]):
         row = chosen[k]
-        start, stop = indptr[row], indptr[row + 1]
-        if q + stop - start > out_features.shape[0]:
+        q += indptr[row + 1] - indptr[row]
+        if q > room:
             return k
-        for p in range(start, stop):
-            out_features[q + p - start] = features[p]
-            out_values[q + p - start] = values[p]
-        q += stop - start
-        out_indptr[first + k + 1] = q
-        out_classes[first + k] = classes[row]
-        out_importance[first + k] = importance[row] if importance.shape[0] > 1 else importance[0]
+        out_indptr[k + 1] = q
+        out_classes[k] = classes[row]
+        out_importance[k] = importance[row] if importance.shape[0] > 1 else importance[0]
     return chosen.shape[0]
+
+
+@kernel()
+def copy_rows(
+    indptr: Array,
+    features: Array,
+    values: Array,
+    chosen: Array,
+    places: Array,
+    out_features: Array,
+    out_values: Array,
+) -> None:
+    """Copy the features and values of chosen rows to their places.
+
+    Parameters
+    ----------
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), uint8 or float32 (nnz,)
+        The rows.
+    chosen, places : int64 (m,), int64 (m + 1,)
+        Which are copied, and where the values of each go.
+    out_features, out_values : int32, float32
+        Receive them.
+    """
+    for k in range(chosen.shape[0]):
+        # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
+        start, q = np.uint64(indptr[chosen[k]]), np.uint64(places[k])
+        for p in range(np.uint64(places[k + 1]) - q):
+            out_features[q + p] = features[start + p]
+            out_values[q + p] = values[start + p]
 
 
 @kernel(fastmath=False)

@@ -48,8 +48,9 @@ def unit_rows(indptr: Array, values: Array) -> None:
         for p in range(indptr[i], indptr[i + 1]):
             total += np.float64(values[p]) * np.float64(values[p])
         scale = np.float32(1 / sqrt(total)) if total > 0 else np.float32(1)
-        for p in range(indptr[i], indptr[i + 1]):
-            values[p] *= scale
+        first = np.uint64(indptr[i])  # positions without a sign: the loop is vectorised
+        for j in range(np.uint64(indptr[i + 1]) - first):
+            values[first + j] *= scale
 
 
 TRANSFORMS: dict[Transform, Apply] = {

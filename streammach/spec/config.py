@@ -49,6 +49,8 @@ class Placement:
         Type of the weights on the device: ``float32``, or ``bfloat16`` where it has that.
     resident : bool
         Whether the store's rows are kept in the device's memory, decoded once.
+    tf32 : bool
+        Whether the device multiplies dense rows in TensorFloat-32.
     """
 
     device: str
@@ -56,6 +58,17 @@ class Placement:
     waves: Size = 1
     weights: Weights = "float32"
     resident: bool = False
+    tf32: bool = False
+
+    @property
+    def numbers(self) -> str:
+        """What is computed with, for people."""
+        return f"{self.weights}{', products in TF32' if self.tf32 else ''}"
+
+    @property
+    def decisive(self) -> Placement:
+        """The same for all devices, threads and waves, which change no decision and no result."""
+        return Placement(device="any", threads=1, weights=self.weights, tf32=self.tf32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +169,7 @@ class RunConfig:
     @property
     def decisive(self) -> RunConfig:
         """The same for all devices, threads and waves, which change no decision and no result."""
-        placement = Placement(device="any", threads=1, weights=self.placement.weights)
-        return replace(self, placement=placement)
+        return replace(self, placement=self.placement.decisive)
 
     @classmethod
     def predicting(

@@ -13,7 +13,7 @@ T = TypeVar("T")
 MAX_DEPTH = 32
 LATER = re.compile(  # fields at values that mean nothing, as before there were any
     rb',"(?:(?:bandwidth|bucket_share)":0\.0|label_share":null'
-    rb'|added_codes":\[\]'
+    rb'|added_codes":\[\]|tf32":false'
     rb"|(?:batch_labels|n_labels|max_row_labels|max_block_labels|held_bytes|intake_bytes"
     rb'|libraries_bytes)":0)(?=[,}])'
 )

@@ -132,10 +132,14 @@ class ModelSpec(ModelShape):
 
     def first(self, n_repetitions: int) -> ModelSpec:
         """Return the model of the first repetitions."""
-        n = n_repetitions
+        return self.some(0, n_repetitions)
+
+    def some(self, first: int, last: int) -> ModelSpec:
+        """Return the model of the repetitions ``first:last``."""
+        some = slice(first, last)
         return replace(
-            self, n_repetitions=n, hash_a=self.hash_a[:n], hash_b=self.hash_b[:n],
-            added_codes=tuple(code[:n] for code in self.added_codes),
+            self, n_repetitions=last - first, hash_a=self.hash_a[some], hash_b=self.hash_b[some],
+            added_codes=tuple(code[some] for code in self.added_codes),
         )  # fmt: skip
 
     def with_added(self, added: NDArray[np.unsignedinteger]) -> ModelSpec:

@@ -168,7 +168,7 @@ class Plan(Reported):
             f", {self.expected.loss:.1f} +- {self.expected.loss_error:.1f} points lost"
         )  # fmt: skip
         return (
-            f"{shape} {self.config.placement.weights}, {self.config.placement.device}, "
+            f"{shape} {self.config.placement.numbers}, {self.config.placement.device}, "
             f"{host} of {self.limits.host / 1e9:.2f} GB{lost}"
         )
 

@@ -41,10 +41,11 @@ class WorkAhead:
         return found
 
     def keep(self, found: dict[str, Ahead]) -> None:
-        """Write the work to disk, or raise DiskError."""
+        """Write the work to disk, and let go what was kept until then; or raise DiskError."""
         for name, ahead in found.items():
             if not (self._folder / name).is_dir():
                 ahead.save(self._folder / name, self._identity)
+            self._session.findings.drop(*ahead.unfinished)
 
     def kept(self) -> dict[str, Ahead]:
         """Return the work that is on disk, by the parts' names."""

@@ -66,6 +66,7 @@ class Epochs:
         self._checkpoint_seconds = checkpoint_seconds if lasting else float("inf")
         self._lasting = lasting
         self._failed_saves, self._saved_at = 0, time.monotonic()
+        self._asked: str | None = None  # why a callback asks for the end of the epoch
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
         if start is not None:
@@ -100,16 +101,45 @@ class Epochs:
         progress = self.progress
         whole = progress.row == 0 and progress.wave == 0
         if progress.best_epoch not in (-1, progress.epoch - whole):
-            self._checkpoints.read(progress.best_step, self._backend.arrays())
+            self._read_best()
             self._backend.restore()
         self._backend.unwhiten_weights()
 
+    def _read_best(self) -> None:
+        """Read the weights of the best epoch."""
+        self._checkpoints.read(self.progress.best_step, self._backend.arrays())
+
     def _epoch(self) -> State:
         """Train to the end of the present epoch, measure, keep the best."""
+        epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
+        first_row, self._asked = self._done(), None
+        state = self._trained(first_row, before)
+        if self.progress.stopped is not None:
+            return state
+        entry = self._measured((self._reader.n_rows - first_row) / (time.monotonic() - began))
+        self.progress = _after_epoch(self.progress, entry, self._seconds(before, began))
+        self._keep(epoch)
+        state = self.state()
+        state.epoch = epoch
+        self._events.log(Validated(entry))
+        self._events.call("on_epoch_end", state)
+        stopped = self._asked or state.stop_reason
+        self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
+        return state
+
+    def _trained(self, first_row: int, before: float) -> State:
+        """Train on the rest of the epoch; return the state before it is measured.
+
+        Parameters
+        ----------
+        first_row : int
+            Rows of it that are done.
+        before : float
+            Seconds of training before it.
+        """
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
-        before, first_row = self.progress.seconds, self._done()
-        reader.waited_seconds = 0.0
-        pulse, asked = Pulse(self._events.log, epoch + 1, first_row), None
+        reader.waited_seconds, state = 0.0, self.state()
+        pulse = Pulse(self._events.log, epoch + 1, first_row)
         start = Start(self.progress.row, self.progress.wave, self.progress.wave_steps)
         for step in train_epoch(self._backend, reader, self._spec, epoch, start=start):
             self._advance(step, before + time.monotonic() - began)
@@ -118,23 +148,23 @@ class Epochs:
             self._session.at(self.progress.epoch * reader.n_rows + done, self._rows)
             pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             self._events.call("on_progress", state)
-            asked = asked or state.stop_reason
+            self._asked = self._asked or state.stop_reason
             if self._session.clock.left <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
                 return state
             if self._session.stop.requested or self._is_time_to_save():
                 self._between_batches(state)
-        entry = self._measured((reader.n_rows - first_row) / (time.monotonic() - began))
-        self.progress = _after_epoch(self.progress, entry, before + time.monotonic() - began)
+        return state
+
+    def _seconds(self, before: float, began: float) -> float:
+        """Return the time of training at the end of an epoch."""
+        return before + time.monotonic() - began
+
+    def _keep(self, epoch: int) -> None:
+        """Save at the end of an epoch that is the best so far, unless it is the last one."""
         wanted = self._lasting or self._session.held.rows.n_rows > 0
         if wanted and self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
             self._save()
-        state = self.state()
-        state.epoch = epoch
-        self._events.log(Validated(entry))
-        self._events.call("on_epoch_end", state)
-        self.progress = msgspec.structs.replace(self.progress, stopped=asked or state.stop_reason)
-        return state
 
     def _advance(self, step: Step, seconds: float) -> None:
         """Take a batch into the progress."""
@@ -155,15 +185,20 @@ class Epochs:
         rows = self.progress.wave * self._reader.n_rows + self.progress.row
         return rows // self._backend.n_waves
 
-    def _measured(self, speed: float) -> EpochFigures:
-        reader, held = self._reader, self._session.held
-        entry = EpochFigures(
+    def _entry(self, speed: float) -> EpochFigures:
+        """Return what is known of the epoch without held-out rows."""
+        reader = self._reader
+        return EpochFigures(
             epoch=self.progress.epoch + 1,
             loss=self.progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
             rows_per_second=speed,
             waited_share=reader.waited_seconds * speed / reader.n_rows,
             peak_bytes=peak_bytes(),
         )
+
+    def _measured(self, speed: float) -> EpochFigures:
+        """Return what is known of the epoch, and what held-out rows reach."""
+        entry, held = self._entry(speed), self._session.held
         if not held.rows.n_rows:
             return entry
         found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))

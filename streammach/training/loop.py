@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.backends.loss import Loss, joined
+from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
 from streammach.data.row_order import RowOrder
@@ -53,7 +54,8 @@ def open_reader(
     StoreError, DiskError
         If the store cannot be read.
     """
-    dataset, batching = session.dataset, session.plan.config.batching
+    dataset, config = session.dataset, session.plan.config
+    batching, kind = config.batching, BACKENDS[config.placement.device]
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
     shared = spec.label_share != "each"
     if row_cache is not None:
@@ -73,7 +75,7 @@ def open_reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=session.backend.wants_by_feature, held=held, rows=rows,
-        batch_labels=batching.batch_labels, shared=shared,
+        batch_labels=batching.batch_labels, shared=shared, threads=kind.reading_threads(config),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
 from streammach.files.folders import temporary_folder
 from streammach.files.reading import sha256
-from streammach.files.urls import Url, located
+from streammach.files.urls import absolute
 from streammach.jit import CACHE_DIR, announce_compilation
 from streammach.parts.registry import said_of
 from streammach.processes import run
@@ -124,25 +124,19 @@ def precompile(
         return
     announce_compilation()
     began = time.monotonic()
-    other = None if options.validation is None else _absolute(options.validation)
+    other = None if options.validation is None else absolute(options.validation)
     try:
         with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
             rows = folder.with_name("rows")
             store = data.stored(rows, FEW_ROWS) if isinstance(data, Dataset) else data
             order = Order(
-                store=_absolute(store), validation=other, kernels=kernels, folder=str(folder)
+                store=absolute(store), validation=other, kernels=kernels, folder=str(folder)
             )
             run(f"{WORKER}:train_a_little", order, patience=0.0, stdout=nowhere)
     except StreammachError as error:
         warnings.warn(f"{NOT_COMPILED}: {error}", stacklevel=2)
         return
     mark.write_text(f"{time.monotonic() - began:.1f}\n")
-
-
-def _absolute(store: str | os.PathLike[str]) -> str:
-    """Return a path that another process finds from where it works, or a URL."""
-    place = located(store)
-    return str(place) if isinstance(place, Url) else os.path.abspath(place)
 
 
 def compiling_seconds(plan: Plan, options: TrainingOptions, speed: float) -> float:

@@ -225,13 +225,13 @@ class Run(Reported):
         return cls(folder, plan, settings, result)
 
 
-def workplace(folder: str | os.PathLike[str]) -> Workplace:
-    """Return the place of a run; the plan tells one of an older release."""
-    return Workplace(Path(folder), "run", (PLAN,))
+def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
+    """Return the place of a run, or of a part of one; the plan tells a run of an older release."""
+    return Workplace(Path(folder), kind, (PLAN,) if kind == "run" else ())
 
 
-def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
-    """Return whether a folder holds a run already, finished or not.
+def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") -> bool:
+    """Return whether a folder holds a run already, or a part of one, finished or not.
 
     Parameters
     ----------
@@ -239,17 +239,19 @@ def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
         The folder; it need not be there.
     resume : bool
         Whether a run that is there may be gone on with.
+    kind : str
+        ``run`` or ``part``.
 
     Raises
     ------
     UsageError
         If it does, and the run is not to be resumed; or if the folder is somebody else's.
     """
-    workplace(folder).check()
+    workplace(folder, kind).check()
     found = (Path(folder) / PLAN).exists()
     if found and not resume:
         raise UsageError(
-            "it holds a run already",
+            f"it holds a {kind} already",
             path=clean(folder, 300),
             hint="Use --resume or another --out.",
         )
@@ -258,10 +260,10 @@ def begun(folder: str | os.PathLike[str], *, resume: bool) -> bool:
     return found
 
 
-def known_request(folder: str | os.PathLike[str]) -> str | None:
+def known_request(folder: str | os.PathLike[str], kind: str = "run") -> str | None:
     """Return the digest of what a run was begun with, if it was, or raise MismatchError."""
     place = Path(folder)
-    known = (workplace(place).facts() or {}).get("request")
+    known = (workplace(place, kind).facts() or {}).get("request")
     if (place / SETTINGS).exists():
         try:
             return from_json(read_small(place / SETTINGS, MAX_DOCUMENT), Settings).request
@@ -272,11 +274,11 @@ def known_request(folder: str | os.PathLike[str]) -> str | None:
     return known if isinstance(known, str) else None
 
 
-def check_request(folder: str | os.PathLike[str], request: str) -> None:
+def check_request(folder: str | os.PathLike[str], request: str, kind: str = "run") -> None:
     """Raise MismatchError if a run was begun with another request; nothing is written."""
-    if known_request(folder) not in (None, request):
+    if known_request(folder, kind) not in (None, request):
         raise MismatchError(
-            "the run was started with another store, plan or options",
+            f"the {kind} was started with another store, plan or options",
             path=clean(folder, 300),
             hint="Use the same command as before, or another --out.",
         )

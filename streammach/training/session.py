@@ -66,6 +66,8 @@ class Session:
         What parts did before the first epoch, by name.
     findings : Findings
         What stages found, for a run that goes on behind them; nothing is kept at first.
+    trained_share : float
+        Share of the repetitions whose epochs are trained here.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Session:
         self.options, self.events, self.stop, self.clock = options, events, stop, clock
         self.stages = stages
         self.epochs_saved, self.model_saved = False, False
+        self.trained_share = 1.0
         self.ahead: dict[str, Ahead] = {}
         self.findings = Findings(events.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
@@ -124,7 +127,7 @@ class Session:
         config = self.plan.config
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
-        self.stages.expect({EPOCHS: epochs * (seconds + saved)})
+        self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
 
     def tell(self, text: str) -> None:
         """Say what a part found."""

@@ -160,6 +160,28 @@ def test_damage_is_met_while_reading(numbered):
             rows_of(Reader(numbered, **SETTINGS), 0)
 
 
+@pytest.mark.parametrize("transform", ["raw", "binary", "log1p", "l2"])
+@pytest.mark.parametrize("pool_blocks", [1, 8])
+def test_threads_change_nothing(numbered, pool_blocks, transform):
+    settings = {**SETTINGS, "pool_blocks": pool_blocks, "transform": transform, "batch_nnz": 70}
+    alone, shared = (Reader(numbered, **settings, threads=threads) for threads in (1, 3))
+    for batch, other in zip(alone.epoch(1, 40), shared.epoch(1, 40), strict=True):
+        for name in ("indptr", "features", "values", "classes", "importance"):
+            assert getattr(batch, name).tobytes() == getattr(other, name).tobytes(), name
+    assert not [t.name for t in threading.enumerate() if t.name.startswith(("blocks", "batches"))]
+
+
+def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
+    reader = Reader(numbered, **{**SETTINGS, "pool_blocks": 8}, threads=3)
+    path = next((numbered.path / "X" / "indices").rglob("c/0"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"):
+        rows_of(reader, 0)
+    assert not [t.name for t in threading.enumerate() if t.name.startswith(("blocks", "batches"))]
+
+
 @pytest.mark.parametrize("pool_blocks", [2, 99])
 def test_the_stated_bytes_cover_those_allocated(numbered, pool_blocks):
     settings = {**SETTINGS, "pool_blocks": pool_blocks}

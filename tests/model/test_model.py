@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
-from streammach.figures import Reached
+from streammach.figures import EpochFigures, Reached
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Model
 from streammach.model.tensors import map_tensors, read_tensors, write_tensors
@@ -216,6 +216,32 @@ def test_the_newest_whole_checkpoint_is_read(tmp_path):
     (tmp_path / "c/step-10/state.json").write_text("{")
     with pytest.raises(ModelError, match="damaged"):
         checkpoints.newest(into)
+
+
+def test_checkpoints_of_every_epoch_can_be_kept_and_read_into_columns(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c", "run", every_epoch=True)
+    done = (EpochFigures(epoch=1, loss=1.0, rows_per_second=1.0, waited_share=0.0, peak_bytes=1),)
+    for epoch, row, step in ((0, 5, 4), (1, 0, 8), (1, 3, 9), (2, 0, 16), (2, 3, 17)):
+        at = Progress(step=step, epoch=epoch, row=row, best_step=16, history=done * epoch)
+        checkpoints.save(at, arrays_of(step))
+    assert checkpoints.ends() == {1: 8, 2: 16}
+    assert sorted(p.name for p in checkpoints.folder.iterdir()) == ["step-16", "step-17", "step-8"]
+    whole = {"weights": np.zeros((4, 9), np.float32), "steps": np.zeros(1, np.int64)}
+    for i, step in enumerate((16, 8)):
+        part = {**whole, "weights": whole["weights"][:, 3 * i : 3 * i + 3]}
+        assert checkpoints.read(step, part).epoch == 2 - i
+    assert whole["weights"].tolist() == [[16.0] * 3 + [8.0] * 3 + [0.0] * 3] * 4
+
+
+def test_columns_are_read_some_rows_at_a_time(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr("streammach.model.tensors.PIECE", 100)
+    values = rng.random((37, 6)).astype(np.float32)
+    facts = write_tensors(tmp_path / "t", {"a": values})
+    into = np.zeros((37, 20), np.float32)
+    read_tensors(tmp_path / "t", facts, {"a": into[:, 5:11]})
+    assert into[:, 5:11].tobytes() == values.tobytes()
+    assert not into[:, :5].any()
+    assert not into[:, 11:].any()
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

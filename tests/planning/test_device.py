@@ -8,6 +8,8 @@ from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import limits
 from streammach.planning.choose import plan
+from streammach.spec.documents import encoded, from_json
+from streammach.spec.plan import Plan
 from tests.planning.test_choose import facts
 
 
@@ -108,6 +110,54 @@ def test_bfloat16_weights_take_half_the_room():
         for name in ("float32", "bfloat16")
     )
     assert wide.config.placement.waves > narrow.config.placement.waves
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "rows"), [(40_000, 256), (270_000, 512), (1_000_000, 1024), (12_000_000, 4096)]
+)
+def test_batches_of_dense_rows_grow_with_the_steps_of_an_epoch(n_rows, rows):
+    few = {"n_features": 6144, "nnz": 1900 * n_rows, "max_row_nnz": 6144}
+    data = facts(n_rows=n_rows, block_rows=500, n_classes=20_000, **few)
+    shape = {"n_buckets": 512, "n_repetitions": 20}
+    found = plan(data, memory="12GB", **shape)
+    assert (found.config.dense, found.config.batching.batch_size) == (True, rows)
+    assert f"{rows:,} rows a batch: a step moves 2.27 GB of tables" in " ".join(found.reasons)
+    on_cpu = plan(data, device="cpu", memory="12GB", **shape)
+    assert on_cpu.config.batching.batch_size == 256
+    assert "a step moves" not in " ".join(on_cpu.reasons)
+
+
+def test_dense_rows_get_smaller_batches_before_they_get_waves():
+    data = facts(n_rows=12_000_000, n_features=6144, nnz=1900 * 12_000_000, max_row_nnz=6144)
+    shape = {"n_buckets": 512, "n_repetitions": 20}
+    tight, tighter = (plan(data, memory=memory, **shape) for memory in ("2GB", "1500MB"))
+    assert (tight.config.batching.batch_size, tight.config.placement.waves) == (512, 1)
+    assert tighter.config.placement.waves > 1
+
+
+def test_tf32_is_a_part_of_the_plan():
+    dense = facts(n_features=100)
+    shape = {"n_buckets": 32, "n_repetitions": 8, "batch_size": 256}
+    plain, fast = (plan(dense, tf32=tf32, **shape) for tf32 in (False, True))
+    assert (plain.config.placement.tf32, fast.config.placement.tf32) == (False, True)
+    assert "products in TF32, as asked" in " ".join(fast.reasons)
+    assert plain.config.decisive != fast.config.decisive
+    assert plain.config.decisive == plan(dense, device="cpu", **shape).config.decisive
+    assert (b'"tf32":true' in encoded(fast), b"tf32" in encoded(plain)) == (True, False)
+    assert from_json(encoded(fast), Plan) == fast
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"device": "cpu"}, r"TF32 is for a GPU, the device is the CPU \(asked for\): tf32"),
+        ({"n_features": 50_000}, "rows are sparse, which are not multiplied as matrices: tf32"),
+    ],
+)
+def test_tf32_is_refused_where_it_cannot_be(options, line):
+    rows = facts(n_features=options.pop("n_features", 100))
+    with pytest.raises(UsageError, match=line):
+        plan(rows, tf32=True, **options)
 
 
 @pytest.mark.parametrize(

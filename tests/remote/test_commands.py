@@ -57,6 +57,16 @@ def test_a_model_of_a_store_at_a_url_has_the_bytes_of_one_of_the_folder(
     told("shrink", remote, "--out", tmp_path / "small", "--min-count", 2)
 
 
+def test_parts_that_were_trained_at_a_url_make_the_run_of_the_folder(stored, proxy, told, tmp_path):
+    path, url = stored
+    told("train", path, "--out", tmp_path / "local", *SMALL)
+    parts = [tmp_path / "one", tmp_path / "two"]
+    for i, part in enumerate(parts):
+        told("train", url, "--out", part, "--part", f"{i + 1}/2", *SMALL)
+    told("merge", tmp_path / "run", *parts)
+    assert documents(tmp_path / "run") == documents(tmp_path / "local")
+
+
 def test_a_training_goes_on_from_what_is_cached_without_the_storage(
     stored, proxy, told, tmp_path, monkeypatch
 ):

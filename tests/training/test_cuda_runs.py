@@ -225,6 +225,33 @@ def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path
     assert np.abs(resumed.model.weights - together).max() <= 1e-4 * np.abs(together).max()
 
 
+@pytest.mark.parametrize("n_noise", [10, 60])
+def test_threads_of_the_host_change_no_byte(n_noise, tmp_path_factory, tmp_path):
+    data = store(tmp_path_factory, n_noise)
+    plan = changed(sm.plan(data, device="cuda", closed_form="off", **MODEL), resident=False)
+    assert plan.config.dense == (n_noise == 10)
+    runs = [fit(data, tmp_path / str(n), changed(plan, threads=n)) for n in (1, 3)]
+    assert model_bytes(runs[0]) == model_bytes(runs[1])
+
+
+def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monkeypatch):
+    data = store(tmp_path_factory, 10)
+    plain, fast = (
+        sm.plan(data, device="cuda", closed_form="off", tf32=tf32, **MODEL)
+        for tf32 in (False, True)
+    )
+    whole = [fit(data, tmp_path / f"whole-{i}", plan) for i, plan in enumerate((plain, fast))]
+    float32, tf32 = (run.model.weights for run in whole)
+    assert 0 < np.abs(float32 - tf32).max() < 0.05 * np.abs(float32).max()
+    stop = StopAfter(8, monkeypatch)
+    with pytest.raises(Interrupted):
+        fit(data, tmp_path / "run", fast, callbacks=[stop])
+    monkeypatch.undo()
+    with pytest.raises(MismatchError):
+        fit(data, tmp_path / "run", plain, resume=True)
+    assert model_bytes(fit(data, tmp_path / "run", fast, resume=True)) == model_bytes(whole[1])
+
+
 def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypatch):
     on_cpu = sm.plan(data, device="cpu", **MODEL)
     for name, first, then in (("there", plan, on_cpu), ("back", on_cpu, plan)):

@@ -28,6 +28,7 @@ from streammach.backends.cuda.products import RowTables, table_of, table_size
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.steps import DenseSteps, OverOutputs, SparseSteps, Steps
 from streammach.backends.cuda.tables import Host
+from streammach.backends.cuda.tf32 import check_tf32
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.backends.cuda.weights import rounding_key
 from streammach.backends.loss import NOTHING, Loss
@@ -40,6 +41,7 @@ from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Weights
+from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):
@@ -67,6 +69,10 @@ class CudaBackend(Ranked):
         where they are sent.
     logistic : bool
         Whether each bucket of the trained model has a sigmoid of its own.
+    threads : int
+        Threads that help on the host with dense rows.
+    tf32 : bool
+        Whether dense rows are multiplied in TF32 while they are trained on.
 
     Attributes
     ----------
@@ -78,7 +84,7 @@ class CudaBackend(Ranked):
     BudgetError
         If the model does not fit, in no number of groups.
     DeviceError
-        If its shape cannot be launched.
+        If its shape cannot be launched, or the device has no TF32.
     """
 
     wants_by_feature = False  # entries are sorted on the device
@@ -94,6 +100,8 @@ class CudaBackend(Ranked):
         weights_are: Weights = "float32",
         keep: tuple[int, int, int] = (0, 0, 0),
         logistic: bool = False,
+        threads: int = 1,
+        tf32: bool = False,
     ) -> None:
         assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
         self.spec, self.dense, self.logistic = spec, dense, logistic
@@ -129,6 +137,10 @@ class CudaBackend(Ranked):
         self._room = (0, 0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
+        self._tf32 = tf32
+        if tf32:
+            check_tf32(self._memory)
+        self._workers = Workers(threads, "rows") if dense and threads > 1 else None
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
             self._group = ModelGroup(self._memory, self._wide, self.codes, self._most, weights_are)
@@ -171,8 +183,9 @@ class CudaBackend(Ranked):
                 self._trains = kind(
                     self._memory, self._wide, self._most, training.batch_size, batch_nnz,
                     self.row_cache, n_more=self._n_more, n_labels=batch_labels,
+                    workers=self._workers, tf32=self._tf32,
                 )  # fmt: skip
-                self._losses = Losses(self._memory, training.batch_size * self._most)
+                self._losses = Losses(self._memory)
                 self._room = (training.batch_size, batch_nnz, batch_labels)
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
             self._use(basis)
@@ -307,6 +320,8 @@ class CudaBackend(Ranked):
 
     def close(self) -> None:
         """Give the device's memory back."""
+        if self._workers is not None:
+            self._workers.close()
         self._memory.wait()  # copies may be on their way from the room that goes now
         self._trains = self._losses = self._over = self._tables = self._predicts = None
         self.row_cache = None

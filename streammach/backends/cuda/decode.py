@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.instructions import (
     bits_of,
@@ -28,6 +27,7 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.launch import WARP, ClassSets
 from streammach.backends.cuda.median import median_lines
+from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 

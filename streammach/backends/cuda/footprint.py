@@ -9,9 +9,15 @@ from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
 from streammach.backends.cuda.probe import RESERVED_BYTES
 from streammach.backends.cuda.products import table_bytes, table_size
 from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import QUERY_NNZ, DenseSteps, SparseSteps, query_rows
+from streammach.backends.cuda.steps import (
+    QUERY_NNZ,
+    DenseSteps,
+    SparseSteps,
+    buffer_kind,
+    query_rows,
+    slots_bytes,
+)
 from streammach.backends.cuda.tables import Tables
-from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
 from streammach.backends.cuda.waves import group_edges, widest
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
@@ -32,20 +38,18 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
         * hashing.code_type(shape.n_buckets).itemsize,
         "scoring": max(8 * rows * shape.n_columns, WAVES_BYTES if placement.waves > 1 else 0),
         "transfers": Tables.host_bytes(shape, models)
-        + TransferBuffer.host_footprint(rows, QUERY_NNZ),
+        + buffer_kind(dense=config.dense).host_footprint(rows, QUERY_NNZ),
     }  # fmt: skip
     if config.basis:
         d, n_more = config.shape.n_features, config.more_columns
         lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table_size(d, n_more))
     if config.optimizer is not None:
         lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
-        lines["transfers"] += Losses.host_bytes(batching.batch_size * models)
-        lines["transfers"] += TransferBuffers.host_footprint(
-            batching.batch_size,
-            batching.batch_nnz,
-            resident=placement.resident,
-            n_labels=batching.batch_labels,
-        )
+        lines["transfers"] += Losses.host_bytes()
+        lines["transfers"] += slots_bytes(
+            batching.batch_size, batching.batch_nnz, dense=config.dense,
+            resident=placement.resident, n_labels=batching.batch_labels,
+        )[0]  # fmt: skip
     return lines
 
 
@@ -85,6 +89,7 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
             resident=placement.resident, whitened=config.basis, n_more=n_more,
             n_labels=batching.batch_labels,
         )  # fmt: skip
+        lines["losses"] = Losses.footprint()
     if config.basis:
         lines["basis"] = table_bytes(config.shape.n_features, n_more)
     if placement.resident and facts is not None:

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
-from numba import config, cuda, types
-from numba.cuda.extending import intrinsic
+from numba import config, types
 
 from streammach.backends import rowmath
 from streammach.backends.cuda import simulated
+from streammach.backends.cuda.launcher import Kernel
+from streammach.backends.cuda.target import cuda, intrinsic
 from streammach.jit import Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,11 +51,6 @@ def _shared(function: F, **names: Any) -> F:
         plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
     )
     return _device(copied)  # type: ignore[return-value]
-
-
-def _compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
-    """Make a kernel with launch bounds: threads a block, blocks a multiprocessor."""
-    return cuda.jit(function, launch_bounds=bounds)
 
 
 def _pointer(
@@ -132,8 +128,9 @@ if SIMULATED:
     get4_constant, get2_constant = simulated.get4, simulated.get2
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
+    exchanged4, from_lane = simulated.exchanged4, simulated.from_lane
 else:
-    device, shared, compiled = _device, _shared, _compiled
+    device, shared, compiled = _device, _shared, Kernel
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
     get4, get4_constant = _wide_load(4, constant=False), _wide_load(4, constant=True)
     get2, get2_constant = _wide_load(2, constant=False), _wide_load(2, constant=True)
@@ -158,6 +155,21 @@ else:
         for distance in (16, 8, 4, 2, 1):
             x = max(x, cuda.shfl_xor_sync(0xFFFFFFFF, x, distance))
         return x
+
+    @device
+    def exchanged4(v: Any, distance: Number) -> Any:
+        """Return the four numbers of the lane whose number differs by one bit, `distance`."""
+        return (
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[0], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[1], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[2], distance),
+            cuda.shfl_xor_sync(0xFFFFFFFF, v[3], distance),
+        )
+
+    @device
+    def from_lane(x: Number, lane: Number) -> Any:
+        """Return the number that a lane of the warp brings."""
+        return cuda.shfl_sync(0xFFFFFFFF, x, lane)
 
 
 @device

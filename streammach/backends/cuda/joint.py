@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.instructions import (
@@ -24,6 +23,7 @@ from streammach.backends.cuda.instructions import (
 from streammach.backends.cuda.kernels import LOGARITHMS
 from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.topk import Decoder
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.backends.loss import BEST_CLASSES
@@ -117,6 +117,7 @@ def joint_kernel(shape: ColumnTiles, bits: int, n_best: int) -> Callable[..., No
             put(gains, t, scale * residual(e / total, mine == label, smoothing, count))
         if t == 0:
             put(gains, n_best, scale * residual(e_own / total, True, smoothing, count))
+        cuda.syncthreads()  # all have read the logarithms: exchanges order no memory
         loss = scale * (np.float32(math.log(total)) - (own - top))
         for r in range(t, R, WARP):
             put(losses, row * R + r, loss)

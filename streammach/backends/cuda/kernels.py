@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.chunks import (
     adam4,
@@ -31,7 +30,9 @@ from streammach.backends.cuda.chunks import (
 )
 from streammach.backends.cuda.instructions import (
     adagrad_step,
+    exchanged4,
     exp,
+    from_lane,
     get,
     get4,
     get4_constant,
@@ -43,6 +44,7 @@ from streammach.backends.cuda.instructions import (
     warp_sum,
 )
 from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.weights import CODINGS
 from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
@@ -231,9 +233,12 @@ def backward_kernel(
     chunks_per_row, chunks_per_tile, stride = (
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
     )  # fmt: skip
-    columns, warps = chunks_per_tile * CHUNK, shape.threads // WARP
+    warps = shape.threads // WARP
     rounds, last = -(-per_tile // warps), per_tile - 1
     one_model = B % CHUNK == 0  # a chunk lies in one model
+    # A model's columns are those of some lanes of one warp: no thread waits for another warp.
+    in_warp, owners = B in (4, 8, 16, 32, 64), max(B // CHUNK, 1)
+    room = 1 if in_warp or optimizer != ADAGRAD else chunks_per_tile * CHUNK
 
     def backward(
         begin: Array,
@@ -280,7 +285,7 @@ def backward_kernel(
             The table; changed.
         """
         tile, t = int64(cuda.blockIdx.y), int64(cuda.threadIdx.x)
-        shared = cuda.shared.array(columns, np.float32)
+        shared = cuda.shared.array(room, np.float32)
         steps = cuda.shared.array(per_tile, np.float32)
         first = tile * chunks_per_tile
         n_chunks = min(chunks_per_tile, chunks_per_row - first)
@@ -289,6 +294,10 @@ def backward_kernel(
         mine = place * CHUNK
         keeper = t < per_tile and tile * per_tile + t < R  # of model t's sum of squares
         warp, lane = t // WARP, t % WARP
+        head = lane // owners * owners  # the lane that keeps the sum of squares of this one's model
+        if in_warp:
+            keeper = lane == head and t < n_chunks
+        sums_at = tile * per_tile + (t // owners if in_warp else t)
         for item in range(int64(cuda.blockIdx.x), int64(n_items[0]), int64(cuda.gridDim.x)):
             f, slot = int64(get(features, item)), int64(get(slots, item))
             j, stop = int64(get(begin, item)), int64(get(end, item))
@@ -299,7 +308,7 @@ def backward_kernel(
                 v = get4(second, f * stride + mine)
             before = ZERO
             if optimizer == ADAGRAD and keeper:
-                before = get(accumulated, f * R + tile * per_tile + t)
+                before = get(accumulated, f * R + sums_at)
             g = (ZERO, ZERO, ZERO, ZERO)
             while j < stop:  # four at a time; the last is repeated with the value 0
                 j1, j2, j3 = min(j + 1, stop - 1), min(j + 2, stop - 1), min(j + 3, stop - 1)
@@ -328,7 +337,20 @@ def backward_kernel(
                     )  # fmt: skip
             else:
                 k = (rate, rate, rate, rate)
-                if optimizer == ADAGRAD:
+                if optimizer == ADAGRAD and in_warp:
+                    s, distance = squares4(g), owners // 2
+                    while distance > 0:
+                        o0, o1, o2, o3 = exchanged4(s, distance)
+                        s = (s[0] + o0, s[1] + o1, s[2] + o2, s[3] + o3)
+                        distance //= 2
+                    k0 = ZERO
+                    if keeper:
+                        after = before + ((s[0] + s[2]) + (s[1] + s[3]))
+                        put(accumulated, f * R + sums_at, after)
+                        k0 = adagrad_step(rate, after, epsilon)
+                    k0 = from_lane(k0, head)
+                    k = (k0, k0, k0, k0)
+                elif optimizer == ADAGRAD:
                     if t < n_chunks:
                         spread(shared, t * CHUNK, g)
                     cuda.syncthreads()
@@ -345,7 +367,7 @@ def backward_kernel(
                     cuda.syncthreads()
                     if keeper:
                         after = before + get(steps, t)
-                        put(accumulated, f * R + tile * per_tile + t, after)
+                        put(accumulated, f * R + sums_at, after)
                         put(steps, t, adagrad_step(rate, after, epsilon))
                     cuda.syncthreads()
                     c = local * CHUNK

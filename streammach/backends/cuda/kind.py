@@ -54,7 +54,7 @@ def _open(
     return CudaBackend(
         spec, dense=config.dense, weights=weights, device_bytes=device_bytes or free,
         waves=placement.waves if config.optimizer else 0, weights_are=placement.weights, keep=kept,
-        logistic=logistic,
+        logistic=logistic, threads=placement.threads, tf32=placement.tf32,
     )  # fmt: skip
 
 
@@ -66,6 +66,6 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
 
 CUDA = BackendKind(
     name="cuda", title="GPU", probe=_probe, usual=_usual, open=_open, footprint=_footprint,
-    memory=_memory, batch={False: 4096, True: 256}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"),
+    memory=_memory, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
+    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The packed table of codes that kernels read."""
+"""How tables lie in device memory: rows of weights, and the packed codes that kernels read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.launch import CHUNK, code_bits, rounded_up
+
+ALIGNED = 8  # numbers: matrices whose rows start on 32 bytes are multiplied without a detour
+
+
+def table_rows(n_features: int) -> int:
+    """Return the rows of a table: one a feature, the bias, and zeros up to a multiple of eight."""
+    # Dense rows have as many columns.
+    return rounded_up(n_features + 1, ALIGNED)
 
 
 def packed_codes(codes: NDArray[np.unsignedinteger], n_buckets: int) -> NDArray[np.uint32]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.instructions import (
@@ -24,6 +23,7 @@ from streammach.backends.cuda.instructions import (
 from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS
 from streammach.backends.cuda.launch import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.memory import DeviceArray, Memory
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, Number
 from streammach.spec.model import ModelSpec

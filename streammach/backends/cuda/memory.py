@@ -1,9 +1,8 @@
 """Device memory: buffers within a hard limit, copies, and the array operations beside kernels.
 
 :class:`Memory` is that of Numba's simulator, where device memory is the process's own and NumPy
-stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies and streams. Numba
-allocates nothing: arrays are wrapped once, since a CuPy array as an argument of a kernel is wrapped
-again, and its stream waited for, at every launch.
+stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies, streams and how a
+kernel is launched. Numba allocates nothing on a GPU, and runs nothing there: it compiles.
 
 Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
 their own, and run beside kernels. A :class:`Event` orders the two.
@@ -20,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.launch import rounded_up
-from streammach.errors import BudgetError
+from streammach.backends.cuda.launcher import Launcher, array_words, number_word
+from streammach.errors import BudgetError, DeviceError, clean
 from streammach.machine import size_text
 
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
+LIBRARIES = ("cupy", "cupy_backends", "cuda")  # whose errors are those of a GPU
 
 
 class DeviceArray:
@@ -33,8 +34,8 @@ class DeviceArray:
     ----------
     values : array (n,)
         For copies and array operations: CuPy's, or NumPy's in the simulator.
-    kernel : array (n,)
-        For launches: Numba's.
+    kernel : bytes, or array (n,)
+        For launches: the words of an argument, or Numba's array in the simulator.
     """
 
     __slots__ = ("__weakref__", "kernel", "values")
@@ -271,20 +272,31 @@ class CudaMemory(Memory):
 
     def __init__(self, limit: int) -> None:
         import cupy
-        from numba import cuda
 
         super().__init__(limit)
-        self.xp, self._cuda = cupy, cuda
-        self._device = cupy.cuda.Device(0)
-        self._pool = cupy.cuda.MemoryPool()
-        with self._device:
-            self._pool.set_limit(size=limit)
-            self._stream = cupy.cuda.Stream(non_blocking=True)
-            self._copies = cupy.cuda.Stream(non_blocking=True)
-        self.stream = cuda.external_stream(self._stream.ptr)
-        digits = self._device.compute_capability  # "90", "120"
+        self.xp = cupy
+        with self._failures():
+            self._device = cupy.cuda.Device(0)
+            self._pool = cupy.cuda.MemoryPool()
+            with self._device:
+                self._pool.set_limit(size=limit)
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+                self._copies = cupy.cuda.Stream(non_blocking=True)
+            self._launcher = Launcher(self._stream.ptr)
+            digits = self._device.compute_capability  # "90", "120"
+            self.multiprocessors = self._device.attributes["MultiProcessorCount"]
         self.capability = (int(digits[:-1]), int(digits[-1]))
-        self.multiprocessors = self._device.attributes["MultiProcessorCount"]
+
+    def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
+        """Run a kernel behind what was asked for before."""
+        if kernel.handle is None:
+            kinds = [
+                (True, a.values.dtype.name) if isinstance(a, DeviceArray) else (False, a.dtype.name)
+                for a in arguments
+            ]
+            kernel.load(tuple(kinds), self.capability)
+        words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
+        self._launcher(kernel, grid, threads, b"".join(words))
 
     def event(self) -> Event:
         """Return a point in the order of work that is not marked yet."""
@@ -317,8 +329,9 @@ class CudaMemory(Memory):
 
     def wait(self) -> None:
         """Return when everything that was asked for is done."""
-        self._copies.synchronize()
-        self._stream.synchronize()
+        with self._failures():
+            self._copies.synchronize()
+            self._stream.synchronize()
 
     def room(self) -> int:
         """Return the bytes that buffers may take now, those that are there included."""
@@ -344,15 +357,34 @@ class CudaMemory(Memory):
         ------
         BudgetError
             If memory that the limit allows is taken by others.
+        DeviceError
+            If the GPU, its driver or a library of it fails.
         """
+        allocator = self.xp.cuda.using_allocator(self._pool.malloc)
+        with self._failures(), self._device, allocator, self._stream:
+            yield
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn errors of the GPU's libraries into one line."""
         try:
-            with self._device, self.xp.cuda.using_allocator(self._pool.malloc), self._stream:
-                yield
-        except self.xp.cuda.memory.OutOfMemoryError as error:
+            yield
+        except MemoryError as error:  # the room for a sort has no class of CuPy's, arrays of
+            if type(error).__module__.startswith("numpy"):  # NumPy have their own
+                raise
             raise self.too_small(getattr(error, "_size", 0)) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in LIBRARIES:
+                raise
+            text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 200)}"
+            raise DeviceError(
+                f"the GPU failed ({text})", path="--device cuda",
+                hint="The last checkpoint is kept; --resume goes on from it.",
+            ) from error  # fmt: skip
 
     def _wrapped(self, values: Any) -> DeviceArray:
-        return DeviceArray(values, self._cuda.as_cuda_array(values, sync=False))
+        words = array_words(values.data.ptr, values.size, values.dtype.itemsize)
+        return DeviceArray(values, words)
 
 
 def open_memory(limit: int) -> Memory:

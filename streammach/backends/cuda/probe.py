@@ -8,20 +8,20 @@ is missing, are known here and not after planning.
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from streammach.errors import DeviceError, clean
-from streammach.machine import memory_limit
+from streammach.backends.cuda.machine_code import INSTALL, toolkit
+from streammach.errors import DeviceError, StreammachError, clean
+from streammach.machine import memory_limit, size_text
 
-INSTALL = 'Run: pip install "streammach[gpu-cuda12]" (gpu-cuda13 for driver 580 or newer).'
 WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
 OLDEST = {12: (6, 0), 13: (7, 5)}  # compute capability, by the version of CUDA
 RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured
+LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training takes
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,12 @@ def find_card() -> Card:
     cupy, cuda = _libraries()
     try:
         card = _present(cupy, cuda)
-        _run_kernel(cupy, cuda)
+        _check_toolkit()
+        _run_kernel()
     except DeviceError:
         raise
+    except StreammachError as error:  # no room for 512 bytes
+        raise _refused(error.message, "Look at nvidia-smi for who else uses it.") from error
     except Exception as error:
         raise _refused(f"a first kernel failed ({_named(error)})", INSTALL) from error
     return card
@@ -69,7 +72,8 @@ def _libraries() -> tuple[Any, Any]:
     """Return CuPy and Numba's CUDA target, or raise DeviceError."""
     try:
         import cupy
-        from numba import cuda
+
+        from streammach.backends.cuda.target import cuda
     except Exception as error:  # anything: what fails is their code, with a library it does not fit
         raise _refused(f"CuPy or numba-cuda does not import ({_named(error)})", INSTALL) from error
     return cupy, cuda
@@ -97,12 +101,31 @@ def _present(cupy: Any, cuda: Any) -> Card:
         )
     with cupy.cuda.Device(0):
         free, _ = runtime.memGetInfo()
+    if free < LEAST_BYTES:
+        raise _refused(
+            f"the memory of {name} is full, {size_text(int(free))} are free",
+            "Look at nvidia-smi for who else uses it.",
+        )
     return Card(f"{name}, compute capability {capability[0]}.{capability[1]}", int(free))
 
 
+def _check_toolkit() -> None:
+    """Raise DeviceError where a part of the toolkit that compiles kernels is missing."""
+    try:
+        toolkit()
+    except Exception as error:
+        why = f"NVVM, libdevice or nvJitLink is missing ({_named(error)})"
+        raise _refused(why, INSTALL) from error
+
+
+def count_up(values: Any) -> None:
+    """Add one to int32 (1,): the kernel by which it is known that a card runs kernels."""
+    values[0] += 1
+
+
 @lru_cache
-def _run_kernel(cupy: Any, cuda: Any) -> None:
-    """Compile and launch a kernel of one thread, once in a process.
+def _run_kernel() -> None:
+    """Launch a kernel of one thread, once in a process.
 
     Raises
     ------
@@ -111,18 +134,16 @@ def _run_kernel(cupy: Any, cuda: Any) -> None:
     Exception
         Whatever a compiler, a driver or a library raises.
     """
+    from streammach.backends.cuda.launcher import Kernel
+    from streammach.backends.cuda.memory import UNIT, CudaMemory
 
-    def count_up(values: Any) -> None:
-        values[0] += 1
-
-    with cupy.cuda.Device(0), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one thread is few, as Numba says
-        values = cupy.empty(1, np.int32)
-        values.fill(41)
-        cuda.jit(count_up)[1, 1](cuda.as_cuda_array(values))
-        cuda.synchronize()
-        found = np.zeros(1, np.int32)
-        values.get(out=found)
+    memory, found = CudaMemory(UNIT), np.zeros(1, np.int32)
+    with memory.use():
+        values = memory.sent(np.array([41], np.int32))
+        memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
+        memory.fetch(found, values)
+        del values
+    memory.close()
     if found[0] != 42:
         raise _refused(f"a first kernel made 41 + 1 = {found[0]}", INSTALL)
 

@@ -1,4 +1,4 @@
-"""Matrix products of dense rows: rows laid out whole, brought to another basis, their logits."""
+"""Matrix products of dense rows: rows brought to another basis, logits, gradients."""
 
 from __future__ import annotations
 
@@ -7,38 +7,19 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
+from streammach.backends.cuda.dense_transfers import DenseBuffer
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.instructions import compiled, cosine, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS
+from streammach.backends.cuda.layout import table_rows
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.backends.cuda.target import cuda
+from streammach.backends.cuda.tf32 import multiply
 from streammach.jit import Array, Number
 from streammach.rows.waves import RowMap, Waves
 from streammach.spec.model import ModelShape, ModelSpec
-
-
-def expand(
-    features: Array, values: Array, rows: Array, n_entries: Number, width: Number, x: Array
-) -> None:
-    """Write entries into dense rows of zeros; those that only fill up a row are left out.
-
-    Parameters
-    ----------
-    features, values, rows : int32 (m,), float32 (m,), int32 (m,)
-        The entries as a slot holds them.
-    n_entries, width : int
-        How many count; columns of a dense row.
-    x : float32 (n * width,)
-        The dense rows.
-    """
-    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
-    for p in range(start, n_entries, step):
-        row = int64(get(rows, p))
-        if row >= 0:
-            put(x, row * width + int64(get(features, p)), get(values, p))
 
 
 def cosines(
@@ -63,11 +44,6 @@ def cosines(
 
 
 @lru_cache
-def _expand() -> Any:
-    return compiled(expand, (THREADS, 4))
-
-
-@lru_cache
 def _cosines() -> Any:
     return compiled(cosines, (THREADS, 4))
 
@@ -84,25 +60,25 @@ def table_of(basis: RowMap, n_features: int) -> NDArray[np.float32]:
 
     Returns
     -------
-    float32 (d + 1, d + D + 1)
-        The table, after whose product cosines are still to be taken.
+    float32 (table_rows(d), table_rows(d + D))
+        The table, after whose product cosines are still to be taken; zeros behind it all.
     """
-    d = n_features
-    table = np.zeros((d + 1, d + basis.n_more + 1), np.float32)
-    table[d, -1] = 1
+    d, more = n_features, slice(n_features, n_features + basis.n_more)
+    table = np.zeros((table_rows(d), table_rows(more.stop)), np.float32)
+    table[d, more.stop] = 1
     white = basis.basis if isinstance(basis, Waves) else basis
     if white is None:
         table[np.arange(d), np.arange(d)] = 1
     else:
         table[:d, :d], table[d, :d] = white.rotation, -white.shift
     if isinstance(basis, Waves):
-        table[:, d:-1] = basis.projection[:-1]
+        table[: d + 1, more] = basis.projection[:-1]
     return table
 
 
 def table_size(n_features: int, n_more: int) -> int:
     """Return the elements of such a table."""
-    return (n_features + 1) * (n_features + n_more + 1)
+    return table_rows(n_features) * table_rows(n_features + n_more)
 
 
 def table_bytes(n_features: int, n_more: int) -> int:
@@ -118,7 +94,7 @@ class RowTables:
     Attributes
     ----------
     table : DeviceArray
-        float32 ((d + 1) * (d + D + 1),): see :func:`table_of`.
+        float32, flat: see :func:`table_of`.
     amplitudes : DeviceArray or None
         float32 (D,).
     """
@@ -128,9 +104,10 @@ class RowTables:
 
 
 class Products:
-    """Logits of dense rows: ``[x, 1] W`` with the bias as the table's last row.
+    """Logits of dense rows, ``[x, 1] W`` with the bias as the table's last row, and gradients.
 
-    Rows may be brought to another basis first, ``[x, 1] T``, and get D columns of cosines.
+    Rows may be brought to another basis first, ``[x, 1] T``, and get D columns of cosines. Columns
+    of zeros fill them up to a multiple of eight, as rows of zeros do the tables.
 
     Parameters
     ----------
@@ -142,11 +119,16 @@ class Products:
         Most rows at once.
     n_more : int
         D.
+    tf32 : bool
+        Whether logits and gradients are products in TF32.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, n_rows: int, n_more: int) -> None:
-        self._memory, self._width, self._n_rows = memory, spec.n_features + 1, n_rows
-        self._n_more, self._plain_width = n_more, self._width - n_more
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, n_rows: int, n_more: int, *, tf32: bool = False
+    ) -> None:
+        self._memory, self._n_rows, self._tf32 = memory, n_rows, tf32
+        self._n_more, self._n_plain = n_more, spec.n_features - n_more
+        self._width, self._plain_width = table_rows(spec.n_features), table_rows(self._n_plain)
         self.x = memory.empty(n_rows * self._width, np.float32)
         self._plain = self.x
         self._tables: RowTables | None = None
@@ -154,8 +136,8 @@ class Products:
     @staticmethod
     def footprint(spec: ModelShape, n_rows: int, *, whitened: bool, n_more: int) -> int:
         """Return the bytes on the device."""
-        width = spec.n_features + 1
-        plain = buffer_bytes(n_rows * (width - n_more), np.float32) if whitened else 0
+        width, plain_width = table_rows(spec.n_features), table_rows(spec.n_features - n_more)
+        plain = buffer_bytes(n_rows * plain_width, np.float32) if whitened else 0
         return buffer_bytes(n_rows * width, np.float32) + plain
 
     def use(self, tables: RowTables | None) -> None:
@@ -164,36 +146,20 @@ class Products:
         if tables is not None and self._plain is self.x:
             self._plain = self._memory.empty(self._n_rows * self._plain_width, np.float32)
 
-    def expanded(self, slot: TransferBuffer, n_rows: int, n_entries: int) -> Any:
-        """Return a slot's rows as dense ones with a last column of ones: float32 (n, d + D + 1)."""
-        plain_shape = (n_rows, self._plain_width)
+    def expanded(self, slot: DenseBuffer, n_rows: int) -> Any:
+        """Return a slot's rows as dense ones, the column behind them all 1: float32 (n, width)."""
         if self._tables is None:
-            return self._laid_out(slot, n_entries, self.x, plain_shape)
+            return slot.expand(self.x, n_rows, self._plain_width)
         x = self.x.values[: n_rows * self._width].reshape(n_rows, self._width)
-        plain = self._laid_out(slot, n_entries, self._plain, plain_shape)
+        plain = slot.expand(self._plain, n_rows, self._plain_width)
         table = self._tables.table.values.reshape(self._plain_width, self._width)
-        self._memory.product(plain, table, x)
+        multiply(self._memory, plain, table, x, tf32=False)
         if self._tables.amplitudes is not None:
             memory, n = self._memory, n_rows * self._n_more
             blocks, threads = memory.grid(n, THREADS, RESIDENT)
             memory.launch(
                 _cosines(), blocks, threads, self.x, np.int64(n_rows), np.int64(self._width),
-                np.int64(self._plain_width - 1), np.int64(self._n_more), self._tables.amplitudes,
-            )  # fmt: skip
-        return x
-
-    def _laid_out(
-        self, slot: TransferBuffer, n_entries: int, out: DeviceArray, shape: tuple[int, int]
-    ) -> Any:
-        memory, width = self._memory, shape[1]
-        x = out.values[: shape[0] * width].reshape(shape)
-        x[:] = 0
-        x[:, -1] = 1
-        if n_entries:
-            blocks, threads = memory.grid(n_entries, THREADS, RESIDENT)
-            memory.launch(
-                _expand(), blocks, threads, slot["features"], slot["values"], slot["rows"],
-                np.int64(n_entries), np.int64(width), out,
+                np.int64(self._n_plain), np.int64(self._n_more), self._tables.amplitudes,
             )  # fmt: skip
         return x
 
@@ -202,5 +168,11 @@ class Products:
         stride = group.shape.stride
         out = z.values[: len(x) * stride].reshape(len(x), stride)
         table = group.tables["weights"].values[: self._width * stride].reshape(self._width, stride)
-        self._memory.product(x, table, out)
+        multiply(self._memory, x, table, out, tf32=self._tf32)
         return out
+
+    def gradient(self, x: Any, z: Any, out: DeviceArray) -> None:
+        """Write ``x' z`` of dense rows x and residuals z to `out`: a row of a table each."""
+        width, stride = self._width, z.shape[1]
+        gradient = out.values[: width * stride].reshape(width, stride)
+        multiply(self._memory, x.T, z, gradient, tf32=self._tf32)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import compiled, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS, WARP
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch
 
@@ -98,9 +99,49 @@ def gather_labels(
             put(out_shares, q + j, get(shares, begin + j))
 
 
+def gather_dense(
+    chosen: Array,
+    n_rows: Number,
+    width: Number,
+    starts: Array,
+    features: Array,
+    values: Array,
+    classes: Array,
+    importance: Array,
+    x: Array,
+    out_classes: Array,
+    out_importance: Array,
+) -> None:
+    """Write chosen rows into dense rows of zeros; a warp takes a row.
+
+    Parameters
+    ----------
+    chosen : int64 (n,)
+        Numbers of the rows.
+    n_rows, width : int
+        n; columns of a dense row.
+    starts, features, values : int64 (N + 1,), int32 (nnz,), float32 (nnz,)
+        The rows that are kept.
+    classes, importance : int32 (N,), float32 (N,)
+        Their classes and importance.
+    x : float32 (n * width,)
+        The dense rows.
+    out_classes, out_importance : int32 (n,), float32 (n,)
+        Receive classes and importance.
+    """
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        row = int64(get(chosen, i))
+        for p in range(int64(get(starts, row)) + lane, int64(get(starts, row + 1)), WARP):
+            put(x, i * width + int64(get(features, p)), get(values, p))
+        if lane == 0:
+            put(out_classes, i, get(classes, row))
+            put(out_importance, i, get(importance, row))
+
+
 @lru_cache
-def _gather(labels: bool) -> Any:
-    return compiled(gather_labels if labels else gather, (THREADS, 4))
+def _kernel(function: Callable[..., None]) -> Any:
+    return compiled(function, (THREADS, 4))
 
 
 LABELS = ("label_starts", "label_classes", "label_shares")
@@ -188,14 +229,44 @@ class Resident:
             n.
         """
         memory, n = self._memory, np.int64(n_rows)
-        rows = [array for name, array in self._held.items() if name not in LABELS]
         grid = memory.grid(n_rows * WARP, THREADS, RESIDENT)
         memory.launch(
-            _gather(False), *grid, slot["chosen"], slot["indptr"], n, *rows, slot["features"],
-            slot["values"], slot["rows"], slot["classes"], slot["importance"],
+            _kernel(gather), *grid, slot["chosen"], slot["indptr"], n, *self._rows_kept,
+            slot["features"], slot["values"], slot["rows"], slot["classes"], slot["importance"],
         )  # fmt: skip
+        self._gather_labels(slot, n_rows)
+
+    def gather_dense(
+        self, slot: dict[str, DeviceArray], n_rows: int, width: int, x: DeviceArray
+    ) -> None:
+        """Write the rows that a slot's ``chosen`` names into dense rows of zeros.
+
+        Parameters
+        ----------
+        slot : dict of str to DeviceArray
+            ``chosen``, and ``label_starts`` where rows have lists of labels; classes, importance
+            and labels are received.
+        n_rows, width : int
+            n; columns of a dense row.
+        x : DeviceArray
+            float32 (n * width,).
+        """
+        grid = self._memory.grid(n_rows * WARP, THREADS, RESIDENT)
+        self._memory.launch(
+            _kernel(gather_dense), *grid, slot["chosen"], np.int64(n_rows), np.int64(width),
+            *self._rows_kept, x, slot["classes"], slot["importance"],
+        )  # fmt: skip
+        self._gather_labels(slot, n_rows)
+
+    @property
+    def _rows_kept(self) -> list[DeviceArray]:
+        return [array for name, array in self._held.items() if name not in LABELS]
+
+    def _gather_labels(self, slot: dict[str, DeviceArray], n_rows: int) -> None:
+        memory, n = self._memory, np.int64(n_rows)
         if "label_starts" in self._held:
+            grid = memory.grid(n_rows * WARP, THREADS, RESIDENT)
             memory.launch(
-                _gather(True), *grid, slot["chosen"], slot["label_starts"], n,
+                _kernel(gather_labels), *grid, slot["chosen"], slot["label_starts"], n,
                 *(self._held[name] for name in LABELS), slot["label_classes"], slot["label_shares"],
             )  # fmt: skip

@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from streammach.backends.cuda.instructions import compiled, device, get, int64, put
 from streammach.backends.cuda.launch import RESIDENT, THREADS
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
+from streammach.backends.cuda.target import cuda
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, Number
 
@@ -61,6 +61,28 @@ def feature_at(features: Array, order: Array, nnz: Number, bias_row: Number, q: 
     if q < nnz:
         return int64(get(features, int64(get(order, q))))
     return int64(bias_row)
+
+
+def sort_keys(features: Array, rows: Array, n_entries: Number, room: Number, keys: Array) -> None:
+    """Write what entries are sorted by: their features, and one behind all where there is none.
+
+    All the room is sorted, so that a sort takes the same scratch for every batch.
+
+    Parameters
+    ----------
+    features, rows : int32 (m,)
+        The entries as a slot holds them.
+    n_entries, room : int
+        How many count; m.
+    keys : int32 (m,)
+        Receives the keys.
+    """
+    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
+    for p in range(start, room, step):
+        key = LAST_KEY
+        if p < n_entries and get(rows, p) >= 0:
+            key = get(features, p)
+        put(keys, p, key)
 
 
 def mark(
@@ -139,37 +161,37 @@ def place(
     features, order, nnz, total, bias_row : int32 (m,), int32 (m,), int, int, int
         What :func:`mark` was given.
     flags, sums : int32 (3 * total,), int32 (3 * total,)
-        What it found, and the running sums of each third.
+        What it found, and their running sums.
     begin, end, feature, slot, count : int32 (items,), int32 (1,)
         Receive the items.
     joined_begin, joined_end, joined_feature, joined_count : int32 (joined,), int32 (1,)
         Receive those of the features that have several.
     """
     start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
+    n_items, n_both = int64(get(sums, total - 1)), int64(get(sums, 2 * total - 1))
     for q in range(start, total, step):
         if get(flags, q):
             i = int64(get(sums, q)) - 1
             mine = feature_at(features, order, nnz, bias_row, q)
-            here = int64(get(sums, total + q)) - 1
+            here = int64(get(sums, total + q)) - n_items - 1
             put(begin, i, np.int32(q))
             put(feature, i, np.int32(mine))
             put(slot, i, np.int32(here if get(flags, total + q) else -1))
             if i > 0:
                 put(end, i - 1, np.int32(q))
             if get(flags, 2 * total + q):
-                j = int64(get(sums, 2 * total + q)) - 1
+                j = int64(get(sums, 2 * total + q)) - n_both - 1
                 put(joined_begin, j, np.int32(here))
                 put(joined_feature, j, np.int32(mine))
                 if j > 0:
                     put(joined_end, j - 1, np.int32(here))
         if q == total - 1:
-            items, slots = int64(get(sums, q)), int64(get(sums, total + q))
-            joined = int64(get(sums, 2 * total + q))
-            put(end, items - 1, np.int32(total))
-            put(count, 0, np.int32(items))
+            joined = int64(get(sums, 3 * total - 1)) - n_both
+            put(end, n_items - 1, np.int32(total))
+            put(count, 0, np.int32(n_items))
             put(joined_count, 0, np.int32(joined))
             if joined > 0:
-                put(joined_end, joined - 1, np.int32(slots))
+                put(joined_end, joined - 1, np.int32(n_both - n_items))
 
 
 @lru_cache
@@ -186,6 +208,7 @@ def _sizes(n_rows: int, nnz: int, segment: int) -> dict[str, tuple[int, Any]]:
     total, entries = n_rows + nnz, nnz + 3 * n_rows + 3
     joined = most_slots(total, segment)
     return {
+        "keys": (entries, np.int32),
         "order": (entries, np.int32),
         "rows": (total, np.int32),
         "values": (total, np.float32),
@@ -232,7 +255,8 @@ class SegmentBuilder:
         held = {name: memory.empty(*size) for name, size in _sizes(n_rows, nnz, segment).items()}
         self.rows, self.values = held["rows"], held["values"]
         self.slots, self.ones = held["slots"], held["ones"]
-        self._order, self._flags, self._sums = held["order"], held["flags"], held["sums"]
+        self._keys, self._order = held["keys"], held["order"]
+        self._flags, self._sums = held["flags"], held["sums"]
         names = ("begin", "end", "feature", "slot", "count")
         self.whole = Segments(**{name: held[name] for name in names})
         self.joined = Segments(**{name: held[f"joined {name}"] for name in names})
@@ -247,7 +271,7 @@ class SegmentBuilder:
 
     @staticmethod
     def working_bytes(n_rows: int, nnz: int) -> int:
-        """Return the bytes that sorting takes for a moment: keys, 64-bit order, and its scratch."""
+        """Return the bytes that each sort takes for a moment: 64-bit order, and its scratch."""
         return SCRATCH_BYTES + 40 * (nnz + 3 * n_rows)
 
     def sort(self, slot: TransferBuffer, n_rows: int, nnz: int, n_entries: int) -> None:
@@ -260,19 +284,20 @@ class SegmentBuilder:
         n_rows, nnz, n_entries : int
             Rows, values, and entries in fours.
         """
-        memory, total = self._memory, n_rows + nnz
-        rows, features = (slot[name].values[:n_entries] for name in ("rows", "features"))
+        memory, total, room = self._memory, n_rows + nnz, len(self._keys.values)
+        memory.launch(
+            _kernel(sort_keys), *memory.grid(room, THREADS, RESIDENT), slot["features"],
+            slot["rows"], np.int64(n_entries), np.int64(room), self._keys,
+        )  # fmt: skip
         if n_entries:
-            memory.order(memory.xp.where(rows < 0, LAST_KEY, features), self._order)
+            memory.order(self._keys.values, self._order)
         blocks, threads = memory.grid(total, THREADS, RESIDENT)
         sizes = (np.int64(nnz), np.int64(total), np.int64(self._bias_row))
         memory.launch(
             _kernel(mark), blocks, threads, slot["features"], slot["values"], slot["rows"],
             self._order, *sizes, np.int64(self._segment), self.rows, self.values, self._flags,
         )  # fmt: skip
-        for third in range(3):
-            part = slice(third * total, (third + 1) * total)
-            memory.running_sum(self._flags.values[part], self._sums.values[part])
+        memory.running_sum(self._flags.values[: 3 * total], self._sums.values[: 3 * total])
         memory.launch(
             _kernel(place), blocks, threads, slot["features"], self._order, *sizes, self._flags,
             self._sums, *self.whole.arguments, *self.joined.arguments[:3],

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import cuda
 
+from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,3 +120,14 @@ def warp_sum(x: Number) -> Any:
 def warp_max(x: Number) -> Any:
     """Return the largest value of the warp."""
     return butterfly(x, max)
+
+
+def exchanged4(v: Any, distance: int) -> Any:
+    """Return the four numbers of the lane whose number differs by one bit, `distance`."""
+    me: Any = threading.current_thread()
+    return lanes(v)[me.thread_id % 32 ^ distance]
+
+
+def from_lane(x: Number, lane: int) -> Any:
+    """Return the number that a lane of the warp brings."""
+    return lanes(x)[lane]

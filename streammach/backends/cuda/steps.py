@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 
 from streammach.backends.cuda import kernels
+from streammach.backends.cuda.dense_transfers import DenseBuffer
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.joint import JointLoss
 from streammach.backends.cuda.launch import launch_shape
+from streammach.backends.cuda.layout import table_rows
 from streammach.backends.cuda.lists import ListLoss
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.products import Products, RowTables
 from streammach.backends.cuda.resident import Resident
 from streammach.backends.cuda.segments import SEGMENT, SegmentBuilder, Segments, most_slots
-from streammach.backends.cuda.transfers import TransferBuffer, TransferBuffers
+from streammach.backends.cuda.transfers import N_SLOTS, TransferBuffer, TransferBuffers
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.spec.model import ModelShape, ModelSpec
+from streammach.threads import Workers
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20
@@ -28,6 +31,21 @@ OUTPUTS = {
     (True, False): kernels.SIGMOIDS, (True, True): kernels.LOG_SIGMOIDS,
 }  # fmt: skip
 OverOutputs = JointLoss | ListLoss  # losses that begin with the outputs of all models
+
+
+def buffer_kind(*, dense: bool) -> type[TransferBuffer]:
+    """Return what rows go to the device by."""
+    return DenseBuffer if dense else TransferBuffer
+
+
+def slots_bytes(
+    n_rows: int, nnz: int, *, dense: bool, resident: bool, n_labels: int
+) -> tuple[int, int]:
+    """Return the bytes of a training's slots on the host and on the device."""
+    kind = buffer_kind(dense=dense)
+    host = kind.host_footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
+    on_device = kind.footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
+    return N_SLOTS * host, N_SLOTS * on_device
 
 
 def _stride(spec: ModelShape, models: int) -> int:
@@ -53,16 +71,20 @@ class Steps(ABC):
         D, how many of the model's features are columns that dense rows get here.
     n_labels : int
         Most labels of a batch, where rows have lists of them.
+    workers : Workers, optional
+        Threads that help on the host with dense rows.
+    tf32 : bool
+        Whether dense rows are multiplied in TF32.
     """
 
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
         resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
+        workers: Workers | None = None, tf32: bool = False,
     ) -> None:  # fmt: skip
         self._memory = memory
         sizes = self._sizes(spec, models, n_rows, nnz)
         self._held = {name: memory.empty(*size) for name, size in sizes.items()}
-        self._slots = TransferBuffers(memory, n_rows, nnz, resident, n_labels)
 
     @staticmethod
     def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
@@ -107,9 +129,12 @@ class SparseSteps(Steps):
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
         resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
+        workers: Workers | None = None, tf32: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(
-            memory, spec, models, n_rows, nnz, resident, n_more=n_more, n_labels=n_labels
+        del n_more, workers, tf32  # of dense rows
+        super().__init__(memory, spec, models, n_rows, nnz, resident)
+        self._slots = TransferBuffers(
+            lambda: TransferBuffer(memory, n_rows, nnz, resident, n_labels)
         )
         self._sorter = SegmentBuilder(memory, n_rows, nnz, spec.n_features)
 
@@ -128,7 +153,7 @@ class SparseSteps(Steps):
         sizes = SparseSteps._sizes(spec, models, n_rows, nnz)
         return {
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident, n_labels=n_labels),
+            "batch": slots_bytes(n_rows, nnz, dense=False, resident=resident, n_labels=n_labels)[1],
             "batch by features": SegmentBuilder.footprint(n_rows, nnz),
             "sorting": SegmentBuilder.working_bytes(n_rows, nnz),
         }
@@ -153,12 +178,17 @@ class DenseSteps(Steps):
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, n_rows: int, nnz: int,
         resident: Resident | None, *, n_more: int = 0, n_labels: int = 0,
+        workers: Workers | None = None, tf32: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(
-            memory, spec, models, n_rows, nnz, resident, n_more=n_more, n_labels=n_labels
-        )
+        super().__init__(memory, spec, models, n_rows, nnz, resident)
+        self._slots = TransferBuffers(
+            lambda: DenseBuffer(
+                memory, n_rows, nnz, resident, n_labels, n_features=spec.n_features - n_more,
+                workers=workers,
+            )
+        )  # fmt: skip
         self._rows = spec.n_features + 1
-        self._products = Products(memory, spec, n_rows, n_more)
+        self._products = Products(memory, spec, n_rows, n_more, tf32=tf32)
         numbers = np.arange(self._rows + 1, dtype=np.int32)
         self._numbers = memory.sent(numbers[:-1])
         self._items = Segments(
@@ -170,7 +200,7 @@ class DenseSteps(Steps):
 
     @staticmethod
     def _sizes(spec: ModelShape, models: int, n_rows: int, nnz: int) -> dict[str, tuple[int, Any]]:
-        gradient = ((spec.n_features + 1) * _stride(spec, models), np.float32)
+        gradient = (table_rows(spec.n_features) * _stride(spec, models), np.float32)
         return Steps._sizes(spec, models, n_rows, nnz) | {"gradient": gradient}
 
     @staticmethod
@@ -184,7 +214,7 @@ class DenseSteps(Steps):
         return {
             "gradient": buffer_bytes(*sizes.pop("gradient")) + row_numbers,
             "residuals": sum(buffer_bytes(*size) for size in sizes.values()),
-            "batch": TransferBuffers.footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
+            "batch": slots_bytes(n_rows, nnz, dense=True, resident=resident, n_labels=n_labels)[1]
             + Products.footprint(spec, n_rows, whitened=whitened, n_more=n_more),
         }
 
@@ -196,15 +226,14 @@ class DenseSteps(Steps):
         self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
     ) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
-        held, n, memory, stride = self._held, batch.n_rows, self._memory, group.shape.stride
+        held, n = self._held, batch.n_rows
         slot = self._slots.next()
-        entries = slot.load(batch)
-        x = self._products.expanded(slot, n, entries)
+        slot.load(batch)
+        x = self._products.expanded(slot, n)
         z = self._products.logits(group, x, held["z"])
         self._residuals(group, slot, n, rule, over, dense=True)
         slot.release()
-        gradient = held["gradient"].values[: self._rows * stride].reshape(self._rows, stride)
-        memory.product(x.T, z, gradient)
+        self._products.gradient(x, z, held["gradient"])
         group.update(
             self._items, rule, self._rows, rows=self._numbers, values=self._ones,
             source=held["gradient"], partial=held["gradient"],
@@ -214,7 +243,7 @@ class DenseSteps(Steps):
 
 def query_rows(spec: ModelShape, models: int, *, dense: bool) -> int:
     """Return how many rows are predicted at once."""
-    width = max(_stride(spec, models), spec.n_features + 1 if dense else 0)
+    width = max(_stride(spec, models), table_rows(spec.n_features) if dense else 0)
     return max(1, min(4096, QUERY_BYTES // (4 * width)))
 
 
@@ -238,11 +267,18 @@ class Queries:
     def __init__(
         self, memory: Memory, spec: ModelSpec, models: int, *, dense: bool, n_more: int = 0
     ) -> None:
-        self._memory = memory
+        self._memory, self._n_features = memory, spec.n_features - n_more
+        self._dense = dense
         self.most_rows = query_rows(spec, models, dense=dense)
-        self._slot = TransferBuffer(memory, self.most_rows, QUERY_NNZ)
+        self._slot = self._made(QUERY_NNZ)
         self.z = memory.empty(self.most_rows * _stride(spec, models), np.float32)
         self._products = Products(memory, spec, self.most_rows, n_more) if dense else None
+
+    def _made(self, nnz: int) -> TransferBuffer:
+        """Return room for so many values."""
+        if not self._dense:
+            return TransferBuffer(self._memory, self.most_rows, nnz)
+        return DenseBuffer(self._memory, self.most_rows, nnz, n_features=self._n_features)
 
     def use(self, tables: RowTables | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""
@@ -257,7 +293,7 @@ class Queries:
         n_rows = query_rows(spec, models, dense=dense)
         z = buffer_bytes(n_rows * _stride(spec, models), np.float32)
         x = Products.footprint(spec, n_rows, whitened=whitened, n_more=n_more) if dense else 0
-        return TransferBuffer.footprint(n_rows, QUERY_NNZ) + z + x
+        return buffer_kind(dense=dense).footprint(n_rows, QUERY_NNZ) + z + x
 
     def parts(self, rows: RowBlock) -> list[tuple[int, int]]:
         """Return which rows go through the device together: at least one at a time."""
@@ -292,11 +328,12 @@ class Queries:
             float32 (n * stride,), until the next call.
         """
         if rows.nnz > self._slot.nnz:  # one row longer than any seen so far
-            self._slot = TransferBuffer(self._memory, self.most_rows, rows.nnz)
+            self._slot = self._made(rows.nnz)
         values = rows.values.astype(np.float32, copy=False)
-        entries = self._slot.fill(rows.indptr, rows.features, values)
+        self._slot.fill(rows.indptr, rows.features, values)
         if self._products is not None:
-            x = self._products.expanded(self._slot, rows.n_rows, entries)
+            assert isinstance(self._slot, DenseBuffer)
+            x = self._products.expanded(self._slot, rows.n_rows)
             self._products.logits(group, x, self.z)
         output = OUTPUTS[logistic, logarithms]
         group.forward(

@@ -1,8 +1,8 @@
 """A group's columns on the device, weights and optimiser state, and their copies to the host.
 
-A table has a row for each feature and one for the bias; on the host the bias has an array of its
-own. Host arrays are float32 and hold the columns of all groups: bfloat16 weights are widened there,
-which loses nothing.
+A table has a row for each feature, one for the bias, and rows of zeros up to a multiple of eight;
+on the host the bias has an array of its own. Host arrays are float32 and hold the columns of all
+groups: bfloat16 weights are widened there, which loses nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.launch import CHUNK, launch_shape
+from streammach.backends.cuda.layout import table_rows
 from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
 from streammach.backends.cuda.weights import CODINGS, narrow_into, widen_into
 from streammach.spec.model import ModelShape, ModelSpec
@@ -28,7 +29,7 @@ def _sizes(
     spec: ModelShape, models: int, optimizer: Optimizer | None, weights_are: Weights
 ) -> dict[str, tuple[int, Any]]:
     """Return the elements of the tables, by the names of host arrays."""
-    rows, stride = spec.n_features + 1, launch_shape(spec.n_buckets, models).stride
+    rows, stride = table_rows(spec.n_features), launch_shape(spec.n_buckets, models).stride
     coding = CODINGS[weights_are]
     words = rows * stride // CHUNK * coding.words
     sizes: dict[str, tuple[int, Any]] = {"weights": (words, coding.word)}
@@ -156,6 +157,9 @@ class Tables:
             self._memory.fetch(flat, self._held[name], a * words)
             for places, host in parts:
                 widen_into(rows[places, :used], host)
+        if not to_host:  # what lay there as a part of wider rows
+            words = self._rows(name, 1, width)[2]
+            self._held[name].values[n_rows * words : table_rows(len(main)) * words].fill(0)
 
     def _send(self, name: str, first: int, parts: list[Part], width: int) -> None:
         """Write rows of a table from `first` on, `width` columns each, from host arrays."""

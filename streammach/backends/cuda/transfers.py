@@ -8,7 +8,8 @@ begins when its copies are done.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 
 N_SLOTS = 2
+Sizes = dict[str, tuple[int, Any]]  # elements and types of arrays, by name
 
 
 def entries(n_rows: int, nnz: int) -> int:
@@ -52,40 +54,19 @@ def fill_in_fours(
     q = 0
     out_indptr[0] = 0
     for i in range(indptr.shape[0] - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            out_features[q], out_values[q], out_rows[q] = features[p], values[p], i
-            q += 1
+        # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
+        first, at = np.uint64(indptr[i]), np.uint64(q)
+        for j in range(np.uint64(indptr[i + 1]) - first):
+            out_features[at + j] = features[first + j]
+            out_values[at + j] = values[first + j]
+            out_rows[at + j] = i
+        q += indptr[i + 1] - indptr[i]
         while q % 4:
             out_features[q] = out_features[q - 1]
             out_values[q], out_rows[q] = 0, -1
             q += 1
         out_indptr[i + 1] = q
     return q
-
-
-def _arrays(n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> dict[str, tuple[int, Any]]:
-    m = entries(n_rows, nnz)
-    arrays: dict[str, tuple[int, Any]] = {
-        "indptr": (n_rows + 1, np.int32),
-        "features": (m, np.int32),
-        "values": (m, np.float32),
-        "rows": (m, np.int32),
-        "classes": (n_rows, np.int32),
-        "importance": (n_rows, np.float32),
-    }
-    if n_labels:
-        arrays["label_starts"] = (n_rows + 1, np.int32)
-        arrays["label_classes"] = (n_labels, np.int32)
-        arrays["label_shares"] = (n_labels, np.float32)
-    return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
-
-
-def _host_arrays(
-    n_rows: int, nnz: int, *, resident: bool, n_labels: int
-) -> dict[str, tuple[int, Any]]:
-    arrays = _arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
-    numbers = ("indptr", "chosen", *(("label_starts",) if n_labels else ()))
-    return {name: arrays[name] for name in numbers} if resident else arrays
 
 
 class TransferBuffer:
@@ -118,22 +99,49 @@ class TransferBuffer:
         self._memory, self._resident = memory, resident
         self.n_rows, self.nnz = n_rows, nnz
         kept = resident is not None
-        on_host = _host_arrays(n_rows, nnz, resident=kept, n_labels=n_labels)
+        on_host = self.host_sizes(n_rows, nnz, resident=kept, n_labels=n_labels)
         self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
-        sizes = _arrays(n_rows, nnz, resident=kept, n_labels=n_labels)
+        sizes = self.sizes(n_rows, nnz, resident=kept, n_labels=n_labels)
         self.held = {name: memory.empty(*size) for name, size in sizes.items()}
         self._copied, self._used = memory.event(), memory.event()
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
+    def sizes(n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> Sizes:
+        """Return the elements of the arrays on the device, by name."""
+        m = entries(n_rows, nnz)
+        arrays: Sizes = {
+            "indptr": (n_rows + 1, np.int32),
+            "features": (m, np.int32),
+            "values": (m, np.float32),
+            "rows": (m, np.int32),
+            "classes": (n_rows, np.int32),
+            "importance": (n_rows, np.float32),
+        }
+        if n_labels:
+            arrays["label_starts"] = (n_rows + 1, np.int32)
+            arrays["label_classes"] = (n_labels, np.int32)
+            arrays["label_shares"] = (n_labels, np.float32)
+        return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
+
+    @classmethod
+    def host_sizes(cls, n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> Sizes:
+        """Return the elements of the arrays on the host, by name."""
+        arrays = cls.sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
+        numbers = ("indptr", "chosen", *(("label_starts",) if n_labels else ()))
+        return {name: arrays[name] for name in numbers} if resident else arrays
+
+    @classmethod
+    def footprint(cls, n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
         """Return the bytes that such a slot takes on the device."""
-        arrays = _arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
+        arrays = cls.sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
         return sum(buffer_bytes(*size) for size in arrays.values())
 
-    @staticmethod
-    def host_footprint(n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
+    @classmethod
+    def host_footprint(
+        cls, n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0
+    ) -> int:
         """Return the bytes that such a slot takes on the host."""
-        arrays = _host_arrays(n_rows, nnz, resident=resident, n_labels=n_labels)
+        arrays = cls.host_sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
         return sum(buffer_bytes(*size) for size in arrays.values())
 
     def load(self, batch: Batch | RowIdBatch) -> int:
@@ -172,18 +180,24 @@ class TransferBuffer:
         out = [host[name] for name in ("indptr", "features", "values", "rows")]
         m = int(fill_in_fours(indptr, features, values, *out))
         counts = {"indptr": n + 1, "features": m, "values": m, "rows": m}
+        self._send(counts | self._beside(classes, importance, labels))
+        return m
+
+    def _beside(
+        self, classes: NDArray[np.int32] | None, importance: NDArray[np.float32] | None,
+        labels: LabelLists | None,
+    ) -> dict[str, int]:  # fmt: skip
+        """Make ready to send what rows have beside values; return how much of each there is."""
         more: dict[str, NDArray[Any] | None] = {"classes": classes, "importance": importance}
         if labels is not None:
             more |= {
                 "label_starts": labels.starts, "label_classes": labels.classes,
                 "label_shares": labels.weights,
             }  # fmt: skip
-        for name, given in more.items():
-            if given is not None:
-                host[name][: len(given)] = given
-                counts[name] = len(given)
-        self._send(counts)
-        return m
+        there = {name: given for name, given in more.items() if given is not None}
+        for name, given in there.items():
+            self._host[name][: len(given)] = given
+        return {name: len(given) for name, given in there.items()}
 
     def _gather(self, batch: RowIdBatch) -> int:
         """Send the numbers of rows, and gather these on the device."""
@@ -194,13 +208,16 @@ class TransferBuffer:
         host["indptr"][0] = 0
         np.cumsum(in_fours, out=host["indptr"][1 : n + 1])
         host["chosen"][:n] = batch.rows
-        counts = {"indptr": n + 1, "chosen": n}
-        if batch.label_starts is not None:
-            host["label_starts"][: n + 1] = batch.label_starts
-            counts["label_starts"] = n + 1
-        self._send(counts)
+        self._send({"indptr": n + 1, "chosen": n} | self._label_starts(batch))
         self._resident.gather(self.held, n)
         return int(host["indptr"][n])
+
+    def _label_starts(self, batch: RowIdBatch) -> dict[str, int]:
+        """Make ready to send where rows' labels lie; return how many numbers that are."""
+        if batch.label_starts is None:
+            return {}
+        self._host["label_starts"][: batch.n_rows + 1] = batch.label_starts
+        return {"label_starts": batch.n_rows + 1}
 
     def _send(self, counts: dict[str, int]) -> None:
         self._used.before(ahead=True)
@@ -217,43 +234,23 @@ class TransferBuffer:
         return self.held[name]
 
 
-class TransferBuffers:
+B = TypeVar("B", bound=TransferBuffer)
+
+
+class TransferBuffers(Generic[B]):
     """Two slots that batches take in turn.
 
     Parameters
     ----------
-    memory : Memory
-        The device's.
-    n_rows, nnz : int
-        Most rows and values of a batch.
-    resident : Resident, optional
-        Where batches are gathered from; else they are sent.
-    n_labels : int
-        Most labels of a batch, where rows have lists of them.
+    make : callable
+        Returns one.
     """
 
-    def __init__(
-        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None,
-        n_labels: int = 0,
-    ) -> None:  # fmt: skip
-        self._slots = [
-            TransferBuffer(memory, n_rows, nnz, resident, n_labels) for _ in range(N_SLOTS)
-        ]
+    def __init__(self, make: Callable[[], B]) -> None:
+        self._slots = [make() for _ in range(N_SLOTS)]
         self._turn = 0
 
-    @staticmethod
-    def footprint(n_rows: int, nnz: int, *, resident: bool, n_labels: int = 0) -> int:
-        """Return the bytes on the device."""
-        return N_SLOTS * TransferBuffer.footprint(n_rows, nnz, resident=resident, n_labels=n_labels)
-
-    @staticmethod
-    def host_footprint(n_rows: int, nnz: int, *, resident: bool, n_labels: int = 0) -> int:
-        """Return the bytes on the host."""
-        return N_SLOTS * TransferBuffer.host_footprint(
-            n_rows, nnz, resident=resident, n_labels=n_labels
-        )
-
-    def next(self) -> TransferBuffer:
+    def next(self) -> B:
         """Return the slot for the next batch."""
         self._turn = (self._turn + 1) % N_SLOTS
         return self._slots[self._turn]

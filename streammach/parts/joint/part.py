@@ -27,6 +27,7 @@ class JointLoss(Part):
 
     name = "joint"
     switch = SWITCH
+    couples = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why the repetitions cannot learn the class together."""

@@ -1,0 +1,259 @@
+"""A part of a run: the folder of some repetitions of its model, trained without the others."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import msgspec
+
+from streammach.errors import DiskError, MismatchError, StreammachError, UsageError, clean
+from streammach.files.reading import read_small
+from streammach.model.checkpoint import Checkpoints
+from streammach.parts.registry import planned
+from streammach.spec.documents import from_json
+from streammach.spec.older import plan_from
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.spec.types import Size
+from streammach.training.job import CHECKPOINTS
+from streammach.training.run import MAX_DOCUMENT, PLAN, SETTINGS, Settings, workplace
+
+PART = "part.json"
+KIND = "part"  # of the folder
+COUNT = "part"  # what its marker says of the number
+ALIKE = "Parts of one run are trained with the same store, options and seed."
+
+
+@dataclass(frozen=True, order=True)
+class PartNumber:
+    """Which part of how many, as ``3/8``.
+
+    Attributes
+    ----------
+    number, of : int
+        From 1 to `of`, and how many parts there are.
+    """
+
+    number: Size
+    of: Size
+
+    def __post_init__(self) -> None:
+        """Refuse a part that cannot be."""
+        if not 1 <= self.number <= self.of:
+            raise UsageError(f"'{self}' is not a part such as 3/8: --part")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @classmethod
+    def of_text(cls, text: str) -> PartNumber:
+        """Return the part of a text such as ``3/8``, or raise UsageError."""
+        number, slash, of = text.partition("/")
+        if not slash or not all(
+            n.isascii() and n.isdecimal() and len(n) < 10 for n in (number, of)
+        ):
+            raise UsageError(f"'{clean(text)}' is not a part such as 3/8: --part")
+        return cls(int(number), int(of))
+
+    def repetitions(self, n_repetitions: int) -> tuple[int, int]:
+        """Return its repetitions ``first:last`` of R: as even as can be, in their order."""
+        first, last = (n_repetitions * n // self.of for n in (self.number - 1, self.number))
+        return first, last
+
+
+class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a part says of itself, beside its plan.
+
+    Attributes
+    ----------
+    part : PartNumber
+        Which part it is.
+    options : TrainingOptions
+        What is fixed of the training.
+    store : str
+        The training store, as an absolute path.
+    request : str
+        Digest of all that decides the run.
+    """
+
+    part: PartNumber
+    options: TrainingOptions
+    store: str
+    request: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunPart:
+    """A part of a run: its folder, what was decided, how far it is.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    facts : PartFacts
+        Which part it is, and of what.
+    plan : Plan
+        The plan of the whole run.
+    settings : Settings or None
+        What was decided; None before that.
+    """
+
+    path: Path
+    facts: PartFacts
+    plan: Plan
+    settings: Settings | None
+
+    def __repr__(self) -> str:
+        return f"RunPart({str(self.path)!r}: {self.facts.part})"
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Its repetitions of the model, ``first:last``."""
+        return self.facts.part.repetitions(self.plan.n_repetitions)
+
+    @property
+    def left(self) -> str:
+        """What is not done yet, in words; empty where it is finished. Raises ModelError."""
+        if self.settings is None:
+            return "nothing is decided yet"
+        epochs, ends = self.settings.training.epochs, self.checkpoints.ends()
+        done = next((n for n in range(epochs) if n + 1 not in ends), epochs)
+        if self.ahead:
+            return f"no {', no '.join(self.ahead)}"
+        return f"{done} of {epochs} epochs" if done < epochs else ""
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """What the first part has still to do that needs no hashed models, by the parts' names."""
+        if self.facts.part.number > 1:
+            return ()
+        names = (part.name for part in planned(self.plan.config) if part.ranks_alone)
+        return tuple(name for name in names if not (self.path / CHECKPOINTS / name).is_dir())
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Its checkpoints."""
+        return Checkpoints(self.path / CHECKPOINTS, self.facts.request, every_epoch=True)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunPart:
+        """Open the folder of a part, finished or not.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder.
+
+        Raises
+        ------
+        UsageError
+            If nothing has this name.
+        MismatchError
+            If it is no folder of a part of a run.
+        """
+        folder = Path(path)
+        if not os.path.lexists(folder):
+            hint = "Make one with: streammach train --part"
+            raise UsageError("there is no such part", path=clean(folder, 300), hint=hint)
+        if workplace(folder, KIND).facts() is None:
+            raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
+        try:
+            plan = plan_from(read_small(folder / PLAN, MAX_DOCUMENT))
+            facts = from_json(read_small(folder / PART, MAX_DOCUMENT), PartFacts)
+            settings = None
+            if (folder / SETTINGS).exists():
+                settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+            if facts.part.of > plan.n_repetitions:
+                raise ValueError("it has no repetitions")
+        except (ValueError, DiskError) as error:
+            why = error.message if isinstance(error, StreammachError) else error
+            raise MismatchError(
+                f"damaged: not the folder of a part of a run ({clean(why, 120)})",
+                path=clean(folder, 300),
+            ) from None
+        return cls(path=folder, facts=facts, plan=plan, settings=settings)
+
+    def check_like(self, other: RunPart) -> None:
+        """Raise MismatchError, which says what differs, if another part is one of another run."""
+        found = _difference(self, other)
+        if found:
+            raise MismatchError(
+                f"it is of another run than {clean(other.path, 100)}: another {found}",
+                path=clean(self.path, 300), hint=ALIKE,
+            )  # fmt: skip
+
+
+def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
+    """Return the parts of a run in their order.
+
+    Parameters
+    ----------
+    paths : list of path-like
+        Their folders.
+
+    Raises
+    ------
+    UsageError
+        If one is missing, or there twice, or there is none.
+    MismatchError
+        If they are not of one run, or one is not finished.
+    ModelError
+        If one is damaged.
+    """
+    if not paths:
+        raise UsageError("no part is named", hint="Name all parts of a run.")
+    parts = sorted((RunPart.open(path) for path in paths), key=lambda one: one.facts.part)
+    first, n = parts[0], parts[0].facts.part.of
+    for part in parts[1:]:
+        part.check_like(first)
+        if part.facts.part.of != n:
+            raise MismatchError(
+                f"it is part {part.facts.part}, and {clean(first.path, 100)} is part "
+                f"{first.facts.part}",
+                path=clean(part.path, 300), hint=ALIKE,
+            )  # fmt: skip
+    for before, part in itertools.pairwise(parts):
+        if before.facts.part == part.facts.part:
+            raise UsageError(
+                f"part {part.facts.part} is there twice, in {clean(before.path, 100)} too",
+                path=clean(part.path, 300),
+            )
+    missing = sorted({*range(1, n + 1)} - {part.facts.part.number for part in parts})
+    if missing:
+        rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UsageError(f"part {missing[0]}/{n} is missing{rest}", hint="Name all parts of a run.")
+    for part in parts:
+        if part.left:
+            raise MismatchError(
+                f"part {part.facts.part} is not finished: {part.left}", path=clean(part.path, 300),
+                hint="Its command with --resume goes on.",
+            )  # fmt: skip
+    return parts
+
+
+def _difference(part: RunPart, other: RunPart) -> str:
+    """Return what decides the run and is another one in two parts, in words; empty if nothing."""
+    if part.plan.facts.digest != other.plan.facts.digest:
+        return "store"
+    for name in ("seed", *(one.name for one in fields(TrainingOptions))):
+        if getattr(part.facts.options, name) != getattr(other.facts.options, name):
+            return f"--{name.replace('_', '-')}"
+    mine, theirs = part.plan.config.decisive, other.plan.config.decisive
+    if mine.shape != theirs.shape:
+        return f"plan ({mine.shape}, not {theirs.shape})"
+    differ = [
+        one.name for one in fields(mine) if getattr(mine, one.name) != getattr(theirs, one.name)
+    ]
+    if differ:
+        return f"plan ({', '.join(differ)})"
+    if part.plan.model != other.plan.model:
+        return "--seed"
+    if part.facts.request != other.facts.request:
+        return "request"
+    settings = part.settings, other.settings
+    if None not in settings and len({one.training for one in settings if one is not None}) > 1:
+        return "outcome of the search (training.json)"
+    return ""

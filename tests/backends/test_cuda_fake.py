@@ -1,0 +1,100 @@
+"""The CUDA backend compiled and launched by the real libraries, below a driver that does nothing.
+
+Needs numba-cuda, NVVM and nvJitLink (tox -e cudafake) and a C compiler, and no card.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tests.backends.fake_driver import machine as machines
+
+if why := machines.lacking():
+    pytest.skip(why, allow_module_level=True)
+
+MOST_SHARED = 48 << 10  # bytes of a block that need not be asked for
+MOST_REGISTERS = 65536  # of a block
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    return machines.Machine(tmp_path_factory.mktemp("machine"))
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["steps adagrad", "steps adam", "steps sgd", "predictions 0", "predictions 1", "predictions 2",
+     "dense", "lists"],
+)  # fmt: skip
+def test_every_launch_is_one_that_a_card_takes(machine, work):
+    asked, launches = machine.work(*work.split())["asked"], machine.launches()
+    assert "count_up" in launches[0].kernel  # whether the card works
+    assert len(launches) == len(asked)
+    for launch, (name, words) in zip(launches, asked, strict=True):
+        assert launch.kernel == f"streammach_{name}"
+        assert launch.n_params == words, name
+        x, y, z = launch.block
+        assert (y, z) == (1, 1)
+        assert 1 <= x <= 1024
+        assert x * launch.registers <= MOST_REGISTERS
+        assert launch.static_shared + launch.dynamic_shared <= MOST_SHARED
+        assert 1 <= launch.grid[0] < 1 << 31
+        assert launch.grid[2] == 1
+        assert 1 <= launch.grid[1] < 1 << 16
+
+
+def test_launches_and_copies_of_a_step_are_few(machine):
+    found = machine.work("counts")["found"]
+    sixteen = 16
+    for rows, first, copies in (("sent", [], 6), ("kept", ["gather"], 2)):
+        launches, calls = found[rows]["launches"], Counter(found[rows]["calls"])
+        step = [*first, "forward", "sort_keys", "mark", "place", *(2 * ["backward"]), "sum_losses"]
+        assert launches == step * sixteen
+        assert calls["to the device"] == copies * sixteen
+        assert calls["to the host"] == sixteen
+        assert calls["bytes to the host"] == sixteen * 2 * 1024 * 4
+        assert calls["argsort"] == sixteen
+        assert calls["cumsum"] == sixteen
+        assert calls["wait"] == 0
+
+
+def test_a_process_after_the_first_compiles_nothing(machine):
+    machine.work("counts")
+    again = machine.work("counts")
+    assert again["asked"]
+    assert again["compiled"] == []
+
+
+LACKING = [  # what, facts of the driver, words of the line
+    ("", {"driver": "none"}, "no NVIDIA driver that fits (cudaErrorInsufficientDriver"),
+    ("", {"capability": 52}, "Card of the tests has compute capability 5.2"),
+    ("", {"free": 1_000_000}, "the memory of Card of the tests is full, 1 MB are free"),
+    ("", {"launch": 719}, "the GPU does not launch 'count_up' (CUDA_ERROR_LAUNCH_FAILED)"),
+    ("", {"inert": 1}, "a first kernel made 41 + 1 = 41"),
+    ("nvvm", {}, "NVVM, libdevice or nvJitLink is missing (DynamicLibNotFoundError"),
+    ("libdevice", {}, "NVVM, libdevice or nvJitLink is missing (FileNotFoundError: libdevice"),
+    ("nvJitLink", {}, "NVVM, libdevice or nvJitLink is missing (DynamicLibNotFoundError"),
+    (
+        "NumPy",
+        {},
+        "does not import (AttributeError: module 'numpy' has no attribute 'column_stack'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "facts", "words"), LACKING)
+def test_what_is_lacking_is_one_line_and_the_cpu_is_taken(machine, part, facts, words):
+    found = machine.work("choices", part, **facts)["found"]
+    code, line = found["cuda"]
+    assert code == 5
+    assert words in line
+    assert "\n" not in line
+    device, why = found["auto"]
+    assert device == "cpu"
+    assert words in why
+
+
+def test_a_machine_that_lacks_nothing_takes_the_card(machine):
+    found = machine.work("choices")["found"]
+    assert found["cuda"] == found["auto"]
+    assert found["auto"] == ["cuda", "Card of the tests, compute capability 9.0"]

@@ -20,6 +20,7 @@ from streammach.errors import (
 )
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
+from streammach.files.urls import absolute
 from streammach.files.writing import write_atomic
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -191,7 +192,7 @@ class PartJob(Job[RunPart]):
         """Decide what is not decided yet; train all epochs of its repetitions."""
         write_atomic(work.folder / PART, to_json(PartFacts(
             part=self._number, options=_named(work.options), request=work.request,
-            store=name_of(os.path.abspath(work.dataset.path)),
+            store=name_of(absolute(work.dataset.path)),
         )))  # fmt: skip
         settings = self._handed_on(work) or self._decided(work)
         with work.session(self.mine) as session:
@@ -266,4 +267,4 @@ def _named(options: TrainingOptions) -> TrainingOptions:
     """Return options that JSON can hold: the name of a store may be any bytes."""
     if options.validation is None:
         return options
-    return replace(options, validation=name_of(os.path.abspath(options.validation)))
+    return replace(options, validation=name_of(absolute(options.validation)))

@@ -199,6 +199,8 @@ class Cache:
         lock = filelock.FileLock(folder / LOCK, timeout=PATIENCE)
         try:
             with lock:
+                if (self._files / digest).exists():  # others were done with it meanwhile
+                    return None
                 others = self._make_room(size)
                 late = time.monotonic() > until
                 if others is None or (digest in others and not late):

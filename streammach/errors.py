@@ -28,6 +28,11 @@ UNSAFE = re.compile(
 )
 
 
+# Who may read what a URL names: a user and a password before the host, a signature behind it.
+CREDENTIALS = re.compile(r"\b(https?|s3|gs|file)(:/+)[^\s/@]*(?::[^\s@]*)?@")
+QUERY = re.compile(r"\b((?:https?|s3|gs|file):/+[^\s?]*\?)[^\s,;'\")]+")
+
+
 class StreammachError(Exception):
     """What was wrong, where, and what to do about it.
 
@@ -60,9 +65,11 @@ class StreammachError(Exception):
         byte: int | None = None,
         hint: str | None = None,
     ) -> None:
+        message, hint = without_secrets(message), hint and without_secrets(hint)
         super().__init__(message)
         self.message = message
-        self.path = clean(path, 300) if isinstance(path, Path) else path and escaped(path)
+        shown = path and without_secrets(str(path))
+        self.path = clean(shown, 300) if isinstance(path, Path) else shown and escaped(shown)
         self.line = line
         self.byte = byte
         self.hint = hint
@@ -164,6 +171,13 @@ class Interrupted(StreammachError):
 
     exit_code = 130
     kind = "interrupted"
+
+
+def without_secrets(text: str) -> str:
+    """Return text whose URLs name nobody and are not signed."""
+    if ":/" not in text:
+        return text
+    return QUERY.sub(r"\1***", CREDENTIALS.sub(r"\1\2***@", text))
 
 
 def escaped(text: str, kept: str = "") -> str:

@@ -84,7 +84,7 @@ def _without(suffix, arguments):
     return lambda goal: arguments(goal.removesuffix(suffix))
 
 
-STORE, RUN, TEXT = "in/train.zarr", "in/run", "in/a.vw"
+STORE, RUN, PART, TEXT = "in/train.zarr", "in/run", "in/part", "in/a.vw"
 MODEL_FILE = "in/run/model/model.json"
 SYNTHETIC = ["--rows", "60", "--classes", "5", "--features", "6200", "--test-rows", "20"]
 REJECTS = ".rejects.tsv"
@@ -100,6 +100,10 @@ COMMANDS = (
     Command("train", _trained("train", STORE), (STORE,), "out/goal", again="--resume",
             fills=True),
     Command("fit", _trained("fit", TEXT), (TEXT,), "out/goal", again="--resume",
+            fills=True),
+    Command("train --part", _trained("train", STORE, "--part", "1/1"), (STORE,), "out/goal",
+            again="--resume", fills=True),
+    Command("merge", lambda goal: ["merge", goal, PART], (PART,), "out/goal", again="--resume",
             fills=True),
     Command("sweep", lambda goal: [
         "sweep", STORE, "--memory", "1GB", "--buckets", "5", "--repetitions", "2,3", "--epochs",
@@ -226,6 +230,7 @@ def _own_with_links(spot, _):
         else:
             target.write_text("")
         path.symlink_to(target)
+    shutil.rmtree(spot.goal / "checkpoints", ignore_errors=True)  # which a part keeps
     (spot.goal / "checkpoints").symlink_to(spot.folder / "elsewhere/folder")
     spot.ours |= {spot.goal / "checkpoints", *spot.goal.iterdir()}
     return spot.goal
@@ -502,8 +507,9 @@ class Destinations:
         for made in (
             ["convert", TEXT, STORE],
             ["train", STORE, "--out", RUN, *TRAIN],
+            ["train", STORE, "--out", PART, *TRAIN, "--part", "1/1"],
             ["predict", RUN, TEXT, "--out", "in/table.tsv"],
-            COMMANDS[6].arguments("in/sweep"),
+            next(one for one in COMMANDS if one.name == "sweep").arguments("in/sweep"),
             ["tools/make_synthetic.py", "odp", "in/synthetic.zarr", *SYNTHETIC],
         ):
             self._do(where, made, "to have sources")

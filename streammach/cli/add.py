@@ -21,6 +21,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.progress import Progress
 from streammach.spec.types import Multilabel
 
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
 
 @click.command(epilog=epilog("streammach add runs/odp new.vw --out more --on test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("source", metavar="ROWS", type=click.Path(path_type=Path))
+@click.argument("source", metavar="ROWS", type=STORE_PATH)
 @click.option("--out", required=True, metavar="MODEL", type=click.Path(path_type=Path),
               help="Folder of the model with more classes.")  # fmt: skip
-@click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
+@click.option("--on", "store", metavar="STORE", type=STORE_PATH,
               help="Measure the model before and after on these rows.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @format_option
 @source_options
 @memory_option
 @threads_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

@@ -9,7 +9,7 @@ import click
 
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import say, say_json, short_path
-from streammach.errors import DiskError
+from streammach.errors import DiskError, without_secrets
 from streammach.machine import size_text, time_text
 from streammach.progress import tell
 
@@ -38,7 +38,7 @@ def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
         )
     began = time.monotonic()
     for run in runs:
-        tell(f"compiling for {short_path(run)}")
+        tell(f"compiling for {without_secrets(short_path(run))}")
         compile_model(Model.load(run))
     for kind in () if runs else compile_kinds():
         tell(f"compiling for models with {kind}")

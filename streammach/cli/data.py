@@ -22,6 +22,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.clock import Clock
 from streammach.errors import StoreError
 from streammach.machine import time_text
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
 @sources_argument
-@click.argument("out", metavar="OUT.zarr", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT.zarr", type=STORE_PATH)
 @format_option
 @table_options
 @source_options
-@click.option("--like", metavar="TRAIN.zarr", type=click.Path(path_type=Path),
+@click.option("--like", metavar="TRAIN.zarr", type=STORE_PATH,
               help="Use this store's labels and features: for test data.")  # fmt: skip
 @bad_row_options
 @click.option("--memory", metavar="SIZE",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
 )
 @click.option("--force", is_flag=True, help="Replace an existing store.")
+@cache_options
 @progress_option
 @json_option
 @debug_option
@@ -139,8 +141,9 @@ def made_text(made: Conversion) -> str:
 
 
 @click.command(epilog=epilog("streammach verify train.zarr"))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE_PATH)
 @click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
+@cache_options
 @progress_option
 @json_option
 @debug_option

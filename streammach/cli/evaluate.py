@@ -33,6 +33,7 @@ from streammach.cli.output import (
     short_path,
     warn_of_skipped,
 )
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.clock import Clock
 from streammach.errors import clean
 from streammach.machine import time_text
@@ -52,7 +53,7 @@ ONE_LABEL = (
 
 @click.command(epilog=epilog("streammach evaluate runs/odp test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE_PATH)
 @click.option("--estimator", type=click.Choice([BLEND, *ESTIMATORS]),
               help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
                    "[default: chosen in training]")  # fmt: skip
@@ -79,6 +80,7 @@ ONE_LABEL = (
 @device_option
 @decode_option
 @threads_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

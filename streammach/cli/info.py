@@ -9,12 +9,14 @@ import msgspec
 
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import Document, say_json, say_named
+from streammach.cli.places import STORE_PATH, cache_options
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
-@click.argument("path", metavar="STORE|RUN|MODEL", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE|RUN|MODEL", type=STORE_PATH)
+@cache_options
 @json_option
 @debug_option
 def info(path: Path, as_json: bool) -> None:
@@ -36,14 +38,14 @@ def info(path: Path, as_json: bool) -> None:
 
 def _of_store(path: Path) -> tuple[Document, Lines]:
     from streammach.data.store.dataset import Dataset  # loads on demand
-    from streammach.reports.about import store_lines, stored_bytes
+    from streammach.reports.about import store_lines
 
     with Dataset.open(path) as dataset:
         root, facts = dataset.root, dataset.facts
         document = {
             "kind": "store", "path": str(path), "n_rows": facts.n_rows,
             "n_classes": facts.n_classes, "n_features": facts.n_features, "nnz": facts.nnz,
-            "bytes": stored_bytes(path), "digest": facts.digest,
+            "bytes": dataset.stored_bytes, "digest": facts.digest,
             "weighted": facts.weighted, "skipped": root.skipped, "counts": root.counts,
             "source": msgspec.to_builtins(root.source),
         }  # fmt: skip

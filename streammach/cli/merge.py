@@ -10,7 +10,9 @@ import click
 
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
 from streammach.cli.output import say_json
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.cli.training import run_document, say_run
+from streammach.files.urls import located
 from streammach.progress import Progress
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("parts", nargs=-1, required=True, metavar="PART...",
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.option("--store", metavar="STORE", type=click.Path(path_type=Path),
+@click.option("--store", metavar="STORE", type=STORE_PATH,
               help="The training store, where it lies elsewhere now.")  # fmt: skip
 @click.option(
     "--validation", metavar="STORE", help="The store of held-out rows, where it lies elsewhere now."
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     help="What the parts were trained with.  [default: 1 each]",
 )
 @click.option("--resume", is_flag=True, help="Go on with an interrupted merge.")
+@cache_options
 @progress_option
 @json_option
 @debug_option
@@ -77,5 +80,5 @@ def _data(
     from streammach.data.store.dataset import Dataset
     from streammach.training.run_part import RunPart
 
-    place = Path(RunPart.open(part).facts.store) if store is None else store
+    place = located(RunPart.open(part).facts.store) if store is None else store
     return weighed(opened.enter_context(Dataset.open(place)), class_weight)

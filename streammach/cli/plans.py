@@ -12,6 +12,7 @@ from streammach.cli.arguments import PlanArguments, recorded
 from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
 from streammach.cli.output import say, say_json
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import clean
 from streammach.processes import run
 from streammach.progress import tell
@@ -64,8 +65,9 @@ def pilot_here(store: Path, how: PilotRun) -> Plan:
 
 
 @click.command(epilog=epilog("streammach plan train.zarr --memory 12GB"))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE_PATH)
 @shape_options
+@cache_options
 @json_option
 @debug_option
 @recorded(PlanArguments)

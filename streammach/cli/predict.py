@@ -23,6 +23,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.progress import Progress
 from streammach.spec.types import Decoding
@@ -30,7 +31,7 @@ from streammach.spec.types import Decoding
 
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("source", metavar="INPUT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="INPUT", type=STORE_PATH)
 @click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
 @click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
               help="Of rows with lists of labels: the k likeliest labels with at least this "
@@ -51,6 +52,7 @@ from streammach.spec.types import Decoding
 @device_option
 @decode_option
 @threads_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

@@ -16,12 +16,13 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.machine import peak_bytes, size_text
 
 
 @click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
+@click.option("--on", "store", metavar="STORE", type=STORE_PATH,
               help="Labelled rows for the plots of probabilities, class frequency and "
                    "repetitions.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), default=20_000, show_default=True,
@@ -31,6 +32,7 @@ from streammach.machine import peak_bytes, size_text
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @memory_option
 @threads_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

@@ -17,6 +17,7 @@ from streammach.cli.options import (
     threads_option,
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.files.destinations import Destination
 from streammach.machine import size_text
 from streammach.progress import Progress
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
               help="Counted pairs to keep.  [default: all]")  # fmt: skip
 @click.option("--min-count", type=click.IntRange(1), metavar="M",
               help="Leave out features that fewer training rows hold.")  # fmt: skip
-@click.option("--store", "trained_on", metavar="STORE", type=click.Path(path_type=Path),
+@click.option("--store", "trained_on", metavar="STORE", type=STORE_PATH,
               help="Training store, for --min-count.  [default: the run's]")  # fmt: skip
-@click.option("--on", "store", metavar="STORE", type=click.Path(path_type=Path),
+@click.option("--on", "store", metavar="STORE", type=STORE_PATH,
               help="Measure the model before and after on these rows.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @memory_option
 @threads_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

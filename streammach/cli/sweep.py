@@ -21,6 +21,7 @@ from streammach.cli.options import (
     training_options,
 )
 from streammach.cli.output import say, say_json, short_path, table
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
@@ -41,7 +42,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 
 
 @click.command(epilog=epilog("streammach sweep train.zarr --memory 2GB --out sweeps/odp"))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE_PATH)
 @click.option("--memory", required=True, metavar="SIZE",
               help="Budget of each training, such as 12GB or 500MB.")  # fmt: skip
 @click.option("--out", required=True, metavar="FOLDER", type=click.Path(path_type=Path),
@@ -50,13 +51,14 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
               metavar="B,B,...", help="Buckets of the grid.")  # fmt: skip
 @click.option("--repetitions", callback=_numbers, default="4,8,16", show_default=True,
               metavar="R,R,...", help="Repetitions of the grid.")  # fmt: skip
-@click.option("--on", "test", metavar="TEST", type=click.Path(path_type=Path),
+@click.option("--on", "test", metavar="TEST", type=STORE_PATH,
               help="Measure and compare the points on these rows.  "
                    "[default: held-out rows]")  # fmt: skip
 @training_options
 @part_options
 @threads_option
 @seed_option
+@cache_options
 @progress_option
 @json_option
 @debug_option

@@ -20,6 +20,7 @@ from streammach.cli.options import (
     run_options,
 )
 from streammach.cli.output import Document, peak_of, say, say_json, short_path
+from streammach.cli.places import STORE_PATH, cache_options
 from streammach.cli.plans import made_plan
 from streammach.errors import UsageError
 from streammach.figures import figures_text
@@ -37,7 +38,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 
 
 @click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE_PATH)
 @click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
               help="Folder of the run.")  # fmt: skip
 @run_options
@@ -55,6 +56,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--devices", metavar="LIST",
               help="Train in so many processes of this machine, such as cpu,cpu; they share the "
                    "threads.")  # fmt: skip
+@cache_options
 @progress_option
 @json_option
 @debug_option

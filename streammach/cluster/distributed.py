@@ -18,6 +18,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.folders import MARKER, make_folder, remove_folder
 from streammach.files.locks import locked
+from streammach.files.urls import absolute
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
@@ -57,7 +58,8 @@ def train(
     Parameters
     ----------
     store : path-like
-        The training store, on storage that this process and all workers share, by the same name.
+        The training store, on storage that this process and all workers share, by the same name; or
+        its URL in object storage.
     plan : Plan
         Model, batch, memory; of the CPU. Threads are those of each worker.
     client : distributed.Client
@@ -97,7 +99,7 @@ def train(
         If workers were lost again and again, or the scheduler was.
     """
     check_installed()
-    path, folder = os.path.abspath(store), Path(os.path.abspath(out))
+    path, folder = absolute(store), Path(os.path.abspath(out))
     options = _absolute(options or TrainingOptions())
     place = Workplace(folder.with_name(f"{folder.name}.parts"), KIND)
     with ExitStack() as opened:
@@ -134,7 +136,7 @@ def _absolute(options: TrainingOptions) -> TrainingOptions:
     """Return options that mean the same in any folder."""
     if options.validation is None:
         return options
-    return replace(options, validation=os.path.abspath(options.validation))
+    return replace(options, validation=absolute(options.validation))
 
 
 def _known(out: Path, place: Workplace, *, resume: bool) -> int | None:

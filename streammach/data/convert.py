@@ -25,6 +25,7 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
 from streammach.data.store.root import LIST_FORMAT
+from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
 from streammach.data.tables.reader import Met
@@ -33,6 +34,7 @@ from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
+from streammach.files.urls import located
 from streammach.files.writing import remove_file
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
@@ -93,6 +95,7 @@ class Conversion:
     seconds: float = 0.0
 
 
+@at_urls
 def convert(
     sources: Paths | Any,
     out: str | os.PathLike[str],
@@ -137,7 +140,9 @@ def convert(
         named by their numbers, counted from 0. Or a table in memory: a DataFrame, an Arrow table,
         a list of dictionaries.
     out : path-like
-        The store to make; it appears only when it is whole.
+        The store to make; it appears only when it is whole. At a URL (``s3://``, ``gs://``) it is
+        made in a temporary folder, then uploaded; an upload that was cut off goes on when the same
+        call is made again.
     format : str, optional
         ``vw``, ``svmlight``, ``xmc``, ``parquet``, ``arrow``, ``csv``, ``tsv``, ``jsonl``,
         ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
@@ -232,7 +237,7 @@ def convert(
         multilabel=multilabel, table=table, recipe=recipe,
     )  # fmt: skip
     options = alike.each(len(paths) or 1, label_paths)
-    reads = [*paths, *label_paths, *([] if like is None else [Path(like)])]
+    reads = [*paths, *label_paths, *([] if like is None else [located(like)])]
     job, destination, listed = check_target(target, reads, force=force)
     with _locked(target), shown(progress, UNITS, STAGES) as told:
         if in_memory:

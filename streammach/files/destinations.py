@@ -18,6 +18,7 @@ from pathlib import Path
 from streammach.errors import UsageError, clean
 from streammach.files.folders import fsync_tree, rename_new, replace_folder, scratch
 from streammach.files.reading import Buffer, disk_error
+from streammach.files.urls import Url, located
 from streammach.files.writing import Writer, fsync_file, fsync_folder
 
 FORCE_HINT = "Use --force to replace it, or another name."
@@ -193,7 +194,12 @@ def check_name(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise UsageError for a place in a store or a model: these are kept as they were made."""
+    """Raise UsageError for a URL, and for a place in a store or a model: they stay as made."""
+    if isinstance(located(path), Url):
+        raise UsageError(
+            "it is a URL, where stores alone are written", path=clean(located(path), 300),
+            hint="Name a folder or a file.",
+        )  # fmt: skip
     for folder in real(path).parents:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
             raise UsageError(

@@ -108,6 +108,14 @@ def file_pieces(path: Path) -> Iterator[bytes]:
         raise disk_error(error, path) from error
 
 
+def handle_pieces(handle: int) -> Iterator[bytes]:
+    """Yield the bytes of an open file in pieces, from its start, or raise OSError."""
+    at = 0
+    while piece := os.pread(handle, PIECE, at):
+        yield piece
+        at += len(piece)
+
+
 def crc32c(pieces: Iterable[bytes]) -> int:
     """Return the crc32c of the pieces in order."""
     total = google_crc32c.Checksum()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
+from streammach.files.urls import located
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, stated_probabilities
@@ -66,7 +67,7 @@ def diagnose(
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
         sums = ListSums(model) if model.listed else _Classes(model, rows)
-        for block in _first_rows(model, Path(path), room, rows):
+        for block in _first_rows(model, located(path), room, rows):
             if block.labels is not None and not model.listed:
                 raise lists_of_labels(path)
             sums.add(predictor, block)
@@ -80,7 +81,7 @@ def diagnose(
     for i, count in enumerate(counts, 1):
         few = first_repetitions(model, count)
         with Predictor(few, threads=threads, memory=memory) as predictor:
-            blocks = _first_rows(model, Path(path), room, DEPTH_ROWS)
+            blocks = _first_rows(model, located(path), room, DEPTH_ROWS)
             depths.append(depth_of(predictor, blocks, names))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
     return sums.result(str(path), n_depth, tuple(depths))

@@ -15,6 +15,7 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import FormerNames, Reached, figures_text
+from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.calibrate import (
     CANDIDATES,
@@ -203,7 +204,7 @@ def evaluate(
         If it does not fit the predictor's memory.
     """
     began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
-    listed = rejects_list(rejects, skip=skip, force=force, inputs=[Path(path)])
+    listed = rejects_list(rejects, skip=skip, force=force, inputs=[located(path)])
     with ExitStack() as stack:
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         if not isinstance(predictor, Predictor):
@@ -217,7 +218,7 @@ def evaluate(
             else ClassFigures(predictor)
         )
         more = Besides(predictor, rankings_of(model) if estimators else [], by)
-        found = _added_up(predictor, Path(path), sums, more, first, options, bad_rows, progress)
+        found = _added_up(predictor, located(path), sums, more, first, options, bad_rows, progress)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
@@ -258,7 +259,7 @@ def check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]
     for n_repetitions in first:
         if not 0 < n_repetitions <= most:
             raise UsageError(f"{n_repetitions} is not from 1 to {most} repetitions: --first")
-    if first and is_piped(Path(path)):
+    if first and is_piped(located(path)):
         raise UsageError("standard input can be read once alone: --first")
 
 

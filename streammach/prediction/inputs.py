@@ -17,6 +17,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.tables.opening import tables_of
 from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
+from streammach.files.urls import Url
 from streammach.model.model import Model
 from streammach.prediction.order import Order
 from streammach.prediction.room import Room
@@ -65,8 +66,8 @@ class MetLabels:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store's folder rather than a file or another folder of rows."""
-    return path.is_dir() and not is_matrix_folder(path)
+    """Return whether a path is a store, in a folder or at a URL, and no other rows."""
+    return isinstance(path, Url) or (path.is_dir() and not is_matrix_folder(path))
 
 
 def source_order(path: Path) -> Order | None:
@@ -125,9 +126,10 @@ def rows_of(
         If the input cannot be read.
     """
     piped = is_piped(path)
-    if not piped and not path.exists():
+    stored = not piped and is_store(path)
+    if not (piped or stored or path.exists()):
         raise UsageError("there is no such store or file", path=clean(path, 300))
-    if not piped and is_store(path):
+    if stored:
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
         blocks = _store_rows(path, model, seen, room, met)

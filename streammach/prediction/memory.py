@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from streammach.backends.registry import BACKENDS, choose_device
@@ -16,6 +15,7 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.text import is_piped
 from streammach.errors import BudgetError, UsageError, clean
+from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import Budget, advised, cores, size_text
 from streammach.machine import budget as budget_of
@@ -157,13 +157,13 @@ class Input:
         UsageError, DataError, StoreError, DiskError
             If it cannot be opened.
         """
-        place, known = Path(path), held.names
+        place, known = located(path), held.names
         tables = sum(table_bytes(n, n_bytes) for n, n_bytes in known)
         if is_piped(place):
             return cls(is_store=False, names=2 * tables, pieces=2 * TEXT_PIECE_BYTES)
-        if not place.exists():
-            raise UsageError("there is no such store or file", path=clean(place, 300))
         if not is_store(place):
+            if not place.exists():
+                raise UsageError("there is no such store or file", path=clean(place, 300))
             piece, whole = open_source(place, options).held()
             # A table that grows is copied; one piece is read while another one is used.
             return cls(is_store=False, names=2 * tables, pieces=2 * piece + whole)
@@ -173,7 +173,8 @@ class Input:
         ids = 4 * (facts.n_classes + facts.n_features)
         names = max(table_bytes(*one) for one in known) + 2 * facts.names_bytes + ids
         longest = facts.max_row_nnz + facts.max_row_labels
-        return cls(is_store=True, longest=longest, names=0 if same else names)
+        pieces = CHUNK_BYTES + facts.libraries_bytes
+        return cls(is_store=True, longest=longest, names=0 if same else names, pieces=pieces)
 
 
 def room_for(

@@ -22,6 +22,7 @@ from streammach.data.text import is_piped
 from streammach.errors import DiskError, Interrupted, UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.reading import file_pieces, sha256
+from streammach.files.urls import located
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import DOCUMENT
 from streammach.prediction.calibrate import CANDIDATES
@@ -170,7 +171,7 @@ def predict(
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
-    reads = [Path(path), *([] if folder is None else [folder])]
+    reads = [located(path), *([] if folder is None else [folder])]
     if table is not None and not force and table.is_file():
         KeptWork(table).tidy()
     goal = target(table, force=force, inputs=[*reads])
@@ -179,7 +180,7 @@ def predict(
             rejects = goal.path.with_name(f"{goal.path.name}.rejects.tsv")
         reads.append(goal.path)
     listed = rejects_list(rejects, skip=skip, force=force or resume, inputs=reads)
-    if resume and (folder is None or is_piped(Path(path)) or not isinstance(goal, Destination)):
+    if resume and (folder is None or is_piped(located(path)) or not isinstance(goal, Destination)):
         what = "the folder of a model, an input that can be read again, and a table: --resume"
         raise UsageError(f"only a command can go on that has {what}")
     with ExitStack() as stack:
@@ -204,7 +205,7 @@ def predict(
         room = room or predictor.room("predict", path, ask.best, options, beside)
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         told = stack.enter_context(shown(progress, UNITS))
-        job = _Job(predictor, Path(path), ask, output, room, bad_rows, told)
+        job = _Job(predictor, located(path), ask, output, room, bad_rows, told)
         if work is None or not isinstance(goal, Destination):
             job.stream(goal if isinstance(goal, Path) else None)
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -19,6 +18,7 @@ from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
 from streammach.data.tables.memory import is_table
 from streammach.errors import DataError, UsageError, clean
+from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
 from streammach.model.model import Model
@@ -481,7 +481,7 @@ class Predictor:
             raise UsageError("rows have one label each: --threshold")
         if probabilities:
             self._check_calibrated()
-        place, k = Path(path), min(k, self.model.spec.n_classes)
+        place, k = located(path), min(k, self.model.spec.n_classes)
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
         room = room or self.room("predict", place, best, options)
         rank: Ranking = self.topk_ids

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.inputs import Seen, rows_of
 from streammach.prediction.memory import LEAST_VALUES
@@ -62,7 +63,7 @@ def query_time(
     with Predictor(model, device="cpu", threads=1) as predictor:
         # A few rows, beside what the page was planned with.
         few = Room(rows=queries, values=LEAST_VALUES, sorted_bytes=0, lines=())
-        for row in _single_rows(model, Path(path), few):
+        for row in _single_rows(model, located(path), few):
             began = time.perf_counter()
             predictor.topk_ids(row, ANSWERS)
             seconds.append(time.perf_counter() - began)

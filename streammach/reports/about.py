@@ -80,15 +80,10 @@ def lines_of(value: Any) -> Lines:
     return next(said for kind, said in known.items() if isinstance(value, kind))(value)
 
 
-def stored_bytes(store: Path) -> int:
-    """Return the bytes of a store's files."""
-    return sum(f.stat().st_size for f in store.rglob("*") if f.is_file())
-
-
 def store_lines(dataset: Dataset) -> Lines:
     """Return what a store holds."""
-    root, facts, path = dataset.root, dataset.facts, dataset.path
-    kept = f"complete, {size_text(stored_bytes(path))}" if path.exists() else "not on a disk"
+    root, facts, path, n_bytes = dataset.root, dataset.facts, dataset.path, dataset.stored_bytes
+    kept = f"complete, {size_text(n_bytes)}" if n_bytes else "not on a disk"
     sources = ", ".join(f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source)
     lines = [
         ("store", f"{clean(path, 60)}: format {root.format}, {kept}"),

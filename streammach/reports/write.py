@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.files.destinations import Destination
+from streammach.files.urls import located
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
@@ -98,7 +99,7 @@ def report(
     require()
     opened, folder = Run.open(run), Path(run)
     target = folder / "report.html" if out is None else Path(out)
-    inputs = [folder / "model", *([] if on is None else [Path(on)])]
+    inputs = [folder / "model", *([] if on is None else [located(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:

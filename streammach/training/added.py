@@ -15,6 +15,7 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, clean
 from streammach.files.destinations import Destination
+from streammach.files.urls import located
 from streammach.machine import budget as budget_of
 from streammach.machine import cores
 from streammach.model.added import check_open, with_classes
@@ -141,7 +142,7 @@ def added(
     UsageError, DataError, BudgetError, ModelError, StoreError, DiskError
         As there.
     """
-    path, threads = Path(rows), threads or cores()
+    path, threads = located(rows), threads or cores()
     if out is not None:
         stores = [] if on is None else [on]
         inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import ModelError, clean
 from streammach.figures import EpochFigures
+from streammach.files.urls import located
 from streammach.files.writing import write_atomic
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.planning.cost import BYTE
@@ -82,7 +83,7 @@ def merge(
     if validation is not None:
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
-    store = Path(first.facts.store) if data is None else data
+    store = located(first.facts.store) if data is None else data
     return trainer.do(Merge(found), store, Path(run), resume=resume)
 
 

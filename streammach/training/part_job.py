@@ -20,6 +20,7 @@ from streammach.errors import (
 )
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
+from streammach.files.urls import absolute
 from streammach.files.writing import write_atomic
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -191,7 +192,7 @@ class PartJob(Job[RunPart]):
         """Decide what is not decided yet; train all epochs of its repetitions."""
         write_atomic(work.folder / PART, to_json(PartFacts(
             part=self._number, options=_named(work.options), request=work.request,
-            store=name_of(os.path.abspath(work.dataset.path)),
+            store=name_of(absolute(work.dataset.path)),
         )))  # fmt: skip
         settings = self._handed_on(work) or self._decided(work)
         with work.session(self.mine) as session:
@@ -222,13 +223,8 @@ class PartJob(Job[RunPart]):
         path, found = work.folder / SETTINGS, self._other
         if found is not None and not path.exists():
             write_atomic(path, to_json(msgspec.structs.replace(found, request=work.request)))
-        return None if self._has_work_ahead(work) else RunPart.open(work.folder).settings
-
-    def _has_work_ahead(self, work: Work) -> bool:
-        """Return whether something is to be done that needs no hashed models."""
-        folder = work.folder / CHECKPOINTS
-        parts = [part for part in planned(self.plan.config) if part.ranks_alone]
-        return self._number.number == 1 and not all((folder / part.name).is_dir() for part in parts)
+        part = RunPart.open(work.folder)
+        return None if part.ahead else part.settings
 
     def _decided(self, work: Work) -> Settings:
         """Return what is decided on the whole model, before the first epoch."""
@@ -239,7 +235,7 @@ class PartJob(Job[RunPart]):
             first, last = self._number.repetitions(self.plan.n_repetitions)
             session.trained_share = (last - first) / self.plan.n_repetitions
             found = decide(session, work, pace)  # first: other parts may wait for it
-            if self._has_work_ahead(work):
+            if RunPart.open(work.folder).ahead:
                 ahead = WorkAhead(session, folder, work.request)
                 done = ahead.run()
                 with session.stages.one(ALONE):
@@ -271,4 +267,4 @@ def _named(options: TrainingOptions) -> TrainingOptions:
     """Return options that JSON can hold: the name of a store may be any bytes."""
     if options.validation is None:
         return options
-    return replace(options, validation=name_of(os.path.abspath(options.validation)))
+    return replace(options, validation=name_of(absolute(options.validation)))

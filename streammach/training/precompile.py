@@ -22,6 +22,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import StreammachError
 from streammach.files.folders import temporary_folder
 from streammach.files.reading import sha256
+from streammach.files.urls import absolute
 from streammach.jit import CACHE_DIR, announce_compilation
 from streammach.parts.registry import said_of
 from streammach.processes import run
@@ -123,13 +124,13 @@ def precompile(
         return
     announce_compilation()
     began = time.monotonic()
-    other = None if options.validation is None else os.path.abspath(options.validation)
+    other = None if options.validation is None else absolute(options.validation)
     try:
         with temporary_folder() as folder, open(os.devnull, "w") as nowhere:
             rows = folder.with_name("rows")
             store = data.stored(rows, FEW_ROWS) if isinstance(data, Dataset) else data
             order = Order(
-                store=os.path.abspath(store), validation=other, kernels=kernels, folder=str(folder)
+                store=absolute(store), validation=other, kernels=kernels, folder=str(folder)
             )
             run(f"{WORKER}:train_a_little", order, patience=0.0, stdout=nowhere)
     except StreammachError as error:

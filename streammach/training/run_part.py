@@ -12,6 +12,7 @@ import msgspec
 from streammach.errors import DiskError, MismatchError, StreammachError, UsageError, clean
 from streammach.files.reading import read_small
 from streammach.model.checkpoint import Checkpoints
+from streammach.parts.registry import planned
 from streammach.spec.documents import from_json
 from streammach.spec.older import plan_from
 from streammach.spec.plan import Plan
@@ -120,7 +121,17 @@ class RunPart:
             return "nothing is decided yet"
         epochs, ends = self.settings.training.epochs, self.checkpoints.ends()
         done = next((n for n in range(epochs) if n + 1 not in ends), epochs)
+        if self.ahead:
+            return f"no {', no '.join(self.ahead)}"
         return f"{done} of {epochs} epochs" if done < epochs else ""
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """What the first part has still to do that needs no hashed models, by the parts' names."""
+        if self.facts.part.number > 1:
+            return ()
+        names = (part.name for part in planned(self.plan.config) if part.ranks_alone)
+        return tuple(name for name in names if not (self.path / CHECKPOINTS / name).is_dir())
 
     @property
     def checkpoints(self) -> Checkpoints:

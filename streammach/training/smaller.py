@@ -9,6 +9,7 @@ from pathlib import Path
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
+from streammach.files.urls import Url, located
 from streammach.machine import parse_size
 from streammach.model.document import Width
 from streammach.model.fit import ShrinkTarget, shrink_to
@@ -91,7 +92,7 @@ def shrink(
         size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
         store=store,
     )  # fmt: skip
-    inputs = [folder_of(run), *([] if store is None else [Path(store)])]
+    inputs = [folder_of(run), *([] if store is None else [located(store)])]
     Destination(Path(out), MODEL, force=force, inputs=inputs)
     bytes_in(shrinking_lines(held_in(run), memory), "host")  # refuses what does not fit
     small = smaller(Model.load(run), Path(run), options)
@@ -132,7 +133,7 @@ def _frequent(
     whole: Model, run: Path, trained_on: str | os.PathLike[str] | None, least: int
 ) -> Model:
     """Return the model without rare features, which its training store knows."""
-    store = _store_of(run) if trained_on is None else Path(trained_on)
+    store = _store_of(run) if trained_on is None else located(trained_on)
     with Dataset.open(store) as data:
         if data.facts.digest != whole.store:
             raise UsageError(
@@ -147,8 +148,8 @@ def _frequent(
 
 def _store_of(run: Path) -> Path:
     """Return where a run says that its training store was."""
-    found = Path(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
-    if found is None or not found.exists():
+    found = located(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
+    if found is None or not (isinstance(found, Url) or found.exists()):
         raise UsageError(
             "--min-count needs the training store: --store STORE", path=clean(run, 300)
         )

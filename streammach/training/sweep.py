@@ -19,12 +19,14 @@ from streammach.errors import BudgetError, Interrupted, MismatchError, UsageErro
 from streammach.figures import Reached
 from streammach.files.locks import locked
 from streammach.files.reading import read_small
+from streammach.files.urls import located
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import write_atomic
 from streammach.machine import parse_size, reset_peak
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.inputs import is_store
 from streammach.prediction.predictor import Predictor
 from streammach.progress import Progress as Bar
 from streammach.progress import Wanted
@@ -276,11 +278,12 @@ def _wanted(
     """Return a sweep without points yet: what is asked for."""
     test_digest = None
     if test is not None:
-        if not Path(test).exists():
-            raise UsageError("there is no such store or file", path=clean(test, 300))
-        if Path(test).is_dir():
+        rows_at = located(test)
+        if is_store(rows_at):
             with Dataset.open(test) as rows:
                 test_digest = rows.digest
+        elif not rows_at.exists():
+            raise UsageError("there is no such store or file", path=clean(test, 300))
     options = {**dataclasses.asdict(training), **constraints.parts}
     return Sweep(
         store=name_of(store), digest=data.digest, n_classes=data.n_classes,

@@ -20,6 +20,7 @@ from streammach.spec.documents import from_json, to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.ahead import WorkAhead
+from streammach.training.callbacks import State
 from streammach.training.compact import FEW_ROWS, Compact
 from streammach.training.epochs import Epochs
 from streammach.training.events import Ended, Held, held_bytes
@@ -84,15 +85,12 @@ class WholeRun(Job[Run]):
         settings = self._settings(session, work, pace)
         session.clock = pace.epochs
         session.begin(EPOCHS)
-        epochs = self._epochs(session, settings, checkpoints, work)
-        state = epochs.run()
-        epochs.return_to_best()
-        at = epochs.progress
+        state, at = self._trained(session, settings, checkpoints, work)
         session.findings = session.findings.within(
             at.step, at.best_step, at.stopped, pace.judges, pace.model_size
         )
         session.ahead = ahead.kept()
-        if session.ahead and not epochs.progress.history:
+        if session.ahead and not at.history:
             return self._without_hashes(session, work, pace, named)
         spec, shape = settings.training, self.plan.model
         compact, reasons = finalize(session, spec, pace.model_size, judges=pace.judges)
@@ -104,6 +102,15 @@ class WholeRun(Job[Run]):
         run = self._finished(session, work, settings, compact, (reasons, again), at)
         session.events.call("on_fit_end", state)
         return run
+
+    def _trained(
+        self, session: Session, settings: Settings, checkpoints: Checkpoints, work: Work
+    ) -> tuple[State, Progress]:
+        """Train, and go back to the best epoch; what reads the rows takes no memory behind it."""
+        epochs = self._epochs(session, settings, checkpoints, work)
+        state = epochs.run()
+        epochs.return_to_best()
+        return state, epochs.progress
 
     def _ahead(self, session: Session, work: Work) -> WorkAhead:
         """Return the work of parts that need no hashed models."""

@@ -104,7 +104,7 @@ def killed_at_random(made, data, joint, folder, seed, turns):
         for turn in range(-1, turns):
             client.wait_for_workers(2, timeout=60)
             delay, began = how.uniform(0, seconds), time.monotonic()
-            pid = how.choice(sorted(client.run(os.getpid).values()))
+            pid = how.choice(sorted(client.run(os.getpid, on_error="ignore").values()))
             timer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
             if turn >= 0:
                 timer.start()

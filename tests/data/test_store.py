@@ -10,6 +10,7 @@ import zarr
 
 from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
+from streammach.data.store.blobs import Folder
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import RootFacts, SourceFacts
 from streammach.data.store.writer import StoreWriter
@@ -41,7 +42,7 @@ def test_shards_have_the_bytes_of_zarr_and_are_read_by_it(dtype, n, tmp_path, rn
     )  # fmt: skip
     theirs[:] = values
     assert (tmp_path / "own/c/0").read_bytes() == (tmp_path / "theirs/c/0").read_bytes()
-    reader = ArrayReader(tmp_path / "own", np.dtype(dtype), n, writer.files)
+    reader = ArrayReader(Folder(tmp_path), "own", np.dtype(dtype), n, writer.files)
     assert np.array_equal(reader.read(0, n), values)
     for _ in range(20):
         a, b = sorted(rng.integers(0, n + 1, 2).tolist())
@@ -53,7 +54,7 @@ def test_values_run_on_across_shards(tmp_path, rng):
     values = rng.integers(0, 3, CHUNK * 256 + CHUNK + 5).astype(np.uint8)
     writer = write_array(tmp_path / "a", values)
     assert sorted(writer.files) == ["c/0", "c/1"]
-    reader = ArrayReader(tmp_path / "a", values.dtype, len(values), writer.files)
+    reader = ArrayReader(Folder(tmp_path), "a", values.dtype, len(values), writer.files)
     a = CHUNK * 256 - 10
     assert np.array_equal(reader.read(a, a + 20), values[a : a + 20])
     assert list(reader.verify(deep=True)) == []

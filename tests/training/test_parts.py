@@ -365,6 +365,24 @@ def test_a_part_that_lost_an_epoch_is_not_finished_by_going_on(data, pair, tmp_p
         trainer(data).fit_part(data, part, (1, 2), resume=True)
 
 
+def test_what_the_first_part_counted_is_needed(data, tmp_path):
+    made = trainer(data, counts="on")
+    joint = made.fit(data, tmp_path / "joint")
+    paths = parts_of(made, data, tmp_path, 2)
+    counts = paths[0] / "checkpoints/counts"
+    assert not (paths[1] / "checkpoints/counts").exists()
+    file = max(counts.iterdir(), key=lambda file: file.stat().st_size)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(ModelError, match=r"counts"):
+        sm.merge(tmp_path / "run", paths)
+    shutil.rmtree(counts)
+    with pytest.raises(MismatchError, match="part 1/2 is not finished: no counts"):
+        sm.merge(tmp_path / "run", paths, resume=True)
+    assert made.fit_part(data, paths[0], (1, 2), resume=True).left == ""
+    assert files_of(sm.merge(tmp_path / "run", paths, resume=True)) == files_of(joint)
+
+
 def test_the_commands(data, tmp_path, capsys):
     options = (
         "--buckets 7 --repetitions 5 --counts off --threads 1 --progress none --epochs 2 "

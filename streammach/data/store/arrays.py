@@ -13,6 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +22,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.data.store.codecs import WRITTEN, Codec
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, file_pieces, sha256
+from streammach.files.reading import disk_error, file_pieces, handle_pieces, sha256
 from streammach.files.writing import Writer
 
 CHUNK = 1 << 16  # values
@@ -35,18 +37,6 @@ SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
 DTYPES = ("int64", "int32", "uint8", "float32")
-
-
-class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says of a shard: its bytes, their SHA-256, and its last four bytes.
-
-    A crc32c of the whole file would say nothing: the parts end with their own crc32c, and that
-    makes the crc32c of the whole the same whatever they hold.
-    """
-
-    size: int
-    sha256: str
-    tail: int
 
 
 def sealed(body: bytes) -> bytes:
@@ -252,8 +242,10 @@ class ArrayReader:
 
     Parameters
     ----------
-    folder : Path
-        The array's folder.
+    blobs : Blobs
+        The store's files.
+    name : str
+        The array's folder in it.
     dtype : dtype
         Type of the values.
     n_values : int
@@ -266,7 +258,8 @@ class ArrayReader:
 
     def __init__(
         self,
-        folder: Path,
+        blobs: Blobs,
+        name: str,
         dtype: np.dtype[np.generic],
         n_values: int,
         files: dict[str, FileFacts],
@@ -274,10 +267,11 @@ class ArrayReader:
     ) -> None:
         self.dtype: np.dtype[Any] = dtype
         self.n_values = n_values
-        self._folder = folder
+        self._blobs = blobs
+        self._name = name
         self._files = files
         self._codec = codec
-        self._open: dict[int, tuple[int, NDArray[np.uint64]]] = {}
+        self._indices: dict[int, NDArray[np.uint64]] = {}
         self._local = threading.local()
 
     def read(
@@ -325,15 +319,18 @@ class ArrayReader:
         """Yield a line for each file whose index is damaged, and if `deep` for each chunk."""
         for number in range(-(-self.n_values // (CHUNK * SHARD_CHUNKS))):
             try:
-                self._shard(number)
+                self._index(number)
             except StoreError as error:
                 yield str(error)
                 return
         if not deep:
             return
         for name, facts in self._files.items():
-            if sha256(file_pieces(self._folder / name)) != facts.sha256:
-                yield f"damaged: {clean(self._folder / name, 300)}: its digest is wrong"
+            with self._blobs.opened(f"{self._name}/{name}", facts) as handle:
+                wrong = sha256(handle_pieces(handle)) != facts.sha256
+            if wrong:
+                place = self._blobs.place / self._name / name
+                yield f"damaged: {clean(place, 300)}: its digest is wrong"
         whole = np.empty(CHUNK, self.dtype)
         for chunk in range(-(-self.n_values // CHUNK)):
             try:
@@ -349,67 +346,66 @@ class ArrayReader:
         return room
 
     def close(self) -> None:
-        """Close the files."""
-        for handle, _ in self._open.values():
-            os.close(handle)
-        self._open.clear()
+        """Close the store's files."""
+        self._blobs.close()
 
     def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
-        handle, index = self._shard(chunk // SHARD_CHUNKS)
-        name = self._folder / "c" / str(chunk // SHARD_CHUNKS)
-        offset, size = (int(x) for x in index[chunk % SHARD_CHUNKS])
-        if offset == ABSENT:
-            raise StoreError("a chunk is missing", path=name)
-        try:
-            body = os.pread(handle, size, offset)
-        except OSError as error:
-            raise disk_error(error, name) from error
-        wrong = ""
-        if len(body) != size or not is_sealed(body):
-            wrong = f"the checksum of chunk {chunk % SHARD_CHUNKS} is wrong"
-        else:
-            try:
-                self._codec.decode(memoryview(body)[:-CRC_BYTES], out)
-            except (RuntimeError, ValueError) as error:
-                wrong = f"chunk {chunk % SHARD_CHUNKS} cannot be decoded ({clean(error)})"
+        number = chunk // SHARD_CHUNKS
+        wrong = self._decoded(chunk, out)
+        if wrong and self._blobs.doubt(self._files[f"c/{number}"]):
+            wrong = self._decoded(chunk, out)
         if wrong:
-            raise _damaged(name, wrong)
+            raise _damaged(self._place(number), wrong)
 
-    def _shard(self, number: int) -> tuple[int, NDArray[np.uint64]]:
-        if number in self._open:
-            return self._open[number]
-        name = self._folder / "c" / str(number)
-        facts = self._files.get(f"c/{number}")
+    def _decoded(self, chunk: int, out: NDArray[np.generic]) -> str:
+        """Decode a chunk; return what is wrong with it, if anything is."""
+        number, at = chunk // SHARD_CHUNKS, chunk % SHARD_CHUNKS
+        offset, size = (int(x) for x in self._index(number)[at])
+        if offset == ABSENT:
+            raise StoreError("a chunk is missing", path=self._place(number))
+        with self._opened(number) as handle:
+            try:
+                body = os.pread(handle, size, offset)
+            except OSError as error:
+                raise disk_error(error, self._place(number)) from error
+        if len(body) != size or not is_sealed(body):
+            return f"the checksum of chunk {at} is wrong"
         try:
-            handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            size = os.fstat(handle).st_size
-            table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
-        except OSError as error:
-            raise disk_error(error, name) from error
-        tail = int.from_bytes(table[-4:], "little")
-        whole = len(table) == INDEX_BYTES and is_sealed(table)
-        what = ""
-        if facts is None or not whole or size != facts.size or tail != facts.tail:
-            what = "it is cut short or is not the file of the manifest"
-        # Another store's one chunk may well have this size, and so the same table.
-        elif size <= SMALL_BYTES and sha256(file_pieces(name)) != facts.sha256:
-            what = "its digest is wrong"
-        if what:
-            os.close(handle)
-            raise _damaged(name, what)
+            self._codec.decode(memoryview(body)[:-CRC_BYTES], out)
+        except (RuntimeError, ValueError) as error:
+            return f"chunk {at} cannot be decoded ({clean(error)})"
+        return ""
+
+    def _index(self, number: int) -> NDArray[np.uint64]:
+        """Return where the chunks of a shard lie: uint64 (chunks, 2), offset and bytes."""
+        if number in self._indices:
+            return self._indices[number]
+        place, facts = self._place(number), self._files[f"c/{number}"]
+        with self._opened(number) as handle:
+            try:
+                size = os.fstat(handle).st_size
+                table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
+            except OSError as error:
+                raise disk_error(error, place) from error
+            tail = int.from_bytes(table[-4:], "little")
+            whole = len(table) == INDEX_BYTES and is_sealed(table)
+            if not whole or size != facts.size or tail != facts.tail:
+                raise _damaged(place, "it is cut short or is not the file of the manifest")
+            # Another store's one chunk may well have this size, and so the same table.
+            if size <= SMALL_BYTES and sha256(handle_pieces(handle)) != facts.sha256:
+                raise _damaged(place, "its digest is wrong")
         index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
         placed = index[index[:, 0] != ABSENT]
         if len(placed) and int(placed.max()) > size:
-            os.close(handle)
-            raise StoreError("damaged: a chunk lies outside of its file", path=name)
-        handle = self._keep(number, handle, index)
-        return handle, index
+            raise StoreError("damaged: a chunk lies outside of its file", path=place)
+        return self._indices.setdefault(number, index)
 
-    def _keep(self, number: int, handle: int, index: NDArray[np.uint64]) -> int:
-        kept, _ = self._open.setdefault(number, (handle, index))
-        if kept != handle:  # another thread was first
-            os.close(handle)
-        return kept
+    def _opened(self, number: int) -> AbstractContextManager[int]:
+        file = f"c/{number}"
+        return self._blobs.opened(f"{self._name}/{file}", self._files[file])
+
+    def _place(self, number: int) -> Path:
+        return self._blobs.place / self._name / "c" / str(number)
 
 
 def _damaged(file: Path, what: str) -> StoreError:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.opening import damaged
+from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
 from streammach.data.store.arrays import ReadArray
+from streammach.data.store.blobs import Blobs, damaged
 from streammach.data.store.content import (
     Content,
     Numbers,
@@ -24,13 +25,13 @@ from streammach.data.store.content import (
 )
 from streammach.data.store.opening import (
     NUMBERED,
-    check_files,
-    damaged,
     kind_of_names,
     open_arrays,
+    read_documents,
     read_manifest,
     read_root,
 )
+from streammach.data.store.remote import blobs_of
 from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.files.reading import sha256
@@ -56,7 +57,7 @@ class Dataset(Reported):
     Attributes
     ----------
     path : Path
-        The store's folder.
+        The store's folder, or its URL.
     root : Root
         Its root document.
     intake_bytes : int
@@ -68,39 +69,55 @@ class Dataset(Reported):
     intake_bytes: int = 0
     libraries_bytes: int = 0
 
-    def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
+    def __init__(
+        self, path: Path, root: Root, arrays: Mapping[str, ReadArray],
+        blobs: Blobs | None = None, documents: Mapping[str, bytes] | None = None,
+    ) -> None:  # fmt: skip
         self.path = path
         self.root = root
         self._arrays = arrays
+        self._blobs, self._documents = blobs, documents or {}
+        if blobs is not None:
+            self.libraries_bytes = blobs.library_bytes
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
         self._content = Content(path=path, root=root)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Dataset:
+    def open(
+        cls, path: str | os.PathLike[str], *,
+        cache: str | os.PathLike[str] | None = None, cache_size: str | int | None = None,
+    ) -> Dataset:  # fmt: skip
         """Open a store: metadata are read and checked, rows are not.
 
         Parameters
         ----------
         path : path-like
-            The store's folder.
+            The store's folder, or its URL in object storage, such as ``s3://bucket/train.zarr``.
+        cache : path-like, optional
+            The folder in which files of a store at a URL are kept: a new one, or one that was made
+            for this; that of the environment (STREAMMACH_CACHE) or of the user otherwise.
+        cache_size : str or int, optional
+            The most bytes of its files; those of the environment (STREAMMACH_CACHE_SIZE) or
+            ``"20GB"`` otherwise.
 
         Raises
         ------
         UsageError
-            If nothing has this name.
+            If nothing has this name, or a URL or the cache cannot be used.
         StoreError
             If it is no store, is not complete, has another version, or its files are not those of
             its manifest.
         DiskError
             If it cannot be read.
         """
-        folder = Path(path)
-        root = read_root(folder)
-        manifest = read_manifest(folder, root)
-        check_files(folder, root, manifest)
-        return cls(folder, root, open_arrays(folder, root, manifest))
+        blobs = blobs_of(path, cache, cache_size)
+        root = read_root(blobs)
+        manifest = read_manifest(blobs, root)
+        documents = read_documents(blobs, root, manifest)
+        arrays = open_arrays(blobs, root, manifest, documents)
+        return cls(blobs.place, root, arrays, blobs, documents)
 
     @property
     def n_rows(self) -> int:
@@ -153,6 +170,11 @@ class Dataset(Reported):
     def held_bytes(self) -> int:
         """Bytes of the rows that are in memory, names aside: none of a store's are."""
         return 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the store's files; 0 of rows in memory."""
+        return 0 if self._blobs is None else self._blobs.n_bytes()
 
     def stored(self, folder: Path, n_rows: int) -> Path:
         """Return a store that holds the first rows: this one.
@@ -452,7 +474,7 @@ class Dataset(Reported):
 
     def _seen_as(self, root: Root) -> Dataset:
         """Return a view of the same rows that says another thing of them."""
-        return Dataset(self.path, root, self._arrays)
+        return Dataset(self.path, root, self._arrays, self._blobs, self._documents)
 
     def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:
         """Return a line for each thing that is wrong.
@@ -532,6 +554,6 @@ class Dataset(Reported):
         )
 
     def _names(self, group: str) -> Names:
-        kind = kind_of_names(self.path, group)
+        kind = kind_of_names(self.path, group, self._documents)
         names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
         return check_names(self.path, group, names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
+from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.codecs import codec_of
 from streammach.data.store.ours import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.root import FORMAT, MOST_ROWS, Root
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
-from streammach.files.reading import read_small, sha256
+from streammach.files.reading import sha256
 from streammach.formats import STORE_FORMATS
 from streammach.spec.documents import from_json
 
-CONVERT_AGAIN = "Convert the source again."
 ARRAYS: dict[str, tuple[str, ...]] = {
     "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
     "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
@@ -76,18 +76,11 @@ class _NamesDocument(msgspec.Struct, frozen=True):
     attributes: _Kinds
 
 
-def read_root(folder: Path) -> Root:
-    """Return the root document of a store, or raise UsageError or StoreError."""
-    place = clean(folder, 300)
-    if not folder.is_dir():
-        hint = "Make one with: streammach convert"
-        if not os.path.lexists(folder):
-            raise UsageError("there is no such store", path=place, hint=hint)
-        raise StoreError("it is no folder", path=place, hint=hint)
-    if not (folder / "zarr.json").is_file():
-        raise StoreError("not a store: it has no zarr.json", path=place, hint=CONVERT_AGAIN)
+def read_root(blobs: Blobs) -> Root:
+    """Return the root document of a store, or raise UsageError, StoreError or DiskError."""
+    place = clean(blobs.place, 300)
     try:
-        text = read_small(folder / "zarr.json", MAX_DOCUMENT)
+        text = blobs.root(MAX_DOCUMENT)
         document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
@@ -100,58 +93,57 @@ def read_root(folder: Path) -> Root:
             )
         root = msgspec.convert(attributes, Root)
     except (ValueError, KeyError, TypeError, DiskError) as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError | UsageError):
+            raise
+        if isinstance(error, DiskError) and is_remote(error):
             raise
         hint = "Was it written by streammach convert?"
         raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
     if not root.complete:
         raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
-    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
-        raise damaged(folder, "zarr.json was changed")
+    if not is_whole_root(text, root.check):
+        raise damaged(blobs.place, "zarr.json was changed")
     wrong = root.wrong()
     if wrong is not None:
-        raise damaged(folder, f"its root says what cannot be: {wrong}")
+        raise damaged(blobs.place, f"its root says what cannot be: {wrong}")
     return root
 
 
-def read_manifest(folder: Path, root: Root) -> Manifest:
-    """Return the manifest that the root names, or raise StoreError."""
+def is_whole_root(text: bytes, check: str) -> bool:
+    """Return whether the digest that a root document holds is that of the rest of it."""
+    return sha256([text.replace(check.encode() or b"?", b"", 1)]) == check
+
+
+def read_manifest(blobs: Blobs, root: Root) -> Manifest:
+    """Return the manifest that the root names, or raise StoreError or DiskError."""
     try:
-        text = read_small(folder / "manifest.json", MAX_MANIFEST)
+        text = blobs.document("manifest.json", MAX_MANIFEST, root.manifest)
         if sha256([text]) != root.manifest:
             raise ValueError("its digest is not the one that the root names")
         return msgspec.json.decode(text, type=Manifest)
     except (ValueError, RecursionError, DiskError) as error:
+        if isinstance(error, DiskError) and is_remote(error):
+            raise
         raise StoreError(
             f"the manifest is missing or damaged ({clean(error, 120)})",
-            path=folder,
+            path=blobs.place,
             hint=CONVERT_AGAIN,
         ) from None
 
 
-def check_files(folder: Path, root: Root, manifest: Manifest) -> None:
-    """Raise StoreError if files, sizes or metadata are not those of the manifest."""
-    expected = {"zarr.json", "manifest.json", *manifest.files, *manifest.metadata}
-    found: set[str] = set()
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in (*folders, *files) if os.path.islink(os.path.join(parent, name))]
-        if links:
-            raise damaged(folder, f"{clean(links[0])} is a link")
-        found.update(os.path.relpath(os.path.join(parent, name), folder) for name in files)
-    names = {Path(name).as_posix() for name in found}
-    for name in sorted(expected ^ names):
-        raise damaged(folder, f"{clean(name)} is {'missing' if name in expected else 'foreign'}")
-    for name, facts in manifest.files.items():
-        size = (folder / name).stat().st_size
-        if size != facts.size:
-            raise damaged(folder, f"{clean(name)} has {size:,} bytes, not {facts.size:,}")
+def read_documents(blobs: Blobs, root: Root, manifest: Manifest) -> dict[str, bytes]:
+    """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
+    blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
+    documents = dict[str, bytes]()
     for name, digest in manifest.metadata.items():
-        if sha256([_read(folder, name)]) != digest:
-            raise damaged(folder, f"{clean(name)} was changed")
+        documents[name] = _read(blobs, name, digest)
+        if sha256([documents[name]]) != digest:
+            raise damaged(blobs.place, f"{clean(name)} was changed")
     needed = [*ARRAYS, *_labels(root), *([NUMBERED] if root.format >= FORMAT else [])]
     missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
     if missing:
-        raise damaged(folder, f"it lacks {missing[0]}")
+        raise damaged(blobs.place, f"it lacks {missing[0]}")
+    return documents
 
 
 def _labels(root: Root) -> dict[str, tuple[str, ...]]:
@@ -159,7 +151,9 @@ def _labels(root: Root) -> dict[str, tuple[str, ...]]:
     return LABEL_LISTS if root.listed else ONE_LABEL
 
 
-def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, ArrayReader]:
+def open_arrays(
+    blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
+) -> dict[str, ArrayReader]:
     """Return a store's arrays by name; StoreError if one is not as format and root say."""
     n, k, d = root.rows, root.classes, root.features
     lengths = {
@@ -170,18 +164,24 @@ def open_arrays(folder: Path, root: Root, manifest: Manifest) -> dict[str, Array
     }  # fmt: skip
     known = {**ARRAYS, **_labels(root), **MORE_ARRAYS}
     found = {
-        name: _open_array(folder, name, manifest, types)
+        name: _open_array(blobs, name, manifest, documents, types)
         for name, types in known.items()
         if f"{name}/zarr.json" in manifest.metadata
     }
     for name, array in found.items():
         if array.n_values != lengths.get(name, array.n_values):
-            raise damaged(folder, f"{name} has {array.n_values:,} values, not {lengths[name]:,}")
+            raise damaged(
+                blobs.place, f"{name} has {array.n_values:,} values, not {lengths[name]:,}"
+            )
     return found
 
 
-def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, ...]) -> ArrayReader:
-    document = _document(folder, name, _ArrayDocument)
+def _open_array(
+    blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
+    types: tuple[str, ...],
+) -> ArrayReader:  # fmt: skip
+    folder = blobs.place
+    document = _document(folder, name, documents, _ArrayDocument)
     sharding = document.codecs[0].configuration
     inner = sharding.get("codecs")
     listed = inner if isinstance(inner, list) else []
@@ -204,32 +204,27 @@ def _open_array(folder: Path, name: str, manifest: Manifest, types: tuple[str, .
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
         raise damaged(folder, f"{name} has {len(files):,} files for {n_values:,} values")
-    return ArrayReader(folder / name, np.dtype(document.data_type), n_values, files, codec)
+    return ArrayReader(blobs, name, np.dtype(document.data_type), n_values, files, codec)
 
 
-def kind_of_names(folder: Path, group: str) -> Kind:
+def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> Kind:
     """Return the type that names of ``labels`` or ``features`` come in, or raise StoreError."""
-    return _document(folder, group, _NamesDocument).attributes.kind
+    return _document(folder, group, documents, _NamesDocument).attributes.kind
 
 
-def _document(folder: Path, name: str, kind: type[T]) -> T:
-    text = _read(folder, f"{name}/zarr.json")
+def _document(folder: Path, name: str, documents: Mapping[str, bytes], kind: type[T]) -> T:
+    text = documents.get(f"{name}/zarr.json", b"")
     try:
         return from_json(text, kind)
     except ValueError as error:
         raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
 
 
-def _read(folder: Path, name: str) -> bytes:
+def _read(blobs: Blobs, name: str, digest: str) -> bytes:
     """Return a document; one that is no file, or too large for a document, is damage."""
     try:
-        return read_small(folder / name, MAX_ARRAY_DOCUMENT)
+        return blobs.document(name, MAX_ARRAY_DOCUMENT, digest)
     except DiskError as error:
-        if error.__cause__ is not None:  # the disk itself
+        if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
             raise
-        raise damaged(folder, f"{clean(name)}: {error.message}") from None
-
-
-def damaged(folder: Path, what: str) -> StoreError:
-    """Return the error of a store in which something is wrong."""
-    return StoreError(f"damaged: {what}", path=folder, hint=CONVERT_AGAIN)
+        raise damaged(blobs.place, f"{clean(name)}: {error.message}") from None

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, FileFacts, OpenArray
+from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, OpenArray
+from streammach.data.store.blobs import FileFacts
 from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
 from streammach.files.folders import make_folder

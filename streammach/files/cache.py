@@ -1,0 +1,269 @@
+"""A folder of files that were fetched, each under the SHA-256 of its bytes, of bounded size.
+
+Several processes may share it. What was read least recently goes first, and what is being read
+goes on being read. Nothing else is ever removed from the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from streammach.errors import DiskError, StoreError, UsageError
+from streammach.files.folders import make_folder
+from streammach.files.reading import disk_error, handle_pieces, sha256
+from streammach.files.workplaces import LOCK, Workplace
+
+ENTRY = re.compile(r"[0-9a-f]{64}")
+UNFINISHED = re.compile(r"\.([0-9a-f]{64})\.[0-9a-f]{8}\.tmp")  # locked by who fills it
+FETCHES = 4  # of a file whose bytes are wrong each time
+PATIENCE = 600.0  # seconds for others, who fetch
+GLANCE = 0.05  # seconds between looks at what others do
+TOUCH = 1_000_000_000  # nanoseconds within which a file counts as read just now
+
+Fetch = Callable[[int], None]  # writes a file's bytes into an open one
+
+
+@dataclass(frozen=True)
+class CachePlace:
+    """Where files that were fetched are kept, and how many bytes of them.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder: a new one, or one that was made for this.
+    n_bytes : int
+        The most bytes of its files.
+    """
+
+    folder: Path
+    n_bytes: int
+
+
+class Cache:
+    """Files by their digests; safe to use from several threads and processes.
+
+    Parameters
+    ----------
+    place : CachePlace
+        Where they are kept.
+
+    Raises
+    ------
+    UsageError
+        If the folder is one of somebody else.
+    DiskError
+        If it cannot be made.
+    """
+
+    def __init__(self, place: CachePlace) -> None:
+        self.place = place
+        self._files = place.folder / "files"
+        self._sound: dict[str, tuple[int, int, int]] = {}
+        self._turns: dict[str, threading.Lock] = {}
+        self._open_folder()
+        make_folder(self._files)
+
+    def _open_folder(self) -> None:
+        workplace = Workplace(self.place.folder, "cache")
+        for _ in range(3):
+            with contextlib.suppress(UsageError):
+                workplace.open()
+                return
+            time.sleep(GLANCE)  # another process may be writing its marker
+        workplace.open()
+
+    @contextlib.contextmanager
+    def opened(self, digest: str, size: int, place: Path, fetch: Fetch) -> Iterator[int]:
+        """Hold a file open, whose bytes were compared with their digest.
+
+        Parameters
+        ----------
+        digest : str
+            Its SHA-256.
+        size : int
+            Its bytes.
+        place : Path
+            Where it comes from, for messages.
+        fetch : callable
+            Given an open file of so many bytes, writes them; raises DiskError if it cannot.
+
+        Yields
+        ------
+        int
+            The open file.
+
+        Raises
+        ------
+        StoreError
+            If what is fetched has another digest, each time.
+        UsageError
+            If the cache is smaller than the file.
+        DiskError
+            If it cannot be fetched or kept.
+        """
+        handle = self._open(digest, size)
+        if handle is None:
+            with self._turns.setdefault(digest, threading.Lock()):
+                handle = self._open(digest, size)
+                if handle is None:
+                    handle = self._filled(digest, size, place, fetch)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def forget(self, digest: str) -> None:
+        """Have a file's digest be compared again before it is read."""
+        self._sound.pop(digest, None)
+
+    def _open(self, digest: str, size: int) -> int | None:
+        """Return a file that is there and sound, open; None if it must be fetched."""
+        path = self._files / digest
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk_error(error, path) from error
+        try:
+            facts = os.fstat(handle)
+            seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if self._sound.get(digest) != seen:
+                whole = stat.S_ISREG(facts.st_mode) and facts.st_size == size
+                if not whole or sha256(handle_pieces(handle)) != digest:
+                    os.close(handle)
+                    path.unlink(missing_ok=True)
+                    return None
+                self._sound[digest] = seen
+            now = time.time_ns()
+            if now - facts.st_atime_ns > TOUCH:
+                os.utime(handle, ns=(now, facts.st_mtime_ns))
+        except OSError as error:
+            raise disk_error(error, path) from error
+        return handle
+
+    def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
+        """Return a file that is fetched now, by this process or another one, open."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            began = self._begun(digest, size, until)
+            if began is not None:
+                return self._fetched(digest, *began, place, fetch)
+            time.sleep(GLANCE)
+            handle = self._open(digest, size)
+            if handle is not None:
+                return handle
+
+    def _fetched(self, digest: str, handle: int, path: Path, place: Path, fetch: Fetch) -> int:
+        try:
+            for _ in range(FETCHES):
+                fetch(handle)
+                if sha256(handle_pieces(handle)) == digest:
+                    break
+            else:
+                raise StoreError(
+                    "damaged: its digest is not that of the manifest", path=place,
+                    hint="Copy or convert the store again.",
+                )  # fmt: skip
+            os.replace(path, self._files / digest)
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            facts = os.fstat(handle)
+        except BaseException as error:
+            os.close(handle)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            if isinstance(error, OSError) and not isinstance(error, DiskError):
+                raise disk_error(error, self.place.folder) from error
+            raise
+        self._sound[digest] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        return handle
+
+    def _begun(self, digest: str, size: int, until: float) -> tuple[int, Path] | None:
+        """Return a new file with room for its bytes; None while there is none, or others fetch it.
+
+        Its bytes count from now on.
+        """
+        folder, path = self.place.folder, self._files / f".{digest}.{secrets.token_hex(4)}.tmp"
+        lock = filelock.FileLock(folder / LOCK, timeout=PATIENCE)
+        try:
+            with lock:
+                if (self._files / digest).exists():  # others were done with it meanwhile
+                    return None
+                others = self._make_room(size)
+                late = time.monotonic() > until
+                if others is None or (digest in others and not late):
+                    if others is None and late:
+                        raise DiskError(
+                            "the cache is full of files that are being fetched", path=folder,
+                            hint="Give it more room: --cache-size.",
+                        )  # fmt: skip
+                    return None
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+                handle = os.open(path, flags, 0o666)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                os.ftruncate(handle, size)
+        except filelock.Timeout:
+            raise DiskError("another process keeps the cache locked", path=folder) from None
+        except OSError as error:
+            if isinstance(error, DiskError):
+                raise
+            raise disk_error(error, folder) from error
+        return handle, path
+
+    def _make_room(self, size: int) -> set[str] | None:
+        """Remove what was read least recently; return digests that others fetch, None if too many.
+
+        Files that killed processes left unfinished go, too.
+        """
+        if size > self.place.n_bytes:
+            raise UsageError(
+                f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}",
+                path=self.place.folder, hint="Give it more room: --cache-size.",
+            )  # fmt: skip
+        kept, others, busy = list[tuple[int, int, Path]](), set[str](), 0
+        for entry in os.scandir(self._files):
+            unfinished = UNFINISHED.fullmatch(entry.name)
+            if not entry.is_file(follow_symlinks=False):
+                continue
+            if unfinished and not _left(Path(entry.path)):
+                others.add(unfinished[1])
+                busy += entry.stat(follow_symlinks=False).st_size
+            elif ENTRY.fullmatch(entry.name):
+                facts = entry.stat(follow_symlinks=False)
+                kept.append((facts.st_atime_ns, facts.st_size, Path(entry.path)))
+        kept.sort()
+        total = busy + sum(n for _, n, _ in kept)
+        for _, n, path in kept:
+            if total + size <= self.place.n_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= n
+        return others if total + size <= self.place.n_bytes else None
+
+
+def _left(path: Path) -> bool:
+    """Remove an unfinished file whose process is gone; return whether it was."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -1,0 +1,104 @@
+"""URLs of stores in object storage, wherever a path may stand."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PosixPath
+from urllib.parse import unquote, urlsplit
+
+from streammach.errors import UsageError, clean, without_secrets
+
+REMOTE = ("s3", "gs", "https", "http")
+SHAPE = re.compile(rf"({'|'.join((*REMOTE, 'file'))}):/+")
+
+
+class Url(PosixPath):
+    """The URL of something in object storage, as a path: its text is the URL.
+
+    It has no query and names nobody: credentials come from where the libraries look for them.
+    """
+
+    def __str__(self) -> str:
+        return SHAPE.sub(r"\1://", super().__str__(), count=1)
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    @property
+    def scheme(self) -> str:
+        """``s3``, ``gs``, ``https`` or ``http``."""
+        return str(self).split(":", 1)[0]
+
+    @property
+    def bucket(self) -> str:
+        """The bucket, or the host."""
+        return self.parts[1]
+
+    @property
+    def key(self) -> str:
+        """What stands behind the bucket."""
+        return "/".join(self.parts[2:])
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """Return what a user named: a :class:`Url`, or a path.
+
+    Parameters
+    ----------
+    path : path-like
+        A path, or a URL; that of a file (``file://``) is its path.
+
+    Raises
+    ------
+    UsageError
+        If a URL holds credentials or a query, or names no place.
+    """
+    text = os.fspath(path)
+    if isinstance(path, Url) or not isinstance(text, str) or not SHAPE.match(text):
+        return Path(path) if not isinstance(path, Path) else path
+    _check(text)
+    if text.startswith("file:"):
+        return Path("/" + unquote(SHAPE.sub("", text, count=1)))
+    return Url(SHAPE.sub(r"\1:/", text, count=1))
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path that another process finds from where it works, or a URL as it is.
+
+    Parameters
+    ----------
+    path : path-like
+        As for :func:`located`.
+
+    Raises
+    ------
+    UsageError
+        As there.
+    """
+    place = located(path)
+    return str(place) if isinstance(place, Url) else os.path.abspath(place)
+
+
+def _check(text: str) -> None:
+    """Refuse a URL that says who may read it, or that says not enough."""
+    shown = clean(without_secrets(text), 300)
+    parts = urlsplit(SHAPE.sub(r"\1://", text, count=1))
+    port = parts.netloc.rpartition(":")[2] if ":" in parts.netloc else ""
+    if "@" in parts.netloc or not (port.isdigit() or not port):
+        raise UsageError(
+            "a URL must not hold credentials", path=shown,
+            hint="Leave them to the environment, a profile or the machine's own identity.",
+        )  # fmt: skip
+    if "?" in text:
+        raise UsageError(
+            "a URL must not hold a query, such as a signature", path=shown,
+            hint="Leave credentials to the environment, a profile or the machine's own identity.",
+        )  # fmt: skip
+    if ".." in parts.path.split("/"):
+        raise UsageError("a URL must not lead upwards", path=shown)
+    if parts.scheme != "file" and not (parts.netloc and parts.path.strip("/")):
+        raise UsageError(
+            "it does not name a bucket and what is in it", path=shown,
+            hint="Write SCHEME://BUCKET/NAME.",
+        )  # fmt: skip

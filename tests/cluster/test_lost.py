@@ -96,15 +96,14 @@ def epochs_of(path):
 
 
 def killed_at_random(made, data, joint, folder, seed, turns):
-    """Train with a worker killed at a random moment, so many times; workers are started again."""
+    """Train with a worker killed at a random moment, so many times; it is started again."""
     how, seconds = random.Random(seed), 4.0
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
-    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
-        for turn in range(-1, turns):
-            client.wait_for_workers(2, timeout=60)
+    for turn in range(-1, turns):
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
             delay, began = how.uniform(0, seconds), time.monotonic()
-            pid = how.choice(sorted(client.run(os.getpid, on_error="ignore").values()))
+            pid = how.choice(sorted(client.run(os.getpid).values()))
             timer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
             if turn >= 0:
                 timer.start()

@@ -160,7 +160,8 @@ def test_a_scheduler_that_is_killed(made, data, joint, tmp_path):
 def test_a_training_that_is_interrupted(made, data, joint, tmp_path):
     with separate(2, tmp_path) as (client, _):
         part = tmp_path / "run.parts/part-2"
-        when(lambda: epochs_of(part) >= 1, lambda: os.kill(os.getpid(), signal.SIGINT))
+        decided = part.parent / "part-1/training.json"
+        when(decided.exists, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(Interrupted, match="resume"):
             train(made, data, client, tmp_path / "run")
         assert not [*part.parent.glob("*/.lock")]

@@ -24,8 +24,8 @@ def run(folder, *arguments):
 
 
 def test_nothing_that_is_not_ours_is_replaced(tmp_path):
-    found = run(tmp_path, "--only", "destinations", "--destinations", "90")["destinations"]
-    assert found["passed"] == found["trials"] == 90
+    found = run(tmp_path, "--only", "destinations", "--destinations", "130")["destinations"]
+    assert found["passed"] == found["trials"] == 130
     assert found["refused"] > 10
     assert found["created"] > 2
     assert found["replaced"] > 0

@@ -78,25 +78,37 @@ def stored(path):
     return json.loads(Path(path).read_text()) if path and Path(path).exists() else {}
 
 
-def main():
-    """Train with every batch; write the figures after each."""
-    parser = machine_facts.parser(__doc__)
+def parser_of(description):
+    """Return a parser of what all trainings of dense rows are asked with."""
+    parser = machine_facts.parser(description)
     parser.add_argument("train")
     parser.add_argument("test")
     parser.add_argument("--name", required=True)
-    parser.add_argument("--batches", default="256,512,1024,2048,4096")
     parser.add_argument("--shape", default="exact,128x8")
     parser.add_argument("--parts", default="off")
-    parser.add_argument("--rates")
-    parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-test", type=int, default=20_000)
-    given = parser.parse_args()
+    return parser
+
+
+def begun(given):
+    """Return the rows that measure, all figures, and the runs among them that are added to."""
     rows = test_rows(given.train, given.test, given.max_test)
     results = stored(given.json)
     found = results.setdefault(given.name, {"test_rows": rows.n_rows, "runs": []})
     results["machine"] = machine_facts.facts()
+    return rows, results, found["runs"]
+
+
+def main():
+    """Train with every batch; write the figures after each."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--batches", default="256,512,1024,2048,4096")
+    parser.add_argument("--rates")
+    parser.add_argument("--epochs", type=int)
+    given = parser.parse_args()
+    rows, results, runs = begun(given)
     for one in asked(given):
         seed, parts, shape, batch, training = one
         run = {"seed": seed, "shape": shape, "parts": parts} | reached(
@@ -104,7 +116,7 @@ def main():
             device="cpu", **shape_of(shape), **PARTS[parts],
         )  # fmt: skip
         print(run, flush=True)
-        found["runs"].append(run)
+        runs.append(run)
         machine_facts.report(results, given.json)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import socket
 import struct
 import subprocess
@@ -197,18 +196,3 @@ def _handler(proxy: Proxy, endpoint: str) -> type[BaseHTTPRequestHandler]:
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
 
     return Handler
-
-
-@contextlib.contextmanager
-def in_environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment while a block runs."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

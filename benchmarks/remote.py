@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts
-from benchmarks.object_server import FAULTS, Proxy, environment, in_environment, served, uploaded
+from benchmarks.object_server import FAULTS, Proxy, environment, served, uploaded
+from streammach.cli.places import in_environment
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, StoreError
 from streammach.files.objects import TRIES

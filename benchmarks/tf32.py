@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import machine_facts
-from benchmarks.batches import PARTS, reached, shape_of, stored, test_rows
+from benchmarks.batches import PARTS, begun, parser_of, reached, shape_of
 from streammach.backends.cpu.steps import DenseSteps
 from streammach.backends.cuda.tf32 import rounded
 from streammach.rows.dense import product
@@ -73,21 +73,10 @@ class Emulation:
 
 def main():
     """Train in every way; write the figures after each."""
-    parser = machine_facts.parser(__doc__)
-    parser.add_argument("train")
-    parser.add_argument("test")
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--shape", default="exact,128x8")
-    parser.add_argument("--parts", default="off")
+    parser = parser_of(__doc__)
     parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--max-test", type=int, default=20_000)
     given = parser.parse_args()
-    rows = test_rows(given.train, given.test, given.max_test)
-    results = stored(given.json)
-    found = results.setdefault(given.name, {"test_rows": rows.n_rows, "runs": []})
-    results["machine"] = machine_facts.facts()
+    rows, results, runs = begun(given)
     for seed in range(given.seeds):
         for parts in given.parts.split(","):
             for shape in given.shape.split(","):
@@ -101,7 +90,7 @@ def main():
                     told = {"seed": seed, "shape": shape, "parts": parts, "products": way}
                     assert (way == "float32") == (not emulation.products), "nothing was rounded"
                     print(told | run, flush=True)
-                    found["runs"].append(told | run)
+                    runs.append(told | run)
                     machine_facts.report(results, given.json)
 
 

@@ -84,7 +84,6 @@ def facts(options):
         "copy_gb_per_s": 8 * n / seconds(copy) / GB,
         "host_to_device_gb_per_s": 4 * n / seconds(lambda: memory.send(a, host)) / GB,
         "product_tflops": 2 * m**3 / seconds(lambda: memory.product(x, y, z)) / 1e12,
-        "launch_host_us": 1e6 * times(memory, lambda: b.values[:4].fill(0), options.repeats).host,
     }  # fmt: skip
     backend.close()
     return found

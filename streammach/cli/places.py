@@ -42,7 +42,7 @@ def cache_options(command: F) -> F:
         if cache_size is not None:
             parse_size(cache_size)
             said[SIZE] = cache_size
-        with _environment(said):
+        with in_environment(said):
             command(**given)
 
     options = [
@@ -57,7 +57,8 @@ def cache_options(command: F) -> F:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while a block runs."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -17,11 +17,11 @@ from streammach.errors import Interrupted, StreammachError, clean
 from streammach.files.workplaces import LOCK
 from streammach.machine import size_text
 from streammach.training.run_part import PartNumber, RunPart
+from streammach.training.session import GOES_ON
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-GOES_ON = "The same command with --resume goes on."
 SAVE_SECONDS = 30.0  # in which workers have left the parts' folders, if they are not lost
 AGAIN_SECONDS = 0.1
 WATCH_SECONDS = 0.5  # between two looks at the parts' folders

@@ -127,7 +127,8 @@ class CountScorer:
         """
         ids, scores = best
         model = *self._arrays(), *self._hashed(hashed)
-        longest = indptr[last] - indptr[first] if last == first + 1 else np.diff(indptr).max()
+        ends = indptr[first : last + 1]
+        longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
         room = self._room(hashed, scores.shape[1], int(longest))
         while True:
             first = best_of_rows(  # type: ignore[call-arg]

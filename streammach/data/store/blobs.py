@@ -39,7 +39,7 @@ class Blobs(Protocol):
         ...
 
     @property
-    def library_bytes(self) -> int:
+    def libraries_bytes(self) -> int:
         """The memory that reading them takes beside what is read."""
         ...
 
@@ -81,7 +81,7 @@ class Folder:
         The folder.
     """
 
-    library_bytes = 0
+    libraries_bytes = 0
 
     def __init__(self, path: Path) -> None:
         self.place = path

@@ -78,7 +78,7 @@ class Dataset(Reported):
         self._arrays = arrays
         self._blobs, self._documents = blobs, documents or {}
         if blobs is not None:
-            self.libraries_bytes = blobs.library_bytes
+            self.libraries_bytes = blobs.libraries_bytes
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums

@@ -86,7 +86,7 @@ class Remote:
         Where shards are kept.
     """
 
-    library_bytes = FETCH_BYTES
+    libraries_bytes = FETCH_BYTES
 
     def __init__(self, url: Url, cache: Cache) -> None:
         self.place: Path = url

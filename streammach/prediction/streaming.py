@@ -37,15 +37,15 @@ def ranked_source(
         Called with the number of rows that are ranked, where all are before the first is given.
     """
     if order is None:
-        yield from _ranked(rows, k, rank, kept.rows, None)
+        yield from ranked_blocks(rows, k, rank, kept.rows, None)
     else:
         put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-        found = _ranked(rows, k, rank, put_aside.n_rows, told)
+        found = ranked_blocks(rows, k, rank, put_aside.n_rows, told)
         yield from after(put_aside.sorted(found), kept.rows)
     room.done()
 
 
-def _ranked(
+def ranked_blocks(
     rows: Iterator[RowBlock], k: int, rank: Ranking, first: int, told: Told | None
 ) -> Iterator[Predictions]:
     """Yield the best classes of rows as they lie in the input, from the row `first` on."""

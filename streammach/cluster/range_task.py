@@ -25,7 +25,6 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.prediction.sorted_files import Slices, facts_of, slice_of, write_sorted
 from streammach.prediction.streaming import ranked_blocks
-from streammach.rows.block import RowBlock
 from streammach.spec.types import Decoding
 
 T = TypeVar("T")
@@ -112,12 +111,15 @@ class RangeDone:
         Rows, and what the model does not know of them.
     parts : list of RowsPart
         What each of its blocks adds to an evaluation.
+    worker : str
+        Its address.
     peak_bytes : int
         The most memory that the worker's process held.
     """
 
     seen: Seen
     parts: list[RowsPart]
+    worker: str
     peak_bytes: int
 
 
@@ -192,20 +194,18 @@ def rank_range(task: TableTask, number: int, start: int, stop: int) -> RangeDone
         As :func:`streammach.prediction.predict.predict`.
     """
     path, n_rows = task.range_path(number), stop - start
-    known = facts_of(path, n_rows, task.k, task.slices)  # of a worker that was lost afterwards
 
-    def work(opened: Opened, wanted: Callable[[int], None]) -> RangeDone:
+    def work(opened: Opened, wanted: Callable[[int], None]) -> Seen:
         seen, ask = Seen(), task.ask
         rank = opened.predictor.ranking(threshold=ask.threshold, probabilities=ask.probabilities)
         blocks = opened.rows.blocks(start, stop, seen, task.rows.room)
         with closing(ranked_blocks(blocks, task.k, rank, 0, wanted)) as parts:
             write_sorted(path, parts, n_rows, task.k, task.slices, seen)
-        return RangeDone(seen=seen, parts=[], peak_bytes=peak_bytes())
+        return seen
 
-    if known is not None:
-        seen = Seen(rows=known.n_rows, unknown_values=known.unknown_values)
-        return RangeDone(seen=seen, parts=[], peak_bytes=0)
-    return _alone(task.rows, work)
+    # There is a file where a worker was lost after it had left it.
+    seen = facts_of(path, n_rows, task.k, task.slices) or _alone(task.rows, work)
+    return _done(seen, [])
 
 
 def measure_range(task: RowsTask, start: int, stop: int) -> RangeDone:
@@ -228,15 +228,15 @@ def measure_range(task: RowsTask, start: int, stop: int) -> RangeDone:
         As :func:`streammach.prediction.evaluate.evaluate`.
     """
 
-    def work(opened: Opened, wanted: Callable[[int], None]) -> RangeDone:
+    def work(opened: Opened, wanted: Callable[[int], None]) -> tuple[Seen, list[RowsPart]]:
         seen, parts, measured = Seen(), [], opened.measured
         assert measured is not None, "it was asked for"
         for block in opened.rows.blocks(start, stop, seen, task.room):
             parts.append(measured.part(opened.predictor, block, located(task.store)))
             wanted(seen.rows)
-        return RangeDone(seen=seen, parts=parts, peak_bytes=peak_bytes())
+        return seen, parts
 
-    return _alone(task, work)
+    return _done(*_alone(task, work))
 
 
 def write_slice(task: TableTask, number: int, n_ranges: int) -> int:
@@ -277,6 +277,12 @@ def write_slice(task: TableTask, number: int, n_ranges: int) -> int:
     return _alone(task.rows, work)
 
 
+def _done(seen: Seen, parts: list[RowsPart]) -> RangeDone:
+    from distributed import get_worker
+
+    return RangeDone(seen=seen, parts=parts, worker=get_worker().address, peak_bytes=peak_bytes())
+
+
 def _alone(task: RowsTask, work: Callable[[Opened, Callable[[int], None]], T]) -> T:
     """Do some work with a task's model and store, while this process does no other."""
     from distributed import Reschedule, get_worker
@@ -294,25 +300,26 @@ def _alone(task: RowsTask, work: Callable[[Opened, Callable[[int], None]], T]) -
     try:
         threads = worker.state.nthreads
         with _kept.of((task, threads), lambda stack: _opened(task, threads, stack)) as opened:
-            return work(opened, check)
+            done = work(opened, check)
+        task.room.done()
+        return done
     finally:
         ONE.release()
 
 
 def _opened(task: RowsTask, threads: int, stack: ExitStack) -> Opened:
     """Open the model and the store of a task, which have to be those that the client saw."""
-    for path, known, found in (
-        (task.run, task.document, document_digest(folder_of(task.run))),
-        (task.store, task.digest, Dataset.open(task.store).digest),
-    ):
-        if known != found:
-            raise MismatchError("another one lies here on a worker", path=clean(path, 300))
     data = stack.enter_context(Dataset.open(task.store))
+    document = document_digest(folder_of(task.run))
+    known = {task.run: document == task.document, task.store: data.digest == task.digest}
+    for path, same in known.items():
+        if not same:
+            raise MismatchError("another one lies here on a worker", path=clean(path, 300))
+    model = Model.load(task.run)
     predictor = stack.enter_context(
         Predictor(
-            Model.load(task.run), estimator=task.estimator, device="cpu", threads=threads,
-            decode=task.decode,
-        )  # fmt: skip
+            model, estimator=task.estimator, device="cpu", threads=threads, decode=task.decode
+        )
     )
-    measured = None if task.measures is None else Measured(predictor.model, task.measures)
-    return Opened(predictor, StoreRows(data, predictor.model), measured)
+    measured = None if task.measures is None else Measured(model, task.measures)
+    return Opened(predictor, StoreRows(data, model), measured)

@@ -147,13 +147,15 @@ class Workers:
     def __len__(self) -> int:
         return len(self._limits)
 
-    def able(self, n_bytes: int) -> list[str] | None:
+    def able(self, n_bytes: int, what: str = "a part") -> list[str] | None:
         """Return those that may take so much memory; None where all may.
 
         Parameters
         ----------
         n_bytes : int
             The memory.
+        what : str
+            What takes it.
 
         Raises
         ------
@@ -164,7 +166,7 @@ class Workers:
         if not found:
             most = max(limit for limit in self._limits.values() if limit)
             raise BudgetError(
-                f"a part takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
+                f"{what} takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
                 f"which streammach uses {USABLE:.0%}",
                 hint="Give workers more, or plan for less: --memory.",
             )

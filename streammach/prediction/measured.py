@@ -84,6 +84,15 @@ class Measured:
     def part(self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]) -> RowsPart:
         """Return what rows of an input add.
 
+        Parameters
+        ----------
+        predictor : Predictor
+            Applies the model.
+        block : RowBlock
+            The rows.
+        path : path-like
+            The input, for messages.
+
         Raises
         ------
         UsageError

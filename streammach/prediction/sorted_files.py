@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,15 +69,12 @@ class Slices:
         """
         held = int(SPREAD * order.n_rows * row_bytes(order, k))
         shared = min(4 * n_workers, -(-order.n_rows // GIVEN_ROWS))
-        n = max(1, -(-held // room), shared)
+        return cls.cut(order, max(1, -(-held // room), shared))
+
+    @classmethod
+    def cut(cls, order: Order, n: int) -> Slices:
+        """Return so many slices of all numbers."""
         return cls(n, order.last // n + 1)
-
-
-class RangeFacts(NamedTuple):
-    """What a file of a range says of it: rows, and values of features that no model knew."""
-
-    n_rows: int
-    unknown_values: int
 
 
 def row_bytes(order: Order, k: int) -> int:
@@ -88,7 +85,7 @@ def row_bytes(order: Order, k: int) -> int:
 
 def write_sorted(
     path: Path, parts: Iterable[Predictions], n_rows: int, k: int, slices: Slices, seen: Seen
-) -> RangeFacts:
+) -> None:
     """Write the predictions of a range of rows; they are held meanwhile.
 
     Parameters
@@ -129,11 +126,10 @@ def write_sorted(
         for chosen in _pieces(order) if data else ():
             out.write(texts.take(chosen).data.tobytes())
         out.commit()
-    return RangeFacts(n_rows, seen.unknown_values)
 
 
-def facts_of(path: Path, n_rows: int, k: int, slices: Slices) -> RangeFacts | None:
-    """Return what a file says of a range of so many rows; None where there is none, or another."""
+def facts_of(path: Path, n_rows: int, k: int, slices: Slices) -> Seen | None:
+    """Return what was met in a range of so many rows; None where no file says it."""
     try:
         with open(path, "rb") as file:
             head = np.frombuffer(file.read(HEAD * NUMBER.itemsize), NUMBER).tolist()
@@ -144,7 +140,7 @@ def facts_of(path: Path, n_rows: int, k: int, slices: Slices) -> RangeFacts | No
         return None
     if size != _records_at(slices) + n_rows * record_type(k).itemsize + head[3]:
         return None
-    return RangeFacts(head[0], head[1])
+    return Seen(rows=head[0], unknown_values=head[1])
 
 
 def slice_of(paths: Sequence[Path], k: int, slices: Slices, number: int) -> Iterator[Predictions]:

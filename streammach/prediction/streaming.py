@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from streammach.prediction.order import Kept, Order, Predictions, SourceOrder, after
 from streammach.prediction.ranking import Ranking
@@ -47,8 +47,22 @@ def ranked_source(
 
 def ranked_blocks(
     rows: Iterator[RowBlock], k: int, rank: Ranking, first: int, told: Told | None
-) -> Iterator[Predictions]:
-    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
+) -> Generator[Predictions, None, None]:
+    """Yield the best classes of rows as they lie in the input, from the row `first` on.
+
+    Parameters
+    ----------
+    rows : iterator of RowBlock
+        The rows.
+    k : int
+        How many classes a row.
+    rank : callable
+        Ranks the classes of some rows.
+    first : int
+        Those before it are passed over.
+    told : callable or None
+        Called with the number of rows so far.
+    """
     done = 0
     for block in ahead(rows, "rows"):
         skipped = min(max(first - done, 0), block.n_rows)

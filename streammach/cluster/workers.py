@@ -91,12 +91,20 @@ def started_here(n: int, threads: int) -> Iterator[Client]:
         yield client
 
 
-def count_of(devices: str) -> int:
-    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError."""
+def count_of(devices: str, on_gpu: str = "trainings on a GPU are not trained in parts yet") -> int:
+    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError.
+
+    Parameters
+    ----------
+    devices : str
+        The list.
+    on_gpu : str
+        What is said of a GPU.
+    """
     names = [name.strip() for name in devices.split(",")]
     for name in names:
         if name.startswith("cuda"):
-            raise UsageError("trainings on a GPU are not trained in parts yet: --devices")
+            raise UsageError(f"{on_gpu}: --devices")
         if name != "cpu":
             raise UsageError(f"'{clean(name)}' is no device of a list such as cpu,cpu: --devices")
     return len(names)

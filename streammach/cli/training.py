@@ -13,6 +13,7 @@ import msgspec
 
 from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.options import (
+    cluster_options,
     debug_option,
     epilog,
     json_option,
@@ -50,12 +51,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
               help="With --part: another part, where transform and rate are decided already.  "
                    "[default: decided again]")  # fmt: skip
-@click.option("--dask", metavar="ADDRESS",
-              help="Train on the workers of this Dask cluster: its scheduler's address or "
-                   "file.")  # fmt: skip
-@click.option("--devices", metavar="LIST",
-              help="Train in so many processes of this machine, such as cpu,cpu; they share the "
-                   "threads.")  # fmt: skip
+@cluster_options("Train")
 @cache_options
 @progress_option
 @json_option

@@ -91,12 +91,20 @@ def started_here(n: int, threads: int) -> Iterator[Client]:
         yield client
 
 
-def count_of(devices: str) -> int:
-    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError."""
+def count_of(devices: str, on_gpu: str = "trainings on a GPU are not trained in parts yet") -> int:
+    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError.
+
+    Parameters
+    ----------
+    devices : str
+        The list.
+    on_gpu : str
+        What is said of a GPU.
+    """
     names = [name.strip() for name in devices.split(",")]
     for name in names:
         if name.startswith("cuda"):
-            raise UsageError("trainings on a GPU are not trained in parts yet: --devices")
+            raise UsageError(f"{on_gpu}: --devices")
         if name != "cpu":
             raise UsageError(f"'{clean(name)}' is no device of a list such as cpu,cpu: --devices")
     return len(names)
@@ -147,13 +155,15 @@ class Workers:
     def __len__(self) -> int:
         return len(self._limits)
 
-    def able(self, n_bytes: int) -> list[str] | None:
+    def able(self, n_bytes: int, what: str = "a part") -> list[str] | None:
         """Return those that may take so much memory; None where all may.
 
         Parameters
         ----------
         n_bytes : int
             The memory.
+        what : str
+            What takes it.
 
         Raises
         ------
@@ -164,7 +174,7 @@ class Workers:
         if not found:
             most = max(limit for limit in self._limits.values() if limit)
             raise BudgetError(
-                f"a part takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
+                f"{what} takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
                 f"which streammach uses {USABLE:.0%}",
                 hint="Give workers more, or plan for less: --memory.",
             )

@@ -21,6 +21,7 @@ from streammach.errors import (
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
 from streammach.files.urls import absolute
+from streammach.files.workplaces import GOES_ON
 from streammach.files.writing import write_atomic
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -40,7 +41,6 @@ from streammach.training.job import CHECKPOINTS, Job, Work
 from streammach.training.pace import Pace
 from streammach.training.run import SETTINGS, Settings, begun, workplace
 from streammach.training.run_part import COUNT, KIND, PART, PartFacts, PartNumber, RunPart
-from streammach.training.session import GOES_ON
 from streammach.training.timetable import ALONE, EPOCHS, SEARCH, timetable
 from streammach.training.whole import decide
 

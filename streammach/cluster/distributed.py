@@ -63,7 +63,7 @@ def train(
         The training store, on storage that this process and all workers share, by the same name; or
         its URL in object storage.
     plan : Plan
-        Model, batch, memory; of the CPU. Threads are those of each worker.
+        Model, batch, memory, and the kind of device. Threads are those of each worker.
     client : distributed.Client
         The connection to the cluster; it stays open.
     out : path-like

@@ -122,6 +122,11 @@ class PartJob(Job[RunPart]):
                 "dense rows are not trained in parts: the bits of their matrix products depend on "
                 "the repetitions beside: --part"
             )
+        if config.placement.weights == "bfloat16":
+            raise UsageError(
+                "bfloat16 weights are rounded by their places in the whole model: --part",
+                hint="Use --weights float32.",
+            )
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")
         if clock.limited:

@@ -16,29 +16,17 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import (
-    decode,
-    dense_transfers,
-    joint,
-    kernels,
-    lists,
-    losses,
-    products,
-    resident,
-    segments,
-)
-from streammach.backends.cuda.group import ADAM_REGISTERS
-from streammach.backends.cuda.launch import (
+from streammach.backends.cuda import decode, dense, kernels, losses, sparse, transfers
+from streammach.backends.cuda.chunks import CODINGS
+from streammach.backends.cuda.shapes import (
+    ADAM_REGISTERS,
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
-    THREADS,
-    code_bits,
-    decode_bounds,
+    STRIDING,
     decode_shape,
     launch_bounds,
     launch_shape,
 )
-from streammach.backends.cuda.weights import CODINGS
 from streammach.backends.loss import BEST_CLASSES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from streammach.spec.optimizers import OPTIMIZERS
@@ -49,6 +37,12 @@ N_CLASSES = 105_033
 OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES,
            "logarithms": kernels.LOGARITHMS}  # fmt: skip
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
+STRIDING_KERNELS = {
+    "sort keys": sparse.sort_keys, "sort narrow keys": sparse.sort_keys,
+    "sum losses": losses.sum_losses, "mark": sparse.mark, "place": sparse.place,
+    "gather": transfers.gather, "gather labels": transfers.gather_labels,
+    "gather dense": transfers.gather_dense, "expand": dense.expand, "cosines": dense.cosines,
+}  # fmt: skip
 WIDE_LOAD, WIDE_STORE = r"ld\.global(\.nc)?\.v4", r"st\.global\.v4"
 PAIR_LOAD = r"ld\.global(\.nc)?\.v2"  # of bfloat16 weights
 FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\b(atom|red)\."}
@@ -56,9 +50,10 @@ FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\
 
 def signatures():
     """Types of each kernel's arguments."""
-    from numba import float32, int32, int64, types, uint32
+    from numba import float32, int32, int64, types, uint16, uint32
 
-    f, i, u, wide = (types.Array(t, 1, "C") for t in (float32, int32, uint32, int64))
+    every = (float32, int32, uint32, int64, uint16)
+    f, i, u, wide, narrow = (types.Array(t, 1, "C") for t in every)
     backward = (i, i, i, i, i, i, f, f, float32, float32, uint32, int64, f, f, f)
     scan = types.void(f, u, int64, int64, int64, int64, wide)
     return {
@@ -66,7 +61,8 @@ def signatures():
         "forward bfloat16": types.void(i, i, f, i, f, u, u, int64, int64, float32, f, f),
         "backward": types.void(*backward, f),
         "backward bfloat16": types.void(*backward, u),
-        "sort keys": types.void(i, i, int64, int64, i),
+        "sort keys": types.void(i, i, int64, int64, int32, i),
+        "sort narrow keys": types.void(i, i, int64, int64, int32, narrow),
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
@@ -89,7 +85,7 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
     narrow = "" if weights_are == "float32" else f" {weights_are}"
     bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
     for name, output in OUTPUTS.items():
-        made = kernels.forward_kernel(shape, code_bits(n_buckets), output, weights_are=weights_are)
+        made = kernels.forward_kernel(shape, output, weights_are=weights_are)
         yield f"forward {name}{narrow} {of}", f"forward{narrow}", made, bounds, True
     for name, kind in OPTIMIZERS.items():
         registers = ADAM_REGISTERS if kind.per_weight else BACKWARD_REGISTERS
@@ -100,52 +96,48 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
 
 def list_kernels(n_buckets, n_repetitions):
     """The kernels of losses of rows with lists of labels."""
-    shape, bits = launch_shape(n_buckets, n_repetitions), code_bits(n_buckets)
-    of = f"({n_buckets}, {n_repetitions})"
-    made = joint.joint_list_kernel(shape, bits, BEST_CLASSES)
-    yield f"joint lists {of}", "joint lists", made, joint.BOUNDS, False
-    yield f"softmax lists {of}", "lists", lists.list_kernel(shape, bits), lists.BOUNDS, False
-    yield f"sigmoid lists {of}", "lists", lists.logistic_kernel(shape, bits), lists.BOUNDS, False
+    shape, of = launch_shape(n_buckets, n_repetitions), f"({n_buckets}, {n_repetitions})"
+    made = losses.joint_list_kernel(shape, BEST_CLASSES)
+    yield f"joint lists {of}", "joint lists", made, losses.BOUNDS, False
+    for name, logistic in (("softmax", False), ("sigmoid", True)):
+        made = losses.list_kernel(shape, logistic=logistic)
+        yield f"{name} lists {of}", "lists", made, losses.BOUNDS, False
 
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
-    yield "sort keys", "sort keys", segments.sort_keys, (THREADS, 4), False
-    yield "sum losses", "sum losses", losses.sum_losses, (THREADS, 4), False
-    yield "mark", "mark", segments.mark, (THREADS, 4), False
-    yield "place", "place", segments.place, (THREADS, 4), False
-    yield "gather", "gather", resident.gather, (THREADS, 4), False
-    yield "gather labels", "gather labels", resident.gather_labels, (THREADS, 4), False
-    yield "gather dense", "gather dense", resident.gather_dense, (THREADS, 4), False
-    yield "expand", "expand", dense_transfers.expand, (THREADS, 4), False
-    yield "cosines", "cosines", products.cosines, (THREADS, 4), False
+    for name, kernel in STRIDING_KERNELS.items():
+        yield name, name, kernel, STRIDING, False
     for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:
             yield from step_kernels(n_buckets, n_repetitions, weights_are, capability)
         shape = launch_shape(n_buckets, n_repetitions)
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
-        made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
+        made = kernels.forward_kernel(shape, kernels.RESIDUALS, dense=True)
         yield f"forward dense ({n_buckets}, {n_repetitions})", "forward", made, bounds, True
-        made = joint.joint_kernel(shape, code_bits(n_buckets), BEST_CLASSES)
-        yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, joint.BOUNDS, False
+        made = losses.joint_kernel(shape, BEST_CLASSES)
+        yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, losses.BOUNDS, False
         yield from list_kernels(n_buckets, n_repetitions)
     for n_buckets, n_repetitions in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN
             shape = decode_shape(n_buckets, n_repetitions, N_CLASSES, one_row=one_row)
             label = f"{name} ({n_buckets}, {n_repetitions})"
-            made = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
-            yield f"scan {label}", "scan", made, decode_bounds(shape, one_row=one_row), False
-            made = decode.select_kernel(shape, kind)
-            bounds = decode_bounds(shape, one_row=one_row)
-            yield f"select {label}", "select", made, bounds, False
+            yield f"scan {label}", "scan", decode.scan_kernel(shape, kind), shape.bounds, False
+            yield (
+                f"select {label}",
+                "select",
+                decode.select_kernel(shape, kind),
+                shape.bounds,
+                False,
+            )
 
 
 def compiled_for(function, signature, bounds, capability):
     """Facts of a kernel's machine code, and what is wrong with its PTX."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    from streammach.backends.cuda.target import cuda
+    from streammach.backends.cuda.launcher import cuda
 
     began = time.perf_counter()
     ptx, _ = cuda.compile(

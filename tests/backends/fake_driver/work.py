@@ -32,21 +32,21 @@ compiled = []  # names of kernels
 
 def watch():
     """Write down every launch that the backend asks for, and what it compiles."""
-    from streammach.backends.cuda import machine_code
-    from streammach.backends.cuda.memory import CudaMemory, DeviceArray
+    from streammach.backends.cuda import launcher
+    from streammach.backends.cuda.memory import CudaMemory, DeviceArray, _kind
 
-    compile_it, kinds = machine_code._compiled, {}
+    compile_it, kinds = launcher._compiled, {}
 
     def watched_compiler(function, *how):
         compiled.append(function.__name__)
         return compile_it(function, *how)
 
-    machine_code._compiled = watched_compiler
+    launcher._compiled = watched_compiler
     launch = CudaMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):
         words = sum(ARRAY_WORDS if isinstance(a, DeviceArray) else 1 for a in arguments)
-        types = [a.values.dtype if isinstance(a, DeviceArray) else a.dtype for a in arguments]
+        types = [_kind(a) for a in arguments]
         assert kinds.setdefault(kernel, types) == types, "compiled for its first arguments"
         asked.append((kernel.function.__name__, words))
         launch(memory, kernel, grid, threads, *arguments)

@@ -1,19 +1,21 @@
 """Whether every CUDA kernel compiles to machine code without a stack frame or a spill.
 
-    python -m benchmarks.compile_cuda [7.5 8.0 9.0] [--json FILE]
+    python -m benchmarks.compile_cuda [7.5 8.0 9.0] [--json FILE] [--beside FILE]
 
 Needs numba-cuda (extra gpu-cuda12 or gpu-cuda13) and no GPU: NVVM makes PTX, and nvJitLink, the
 linker of a real run, makes machine code and says what each kernel takes. Without targets: the
 oldest that the project's extras know (6.1 where NVVM is of CUDA 12, 7.5 from CUDA 13 on), 8.0 and
-9.0. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
+9.0. Beside a file of an earlier state, each kernel carries what it took then. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
 arithmetic, or lacks the 16-byte accesses that it is written for (8 bytes of bfloat16 weights).
 """
 
+import json
 import re
 import sys
 import time
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser, report
 from streammach.backends.cuda import decode, dense, kernels, losses, sparse, transfers
@@ -185,11 +187,21 @@ def default_targets():
     return ["6.1" if major < 13 else "7.5", "8.0", "9.0"]
 
 
+def earlier(path):
+    """What kernels took in an earlier state, by name and target; nothing without a file."""
+    kernels = json.loads(Path(path).read_text())["kernels"] if path else []
+    names = ("registers", "stack", "spill_stores", "spill_loads")
+    return {(k["kernel"], k["target"]): {name: k[name] for name in names} for k in kernels}
+
+
 def main():
     arguments = parser(__doc__)
     arguments.add_argument("targets", nargs="*", help="compute capabilities: 7.5 for example")
     arguments.add_argument("--only", default="", help="kernels whose name holds this")
+    arguments.add_argument("--beside", metavar="FILE", help="figures of an earlier state")
     options = arguments.parse_args()
+    machine = facts("numba-cuda", "cuda-core", "cuda-toolkit")
+    before = earlier(options.beside)
     targets = options.targets or default_targets()
     types, results, bad = signatures(), [], Counter()
     print(f"{'kernel':<42}{'sm':>5}{'registers':>11}{'stack':>7}{'spill':>7}{'shared':>8}  wide")
@@ -201,7 +213,8 @@ def main():
             ptx, found = compiled_for(function, types[kind], bounds, capability)
             wrong = faults(ptx, found, wide=wide, pairs="bfloat16" in name)
             bad.update(wrong)
-            results.append({"kernel": name, "target": target, **found, "faults": wrong})
+            found |= {"faults": wrong, "before": before.get((name, target))}
+            results.append({"kernel": name, "target": target, **found})
             print(
                 f"{name:<42}{target:>5}{found['registers']:>11}{found['stack']:>7}"
                 f"{found['spill_stores'] + found['spill_loads']:>7}{found['shared']:>8}"
@@ -209,8 +222,7 @@ def main():
                 flush=True,
             )
     print(f"{len(results)} kernels for {', '.join(targets)}: {dict(bad) or 'no faults'}")
-    libraries = ("numba-cuda", "cuda-core", "cuda-toolkit")
-    report({"machine": facts(*libraries), "kernels": results, "faults": dict(bad)}, options.json)
+    report({"machine": machine, "kernels": results, "faults": dict(bad)}, options.json)
     sys.exit(1 if bad else 0)
 
 

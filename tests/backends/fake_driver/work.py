@@ -1,9 +1,8 @@
-"""What a process does on a machine of the tests: it prints what it found as JSON.
+"""What a process does on a machine of the tests: it prints what it found as JSON, work by work.
 
-python -m tests.backends.fake_driver.work dense | lists | counts
-python -m tests.backends.fake_driver.work steps OPTIMIZER
-python -m tests.backends.fake_driver.work predictions SHAPE
-python -m tests.backends.fake_driver.work choices LACKING
+python -m tests.backends.fake_driver.work WORK...
+
+A work is "dense", "lists", "counts", "steps OPTIMIZER", "predictions SHAPE" or "choices LACKING".
 """
 
 import json
@@ -201,7 +200,13 @@ def choices(part=""):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "choices":
+    works = {work: work.split() for work in sys.argv[1:]}
+    if all(name != "choices" for name, *_ in works.values()):
         watch()
-    result = globals()[sys.argv[1]](*sys.argv[2:])
-    json.dump({"asked": asked, "compiled": compiled, "found": result}, sys.stdout)
+    found = {}
+    for work, (name, *given) in works.items():
+        asked.clear()
+        compiled.clear()
+        result = globals()[name](*given)
+        found[work] = {"asked": asked[:], "compiled": compiled[:], "found": result}
+    json.dump(found, sys.stdout)

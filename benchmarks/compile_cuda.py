@@ -5,8 +5,9 @@
 Needs numba-cuda (extra gpu-cuda12 or gpu-cuda13) and no GPU: NVVM makes PTX, and nvJitLink, the
 linker of a real run, makes machine code and says what each kernel takes. Without targets: the
 oldest that the project's extras know (6.1 where NVVM is of CUDA 12, 7.5 from CUDA 13 on), 8.0 and
-9.0. Beside a file of an earlier state, each kernel carries what it took then. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
-arithmetic, or lacks the 16-byte accesses that it is written for (8 bytes of bfloat16 weights).
+9.0. Beside a file of an earlier state, each kernel carries what it took then. Exit code 1 if a
+kernel has a stack frame, spilled registers, local memory or float64 arithmetic, or lacks the
+16-byte accesses that it is written for (8 bytes of bfloat16 weights).
 """
 
 import json

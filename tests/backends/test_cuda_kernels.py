@@ -91,16 +91,23 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     cpu.close()
 
 
+@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # keys of 16 bits, and of 32
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
-def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
-    memory, block = Memory(1 << 30), block_of(rng, n_rows, 6, 5)
-    room = Room(9, 80)
-    slot, sorter = TransferBuffer(memory, room), SegmentBuilder(memory, room, 6, segment)
+def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
+    memory, room, d = Memory(1 << 30), Room(9, 80), n_features
+
+    def drawn(**options):
+        block = block_of(rng, n_rows, 6, 5, **options)
+        return replace(block, features=block.features + np.int32(d - 6))
+
+    block = drawn()
+    slot, sorter = TransferBuffer(memory, room), SegmentBuilder(memory, room, d, segment)
+    assert sorter._keys.values.dtype == (np.int32 if d > 65_535 else np.uint16)
     for _ in range(2):  # the second time into buffers that hold the first
         entries = slot.fill(block.indptr, block.features, block.values)
         sorter.sort(slot, n_rows, block.nnz, entries)
-        work = work_items(batch_of(block, 6).by_feature, n_rows, 6, segment)
+        work = work_items(batch_of(block, d).by_feature, n_rows, d, segment)
         total = n_rows + block.nnz
         assert sorter.rows.values[:total].tolist() == work.rows.tolist()
         assert sorter.values.values[:total].tolist() == work.values.tolist()
@@ -110,7 +117,7 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
             for array, numbers in zip(found, expected, strict=True):
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
         assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
-        block = block_of(rng, n_rows, 6, 5, most=3)
+        block = drawn(most=3)
 
 
 @pytest.mark.parametrize("most", [6, 70])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from streammach import hashing
 from streammach.backends.cuda.dense import DenseSteps, RowTables, slot_kind
 from streammach.backends.cuda.group import ModelGroup, Tables
@@ -43,13 +41,6 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
     return lines
 
 
-class Basis(TypedDict):
-    """Whether rows are brought to another basis, and how many columns they get there."""
-
-    whitened: bool
-    n_more: int
-
-
 def _room(config: RunConfig) -> Room:
     """Return the room for a batch."""
     batching = config.batching
@@ -74,11 +65,13 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     """
     shape, placement = config.wide, config.placement
     models = widest(shape, placement.waves)
-    basis: Basis = {"whitened": config.basis, "n_more": config.more_columns}
+    whitened, n_more = config.basis, config.more_columns
     lines = {
         CONTEXT: RESERVED_BYTES,
         **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
-        **Prediction.footprint(shape, placement.waves, dense=config.dense, **basis),
+        **Prediction.footprint(
+            shape, placement.waves, dense=config.dense, whitened=whitened, n_more=n_more
+        ),
     }
     if config.optimizer is not None:
         if config.optimizer_kind.step is not None:
@@ -87,12 +80,14 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
                 f"{config.optimizer} has no kernels for it", path="--device cuda", hint=hint
             )
         if config.dense:
-            lines |= DenseSteps.footprint(shape, models, _room(config), **basis)
+            lines |= DenseSteps.footprint(
+                shape, models, _room(config), whitened=whitened, n_more=n_more
+            )
         else:
             lines |= SparseSteps.footprint(shape, models, _room(config))
         lines["losses"] = Losses.footprint()[1]
-    if config.basis:
-        lines["basis"] = RowTables.footprint(config.shape.n_features, config.more_columns)[1]
+    if whitened:
+        lines["basis"] = RowTables.footprint(config.shape.n_features, n_more)[1]
     if placement.resident and facts is not None:
         lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz, facts.n_labels)
     return lines

@@ -34,12 +34,8 @@ Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 class DeviceArray:
     """A flat array in device memory, as its two users want it.
 
-    Attributes
-    ----------
-    values : array (n,)
-        For copies and array operations: CuPy's, or NumPy's in the simulator.
-    kernel : bytes, or array (n,)
-        For launches: the words of an argument, or Numba's array in the simulator.
+    Copies and array operations take its `values`, CuPy's array or in the simulator NumPy's,
+    launches take `kernel`, the words of an argument or in the simulator Numba's array.
     """
 
     __slots__ = ("__weakref__", "kernel", "values")

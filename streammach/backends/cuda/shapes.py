@@ -40,26 +40,15 @@ class ColumnTiles:
 
     A thread owns a chunk of 4 columns, a block a tile of whole models, so that a softmax never
     leaves its block. Tiles begin where both a model and a chunk begin.
-
-    Attributes
-    ----------
-    n_buckets, n_repetitions : int
-        B and R.
-    models_per_tile, n_tiles : int
-        Models of one tile; the last tile may have fewer.
-    chunks_per_row, chunks_per_tile : int
-        Chunks of a row of the table, which starts on 16 bytes, and of a tile.
-    threads : int
-        Threads of a block.
     """
 
-    n_buckets: int
-    n_repetitions: int
-    models_per_tile: int
+    n_buckets: int  # B
+    n_repetitions: int  # R
+    models_per_tile: int  # the last tile may have fewer
     n_tiles: int
-    chunks_per_row: int
+    chunks_per_row: int  # of a row of the table, which starts on 16 bytes
     chunks_per_tile: int
-    threads: int
+    threads: int  # of a block
 
     @property
     def stride(self) -> int:
@@ -137,32 +126,17 @@ class ClassSets:
     """How the scores of K classes are shared among threads and blocks.
 
     A thread owns a set of ``4 * words`` classes and keeps the best of them for each row it scores.
-
-    Attributes
-    ----------
-    n_buckets, n_repetitions, stride : int
-        B, R, and the columns of a row of probabilities in memory.
-    n_classes : int
-        K.
-    one_row : bool
-        Whether a block scores a single row: the median keeps R values in registers.
-    words, threads : int
-        Fours of classes of a set; threads of a block.
-    rows : int
-        Rows whose probabilities a block scores at once.
-    staged : bool
-        Whether it keeps them in shared memory.
     """
 
-    n_buckets: int
-    n_repetitions: int
-    stride: int
-    n_classes: int
-    one_row: bool
-    words: int
-    threads: int
-    rows: int
-    staged: bool
+    n_buckets: int  # B
+    n_repetitions: int  # R
+    stride: int  # columns of a row of probabilities in memory
+    n_classes: int  # K
+    one_row: bool  # whether a block scores a single row: the median keeps R values in registers
+    words: int  # fours of classes of a set
+    threads: int  # of a block
+    rows: int  # whose probabilities a block scores at once
+    staged: bool  # whether it keeps them in shared memory
 
     @property
     def code_bits(self) -> int:

@@ -32,47 +32,24 @@ from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import Table
 from streammach.rows.waves import RowMap, Waves
+from streammach.spec.config import RunConfig
 from streammach.spec.estimators import EstimatorKind
+from streammach.spec.facts import DataFacts
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.spec.types import Weights
 from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):
     """Trains and applies R softmax models with Numba's CUDA kernels, CuPy and cuBLAS.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    weights : dict, optional
-        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
-        ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
-    device_bytes : int
-        Most bytes of the device's memory.
-    waves : int
-        Groups that the repetitions are trained in, one after another; 0 for the fewest that fit a
-        backend that only predicts.
-    weights_are : str
-        Type of the weights on the device; bfloat16 for sparse rows alone.
-    keep : tuple of int
-        Rows of a store, their values and the labels of lists, that are kept on the device; zeros
-        where they are sent.
-    logistic : bool
-        Whether each bucket of the trained model has a sigmoid of its own.
-    threads : int
-        Threads that help on the host with dense rows.
-    tf32 : bool
-        Whether dense rows are multiplied in TF32 while they are trained on.
+    How it is opened, and what weights may be, says :class:`streammach.backends.kinds.Open`; with
+    ``projection`` float32 (d + 2, D) rows get D more columns, and weights have d + D rows.
 
     Attributes
     ----------
     row_cache : Resident or None
-        Where they are kept.
+        Where rows of a store are kept.
 
     Raises
     ------
@@ -85,35 +62,26 @@ class CudaBackend(Ranked):
     wants_by_feature = False  # entries are sorted on the device
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        dense: bool,
-        weights: Mapping[str, Table] | None = None,
-        device_bytes: int,
-        waves: int = 0,
-        weights_are: Weights = "float32",
-        keep: tuple[int, int, int] = (0, 0, 0),
-        logistic: bool = False,
-        threads: int = 1,
-        tf32: bool = False,
-    ) -> None:
-        assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
+        self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
+        weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,
+    ) -> None:  # fmt: skip
+        dense, placement = config.dense, config.placement
+        assert not (dense and placement.weights == "bfloat16"), "matrix products take float32"
         self.spec, self.dense, self.logistic = spec, dense, logistic
         projection = None if weights is None else weights.get("projection")
         more = None if projection is None else Waves(np.asarray(projection))
         self._wide = spec  # with as many features as the table has rows
         if more is not None:
             self._wide = replace(spec, n_features=spec.n_features + more.n_more)
-        waves = waves or fewest_waves(
-            spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more
-        )
+        waves = placement.waves
+        if config.optimizer is None:  # it only predicts
+            waves = fewest_waves(spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more)
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = spec.codes()
         scale = None if weights is None else weights.get("scale")
         self._scale = None if scale is None else np.asarray(scale)
-        self._weights_are = weights_are
+        self._weights_are = placement.weights
         self._steps = np.zeros(1, np.int64)
         self._wave_steps = 0
         if weights is None:
@@ -132,16 +100,19 @@ class CudaBackend(Ranked):
         self._room = Room(0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
-        self._tf32 = tf32
-        if tf32:
+        self._tf32, threads = placement.tf32, placement.threads
+        if self._tf32:
             self._memory.check_tf32()
         self._workers = Workers(threads, "rows") if dense and threads > 1 else None
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
-            self._group = ModelGroup(self._memory, self._wide, self.codes, self._most, weights_are)
+            self._group = self._new_group()
             self._group.take(*self._edges[0])
             self._group.read(self._host)
-            self.row_cache = Resident(self._memory, *keep) if any(keep) else None
+            self.row_cache = None
+            if placement.resident:
+                assert facts is not None, "rows that are kept are those of a store"
+                self.row_cache = Resident(self._memory, facts.n_rows, facts.nnz, facts.n_labels)
             if more is not None:
                 self._use(more)
 
@@ -224,9 +195,10 @@ class CudaBackend(Ranked):
             self._trains = self._losses = self._over = self._tables = self._predicts = None
             self._room = Room(0, 0)
             del self._group
-            self._group = ModelGroup(
-                self._memory, self._wide, self.codes, self._most, self._weights_are
-            )
+            self._group = self._new_group()
+
+    def _new_group(self) -> ModelGroup:
+        return ModelGroup(self._memory, self._wide, self.codes, self._most, self._weights_are)
 
     def _use(self, basis: RowMap | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""

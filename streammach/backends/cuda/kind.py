@@ -181,14 +181,9 @@ def _open(
     free = _memory()  # before Numba's CUDA target is imported
     from streammach.backends.cuda.backend import CudaBackend
 
-    placement, kept = config.placement, (0, 0, 0)
-    if placement.resident:
-        assert facts is not None, "rows that are kept are those of a store"
-        kept = facts.n_rows, facts.nnz, facts.n_labels
     return CudaBackend(
-        spec, dense=config.dense, weights=weights, device_bytes=device_bytes or free,
-        waves=placement.waves if config.optimizer else 0, weights_are=placement.weights, keep=kept,
-        logistic=logistic, threads=placement.threads, tf32=placement.tf32,
+        spec, config, facts=facts, weights=weights, device_bytes=device_bytes or free,
+        logistic=logistic,
     )  # fmt: skip
 
 

@@ -225,31 +225,34 @@ def list_kernel(shape: ColumnTiles, *, logistic: bool) -> Callable[..., None]:
             for c in range(t, B, WARP):
                 x = get(z, at + c)
                 loss += (ONE - spread) * x - log_sigmoid(x)
-        # Each bucket of a label twice, first for the loss while `z` holds what is there.
-        for turn in range(2):
-            if turn == 1:
-                for c in range(t, B, WARP):
-                    x = get(z, at + c)
-                    if logistic:
-                        put(z, at + c, scale * (sigmoid(x) - spread))
-                    else:
-                        put(z, at + c, scale * whole * residual(exp(x), False, smoothing, B))
-            for p in range(first, stop):
-                c = bucket(codes, r * code_words, int64(get(classes, p)))
-                if c % WARP == t:
-                    share = get(shares, p)
-                    if logistic:
-                        before = ZERO
+            # Each bucket of a label twice, first for the loss while `z` holds its logit.
+            for turn in range(2):
+                if turn == 1:
+                    for c in range(t, B, WARP):
+                        put(z, at + c, scale * (sigmoid(get(z, at + c)) - spread))
+                for p in range(first, stop):
+                    c = bucket(codes, r * code_words, int64(get(classes, p)))
+                    if c % WARP == t:
+                        share, before = get(shares, p), ZERO
                         for q in range(first, p):
                             if bucket(codes, r * code_words, int64(get(classes, q))) == c:
                                 before += get(shares, q)
                         share = keep * (min(before + share, ONE) - min(before, ONE))
-                    if turn == 0:
-                        loss -= share * get(z, at + c)
-                    elif logistic:
-                        put(z, at + c, get(z, at + c) - scale * share)
-                    else:
-                        put(z, at + c, get(z, at + c) - scale * share * keep)
+                        if turn == 0:
+                            loss -= share * get(z, at + c)
+                        else:
+                            put(z, at + c, get(z, at + c) - scale * share)
+        else:
+            for p in range(first, stop):
+                c = bucket(codes, r * code_words, int64(get(classes, p)))
+                if c % WARP == t:
+                    loss -= get(shares, p) * get(z, at + c)
+            for c in range(t, B, WARP):
+                put(z, at + c, scale * whole * residual(exp(get(z, at + c)), False, smoothing, B))
+            for p in range(first, stop):
+                c = bucket(codes, r * code_words, int64(get(classes, p)))
+                if c % WARP == t:
+                    put(z, at + c, get(z, at + c) - scale * get(shares, p) * keep)
         loss = warp_sum(loss)
         if t == 0:
             put(losses, row * R + r, scale * loss)

@@ -185,9 +185,10 @@ class Build:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
         tally, runs, rows = intake.tally, intake.runs, intake.rows
+        known = [] if runs else intake.groups()
         labels, features = self._ranked(intake)
-        groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
-        intake.forget()
+        groups = [features.rank[ids] for ids in known] if known else [features.rank]
+        del known
         told = self._told(WRITE)
         shuffle = Shuffle(
             Ranks(labels.rank, Ids.of(groups), len(features.names)),
@@ -239,8 +240,11 @@ class Build:
     def _ranked(self, intake: Intake) -> tuple[Ranked, Ranked]:
         """Return labels and features by their final ids; warn of numbers spelled in two ways."""
         label_counts, feature_counts = intake.counts()
-        labels = self._known.ranked_labels(intake.vocabulary, label_counts)
-        features = self._known.ranked_features(intake.vocabulary, feature_counts)
+        label_names = intake.vocabulary.label_names()
+        feature_names = self._known.features or intake.vocabulary.feature_names()
+        intake.forget()  # the tables go before names are put into order
+        labels = self._known.ranked_labels(label_names, label_counts)
+        features = self._known.ranked_features(feature_names, feature_counts)
         _warn_of_spellings("labels", "classes", labels.names)
         _warn_of_spellings("features", "features", features.names)
         return labels, features

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.clock import Clock
+from streammach.cluster.conversion import convert
 from streammach.cluster.part_task import PartTask
 from streammach.cluster.tasks import Tasks
 from streammach.cluster.workers import Workers, check_installed
@@ -30,6 +31,8 @@ from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
 
 if TYPE_CHECKING:
     from distributed import Client
+
+__all__ = ["convert", "train"]
 
 KIND, COUNT = "distributed training", "parts"
 

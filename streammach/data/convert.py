@@ -17,6 +17,8 @@ import msgspec
 from streammach.data.bad_rows import LIST, skipping
 from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
 from streammach.data.conversion.job import Job
+from streammach.data.conversion.spread import Spread
+from streammach.data.conversion.spread_build import SpreadBuild
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
@@ -41,6 +43,7 @@ from streammach.progress import Wanted, shown
 from streammach.spec.types import Multilabel
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
+RUNS = 2  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +127,7 @@ def convert(
     seed: int = 0,
     force: bool = False,
     progress: Wanted = None,
+    spread: Spread | None = None,
 ) -> Conversion:
     """Convert text files or matrices into one store.
 
@@ -189,6 +193,8 @@ def convert(
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total).
+    spread : Spread, optional
+        The processes that do the work, for :func:`streammach.distributed.convert`.
 
     Raises
     ------
@@ -247,8 +253,10 @@ def convert(
         settings = Settings(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
-            progress=told,
+            progress=told, spread=spread,
         )  # fmt: skip
+        if spread is not None:
+            _check_files(opened)
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
@@ -293,6 +301,16 @@ def check_target(
     return job, store, listed
 
 
+def _check_files(opened: list[Source[Any]]) -> None:
+    """Refuse sources that other processes cannot read."""
+    for source in opened:
+        if not source.files():
+            raise UsageError(
+                "it is read once, by one process", path=source.path,
+                hint="Write it into a file, or convert it in one process.",
+            )  # fmt: skip
+
+
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:
     """Refuse large sources whose store, and what is put aside for it, will not fit the disk."""
     if sum(source.n_bytes for source in opened) < LARGE_BYTES:
@@ -311,10 +329,11 @@ def _make(
     if piped:
         job.remove()
     try:
-        build = Build(opened, job, settings)
+        build = _build(opened, job, settings)
         identity = msgspec.json.encode({
             "format": LIST_FORMAT, "sources": [] if piped else states,
             "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
+            "runs": RUNS, "spread": settings.spread is not None,
         }, order="deterministic")  # fmt: skip
         resume = job.prepare(identity)
         try:
@@ -323,7 +342,7 @@ def _make(
             warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
             job.remove()
             job.prepare(identity)
-            return Build(opened, job, settings).run(resume=False), False
+            return _build(opened, job, settings).run(resume=False), False
     except BaseException as error:
         if piped or not job.has_runs:
             with contextlib.suppress(DiskError):  # it may be why
@@ -332,6 +351,10 @@ def _make(
             hint = "Give the same command again to go on."
             raise Interrupted("what was read is kept", hint=hint) from None
         raise
+
+
+def _build(opened: list[Source[Any]], job: Job, settings: Settings) -> Build:
+    return (Build if settings.spread is None else SpreadBuild)(opened, job, settings)
 
 
 def _locked(target: Path) -> AbstractContextManager[None]:

@@ -158,8 +158,6 @@ class OnCluster:
         if future.status != "error":
             raise _lost()
         error = future.exception()
-        if isinstance(error, StreammachError):
-            return error
         if isinstance(error, KilledWorker):
             return StreammachError(
                 "the workers that converted were lost one after another",
@@ -178,8 +176,10 @@ class OnCluster:
             self._client.run(left, keys, LEAVE_SECONDS, on_error="ignore")
 
 
-def do(work: Work[T, R], task: T) -> R:
+def do(work: Work[T, R], task: T) -> R | StreammachError:
     """Do a task, on a worker: one at a time, with the threads that Dask gives it.
+
+    An error of ours is returned: Dask would log it with its traceback, and not send all kinds.
 
     Parameters
     ----------
@@ -192,10 +192,6 @@ def do(work: Work[T, R], task: T) -> R:
     ------
     distributed.Reschedule
         If this process does another one.
-    Interrupted
-        If the task is no longer wanted.
-    StreammachError
-        What the work raised.
     """
     from distributed import Reschedule, get_worker
 
@@ -212,6 +208,8 @@ def do(work: Work[T, R], task: T) -> R:
     _at_work.add(key)
     try:
         return work(task, worker.state.nthreads, told)
+    except StreammachError as error:
+        return error
     finally:
         _at_work.discard(key)
         ONE.release()

@@ -31,6 +31,7 @@ from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
 from streammach.data.tables.reader import Met
+from streammach.data.text import is_piped
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -225,6 +226,8 @@ def convert(
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     if threads is not None and threads < 1:
         raise UsageError(f"{threads} threads cannot work: --threads")
+    if spread is not None:
+        _check_shared(paths, in_memory=in_memory)
     if target.exists() and not force:
         tidy(target)
     recipe = None
@@ -255,8 +258,6 @@ def convert(
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
             progress=told, spread=spread,
         )  # fmt: skip
-        if spread is not None:
-            _check_files(opened)
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
@@ -301,14 +302,13 @@ def check_target(
     return job, store, listed
 
 
-def _check_files(opened: list[Source[Any]]) -> None:
+def _check_shared(paths: Sequence[Path], *, in_memory: bool) -> None:
     """Refuse sources that other processes cannot read."""
-    for source in opened:
-        if not source.files():
-            raise UsageError(
-                "it is read once, by one process", path=source.path,
-                hint="Write it into a file, or convert it in one process.",
-            )  # fmt: skip
+    hint = "Write it into a file, or convert it in one process."
+    if in_memory:
+        raise UsageError("other processes cannot read a table in memory", hint=hint)
+    for path in filter(is_piped, paths):
+        raise UsageError("other processes cannot read a pipe", path=path, hint=hint)
 
 
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:

@@ -5,28 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streammach.cluster.at_work import AtWork
 from streammach.cluster.part_task import ELSEWHERE_SECONDS, ONE, Wanted
 from streammach.cluster.workers import Workers, check_installed
 from streammach.data.conversion.spread import Work
 from streammach.data.convert import Conversion
 from streammach.data.convert import convert as convert_here
 from streammach.data.source_options import Paths
-from streammach.errors import Interrupted, StreammachError, UsageError, clean
+from streammach.errors import Interrupted, StreammachError, UsageError
 from streammach.files.urls import Url, located
 from streammach.machine import budget
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 LEAVE_SECONDS = 30.0  # in which workers have ended what is not wanted, if they are not lost
 AGAIN_SECONDS = 0.05
-WATCH_SECONDS = 0.5  # between two looks at tasks
 AGAIN = "Give the same command again to go on."
 
 T = TypeVar("T")
@@ -115,65 +113,33 @@ class OnCluster:
         self, work: Work[T, R], tasks: Sequence[T], told: Callable[[int], None]
     ) -> list[R | StreammachError]:
         """Do tasks, as many at a time as there are workers; see :class:`Spread`."""
-        running: dict[int, Future] = {}
+        running = AtWork(self._client, AGAIN)
         done: dict[int, R | StreammachError] = {}
         stop = len(tasks)  # the first one that failed, too, is done in the end
         following = 0
         try:
-            while len(done) < stop:
-                while len(running) < self._most and following < stop:
-                    running[following] = self._submit(work, tasks[following], following)
-                    following += 1
-                for k in self._ended(running):
-                    done[k] = found = self._outcome(k, running.pop(k))
-                    if isinstance(found, StreammachError):
-                        stop = min(stop, k + 1)
-                    else:
-                        told(k)
-                done = {k: found for k, found in done.items() if k < stop}
-        except (OSError, CancelledError) as error:  # of the connection, or of all that was asked
-            raise _lost() from error
+            with running.watched():
+                while len(done) < stop:
+                    while len(running) < self._most and following < stop:
+                        name = f"{work.__name__} {following + 1}"
+                        running.give(following, name, do, work, tasks[following], able=self._able)
+                        following += 1
+                    for k, found in running.ended():
+                        done[k] = found
+                        if isinstance(found, StreammachError):
+                            stop = min(stop, k + 1)
+                        else:
+                            told(k)
+                    done = {k: found for k, found in done.items() if k < stop}
         finally:
-            self._cancel(list(running.values()))
+            self._leave(running.cancel())
         return [done[k] for k in range(stop)]
 
-    def _submit(self, work: Work[T, R], task: T, k: int) -> Future:
-        key = f"{work.__name__}-{k + 1}-{uuid.uuid4().hex}"  # so that a dashboard shows which
-        return self._client.submit(do, work, task, key=key, pure=False, workers=self._able)
-
-    def _ended(self, running: dict[int, Future]) -> list[int]:
-        """Wait until some tasks have ended, or it is time to look for signals; return which."""
-        from distributed import wait
-
-        with suppress(TimeoutError):
-            wait(list(running.values()), timeout=WATCH_SECONDS, return_when="FIRST_COMPLETED")
-        return [k for k, future in running.items() if future.status != "pending"]
-
-    def _outcome(self, k: int, future: Future) -> Any:
-        """Return what a task returned, or what it raised as an error of ours."""
-        from distributed.scheduler import KilledWorker
-
-        if future.status == "finished":
-            return future.result()
-        if future.status != "error":
-            raise _lost()
-        error = future.exception()
-        if isinstance(error, KilledWorker):
-            return StreammachError(
-                "the workers that converted were lost one after another",
-                hint=f"Is their memory short? {AGAIN}",
-            )
-        why = clean(f"{type(error).__name__}: {error}", 200)
-        return StreammachError(f"step {k + 1} failed on a worker ({why})", hint=AGAIN)
-
-    def _cancel(self, futures: list[Future]) -> None:
-        """Give up tasks; wait until no worker works at them."""
-        if not futures or self._client.status != "running":
-            return
-        keys = [future.key for future in futures]
-        with suppress(Exception):  # the scheduler may go at any time
-            self._client.cancel(futures, force=True)
-            self._client.run(left, keys, LEAVE_SECONDS, on_error="ignore")
+    def _leave(self, keys: list[str]) -> None:
+        """Wait until no worker works at tasks that were given up."""
+        if keys:
+            with suppress(Exception):  # the scheduler may go at any time
+                self._client.run(left, keys, LEAVE_SECONDS, on_error="ignore")
 
 
 def do(work: Work[T, R], task: T) -> R | StreammachError:
@@ -220,7 +186,3 @@ async def left(keys: Sequence[str], seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and not _at_work.isdisjoint(keys):
         await asyncio.sleep(AGAIN_SECONDS)
-
-
-def _lost() -> StreammachError:
-    return StreammachError("the cluster's scheduler was lost, or cancelled the tasks", hint=AGAIN)

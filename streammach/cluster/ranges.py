@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streammach.cluster.at_work import WorkersLostError
 from streammach.cluster.range_task import measure_range
 from streammach.cluster.sites import MOST_ROWS, Place, Site, Tell, add_seen, cuts, watched
 from streammach.cluster.tables import RankedTable
-from streammach.cluster.turns import WorkersLostError
 from streammach.cluster.workers import check_installed
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from streammach.errors import StreammachError, clean
+from streammach.cluster.at_work import AtWork
+from streammach.errors import StreammachError
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
-WATCH_SECONDS = 0.5  # between two looks at who is there
 FURTHER = 4  # tasks a worker, at most, that are done before one whose result has not come
 
 Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
-
-
-class WorkersLostError(StreammachError):
-    """Workers were lost again and again, or the scheduler was."""
 
 
 def in_turn(
@@ -48,11 +41,10 @@ def in_turn(
     """
     turns = _Turns(client, calls, able)
     try:
-        yield from turns.results()
-    except (OSError, CancelledError) as error:  # of the connection, or of all that was asked
-        raise _lost() from error
+        with turns.tasks.watched():
+            yield from turns.results()
     finally:
-        turns.cancel()
+        turns.tasks.cancel()
 
 
 class _Turns:
@@ -60,71 +52,26 @@ class _Turns:
 
     def __init__(self, client: Client, calls: Sequence[Call], able: list[str] | None) -> None:
         self._client, self._calls, self._able = client, calls, able
-        self._at_work: dict[Future, int] = {}
+        self.tasks = AtWork(client)
         self._done: dict[int, Any] = {}
-        self._next, self._own = 0, uuid.uuid4().hex  # the first that was not given out; of keys
+        self._next = 0  # the first that was not given out
 
     def results(self) -> Iterator[Any]:
         """Yield the results in the order of the tasks."""
         for i in range(len(self._calls)):
             while i not in self._done:
                 self._give_out(i)
-                self._wait()
-                self._look()
+                for number, found in self.tasks.ended():
+                    if isinstance(found, StreammachError):
+                        raise found
+                    self._done[number] = found
             yield self._done.pop(i)
 
     def _give_out(self, first: int) -> None:
         """Give out as many tasks as there are workers; the first result to come is `first`."""
         n_workers = len(self._able or self._client.nthreads()) or 1
         last = min(first + FURTHER * n_workers, len(self._calls))
-        while len(self._at_work) < n_workers and self._next < last:
+        while len(self.tasks) < n_workers and self._next < last:
             name, work, given = self._calls[self._next]
-            future = self._client.submit(
-                work, *given, pure=False, workers=self._able, key=f"{name}-{self._own}"
-            )
-            self._at_work[future] = self._next
+            self.tasks.give(self._next, name, work, *given, able=self._able)
             self._next += 1
-
-    def _wait(self) -> None:
-        """Wait until a task ends, or it is time to look who is there."""
-        from distributed import wait
-
-        with suppress(TimeoutError):
-            wait([*self._at_work], timeout=WATCH_SECONDS, return_when="FIRST_COMPLETED")
-
-    def _look(self) -> None:
-        """Take results in; raise what a task raised."""
-        for future, number in list(self._at_work.items()):
-            if future.status == "finished":
-                self._done[number] = future.result()
-                del self._at_work[future]
-            elif future.status == "error":
-                raise error_of(self._calls[number][0], future.exception())
-            elif future.status in ("cancelled", "lost"):
-                raise _lost()
-
-    def cancel(self) -> None:
-        """Give up the tasks that are at work."""
-        if self._at_work and self._client.status == "running":
-            with suppress(Exception):  # the scheduler may go at any time
-                self._client.cancel([*self._at_work], force=True)
-
-
-def error_of(name: str, error: BaseException | None) -> StreammachError:
-    """Return what a task raised as an error of ours."""
-    from distributed.scheduler import KilledWorker
-
-    if isinstance(error, StreammachError):
-        return error
-    if isinstance(error, KilledWorker):
-        return WorkersLostError(
-            f"{name}: the workers that worked at it were lost one after another",
-            hint="Is their memory short?",
-        )
-    return WorkersLostError(
-        f"{name} failed on a worker ({clean(f'{type(error).__name__}: {error}', 200)})"
-    )
-
-
-def _lost() -> StreammachError:
-    return WorkersLostError("the cluster's scheduler was lost, or cancelled the tasks")

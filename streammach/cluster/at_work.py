@@ -1,0 +1,128 @@
+"""Tasks that a client has given to the workers of a cluster: watched, ended, cancelled."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from streammach.errors import StreammachError, clean
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+WATCH_SECONDS = 0.5  # between two looks at the tasks, and at signals
+
+
+class WorkersLostError(StreammachError):
+    """Workers were lost again and again, or the scheduler was."""
+
+
+class AtWork:
+    """Tasks that workers work at, by their numbers.
+
+    Parameters
+    ----------
+    client : Client
+        The connection to the cluster.
+    hint : str, optional
+        What to do where workers or the scheduler are lost.
+    """
+
+    def __init__(self, client: Client, hint: str | None = None) -> None:
+        self._client, self._hint = client, hint
+        self._futures: dict[int, Future] = {}
+        self._names: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def give(
+        self, number: int, name: str, work: Callable[..., Any], *given: Any, able: list[str] | None
+    ) -> None:
+        """Give a task to one of the workers; what a lost one had is done by another.
+
+        Parameters
+        ----------
+        number : int
+            The task's.
+        name : str
+            What it is called, in messages and on Dask's pages.
+        work, *given : callable and objects
+            What is called on the worker, and with what.
+        able : list of str or None
+            The workers that may do it; None: all.
+        """
+        key = f"{name.replace(' ', '-')}-{uuid.uuid4().hex}"
+        self._names[number] = name
+        self._futures[number] = self._client.submit(work, *given, pure=False, workers=able, key=key)
+
+    def ended(self) -> list[tuple[int, Any]]:
+        """Wait until a task ends, or it is time to look at other things.
+
+        Returns
+        -------
+        list of (int, object)
+            The tasks that ended, and what each returned; what it raised as a StreammachError.
+
+        Raises
+        ------
+        WorkersLostError
+            If the scheduler is lost.
+        """
+        from distributed import wait
+
+        with suppress(TimeoutError):
+            wait([*self._futures.values()], timeout=WATCH_SECONDS, return_when="FIRST_COMPLETED")
+        found = []
+        for number, future in list(self._futures.items()):
+            if future.status == "finished":
+                found.append((number, future.result()))
+            elif future.status == "error":
+                found.append((number, self._error(self._names[number], future.exception())))
+            elif future.status != "pending":
+                raise self._lost()
+            else:
+                continue
+            del self._futures[number]
+        return found
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Turn the end of the connection into a WorkersLostError."""
+        try:
+            yield
+        except StreammachError:
+            raise
+        except (OSError, CancelledError) as error:  # of the connection, or of all that was asked
+            raise self._lost() from error
+
+    def cancel(self) -> list[str]:
+        """Give up all tasks; return the keys of those that may still be at work, if any."""
+        futures, self._futures = [*self._futures.values()], {}
+        if not futures or self._client.status != "running":
+            return []
+        with suppress(Exception):  # the scheduler may go at any time
+            self._client.cancel(futures, force=True)
+        return [future.key for future in futures]
+
+    def _error(self, name: str, error: BaseException | None) -> StreammachError:
+        """Return what a task raised as an error of ours."""
+        from distributed.scheduler import KilledWorker
+
+        if isinstance(error, StreammachError):
+            return error
+        if isinstance(error, KilledWorker):
+            return WorkersLostError(
+                f"{name}: the workers that worked at it were lost one after another",
+                hint=" ".join(filter(None, ("Is their memory short?", self._hint))),
+            )
+        why = clean(f"{type(error).__name__}: {error}", 200)
+        return WorkersLostError(f"{name} failed on a worker ({why})", hint=self._hint)
+
+    def _lost(self) -> StreammachError:
+        return WorkersLostError(
+            "the cluster's scheduler was lost, or cancelled the tasks", hint=self._hint
+        )

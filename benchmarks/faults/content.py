@@ -21,11 +21,11 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks.faults.commands import snapshot
 from benchmarks.faults.content_commands import HUNG_SECONDS, Step, ended
 from benchmarks.faults.content_models import Folder, altered_model, altered_run
 from benchmarks.faults.content_sources import Matrices, altered_source
 from benchmarks.faults.content_stores import StoreFiles, altered_store
-from benchmarks.faults.destinations import snapshot
 from benchmarks.faults.work import Failed, Verdict
 from streammach.cli import main as command_line
 from streammach.data.store.dataset import Dataset

@@ -19,7 +19,7 @@ import scipy.sparse
 
 import streammach.data.matrix
 import streammach.data.text
-from benchmarks.faults.destinations import started
+from benchmarks.faults.commands import started
 from benchmarks.faults.work import Failed, Verdict, spread
 from streammach.data.conversion import intake
 from streammach.data.conversion.job import Memory

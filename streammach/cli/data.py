@@ -157,9 +157,11 @@ def _converter(
     if processes is not None and processes < 1:
         raise UsageError(f"{processes} processes cannot work: --processes")
     from streammach.cluster.distributed import convert as run_apart  # loads on demand
-    from streammach.cluster.workers import connected, started_here
+    from streammach.cluster.local import CPU, started_here
+    from streammach.cluster.workers import connected
 
-    opened = started_here(processes or 1, threads or cores()) if dask is None else connected(dask)
+    named = (CPU,) * (processes or 1)
+    opened = started_here(named, threads or cores()) if dask is None else connected(dask)
     with opened as client:
         yield partial(run_apart, client=client)
 

@@ -20,7 +20,22 @@ from streammach.backends.rowmath import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.packed import ahead, unpack_row
+from streammach.simd import prefetch
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
+
+LINE_FLOATS = 16  # of a cache line
+# Columns of a row that are asked for ahead; the rest of a longer row comes while its start is used.
+# Measured: 11% less time at 384 columns, 2% at 768; when all of 768 were asked for, 3% more.
+AHEAD_COLUMNS = 256
+FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
+
+
+@kernel(inline=True)
+def row_ahead(table: Array, row: Number, columns: int) -> None:
+    """Ask for the cache lines of the first columns of a row of `table` float32 (n, C)."""
+    width = table.shape[1]
+    for at in range(0, min(width, columns), LINE_FLOATS):
+        prefetch(table, np.int64(row) * width + at)
 
 
 @kernel(inline=True)
@@ -30,6 +45,8 @@ def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table
     # overlap (measured on rows that are not in the cache: twice the bandwidth of one at a time).
     k = start
     while k + 8 <= stop:
+        for j in range(k + 8, min(k + 16, stop)):
+            row_ahead(table, ids[j], FIRST_COLUMNS)
         x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
         x4, x5, x6, x7 = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
         w0, w1, w2, w3 = table[ids[k]], table[ids[k + 1]], table[ids[k + 2]], table[ids[k + 3]]
@@ -304,6 +321,10 @@ def backward(
     g, square = np.empty(columns, np.float32), np.empty(n_repetitions, np.float32)
     for u in range(first, last):
         start, stop = starts[u], starts[u + 1]
+        if u + 1 < last:
+            row_ahead(weights, ids[u + 1], AHEAD_COLUMNS)
+            if optimizer == ADAGRAD:
+                row_ahead(accumulated, ids[u + 1], AHEAD_COLUMNS)
         if stop - start == 1:
             x, row = values[start], z[rows[start]]
             for c in range(columns):

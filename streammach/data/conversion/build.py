@@ -196,9 +196,12 @@ class Build:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
         tally, runs, rows = intake.tally, intake.runs, intake.rows
-        labels, features = self._ranked(intake.vocabulary, intake.counts())
-        groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
-        intake.forget()
+        known = [] if runs else intake.groups()
+        names, counts = self._names(intake.vocabulary), intake.counts()
+        intake.forget()  # the tables go before names are put into order
+        labels, features = self._ranked(names, counts)
+        groups = [features.rank[ids] for ids in known] if known else [features.rank]
+        del known
         told = self._told(WRITE)
         shuffle = Shuffle(
             Ranks(labels.rank, Ids.of(groups), len(features.names)), block_rows(tally), pool,
@@ -254,10 +257,14 @@ class Build:
             state=shuffle.written.arrays or None, **content,
         )  # fmt: skip
 
-    def _ranked(self, vocabulary: Vocabulary, counts: Counts) -> tuple[Ranked, Ranked]:
+    def _names(self, vocabulary: Vocabulary) -> tuple[Names, Names]:
+        """Return labels and features by their provisional ids."""
+        return vocabulary.label_names(), self._known.features or vocabulary.feature_names()
+
+    def _ranked(self, names: tuple[Names, Names], counts: Counts) -> tuple[Ranked, Ranked]:
         """Return labels and features by their final ids; warn of numbers spelled in two ways."""
-        labels = self._known.ranked_labels(vocabulary, counts[0])
-        features = self._known.ranked_features(vocabulary, counts[1])
+        labels = self._known.ranked_labels(names[0], counts[0])
+        features = self._known.ranked_features(names[1], counts[1])
         _warn_of_spellings("labels", "classes", labels.names)
         _warn_of_spellings("features", "features", features.names)
         return labels, features

@@ -45,7 +45,8 @@ SMALL_ROOM = 64 << 20
 UNLIMITED = 1 << 62
 KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
 MARGIN = 1.25  # of that estimate
-NAME_BYTES = 160  # for a name, while names are put into their order
+NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
+ORDER_BYTES = 112  # for a name, while names are put into their order, after the tables are gone
 TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -164,6 +165,7 @@ class Intake:
         self._folder, self._seed, self._memory = folder, seed, memory
         self._pool, self._n_threads, self._first, self._bins = pool, n_threads, first, bins
         self._named = [vocabulary.n_labels, vocabulary.n_features]
+        self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
         self._total = sum(source.n_bytes for source in sources)
@@ -360,13 +362,17 @@ class Intake:
     def _other_bytes(self) -> int:
         """Bytes that names take, now and while they are put into their order."""
         words = self.vocabulary
-        names = NAME_BYTES * (words.n_labels + words.n_features)
-        return words.n_bytes + names + sum(local.n_bytes for local in self._names)
+        tables = [words, *(local.vocabulary for local in self._names)]
+        largest = max(t.nbytes for one in tables for t in (one.labels.slots, one.features.slots))
+        held = words.n_bytes + sum(local.n_bytes for local in self._names)
+        n = words.n_labels + words.n_features
+        # A table that grows stands beside one of twice its size.
+        return max(held + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)
 
     def _in_the_end(self, done: Read) -> int:
         """Bytes that names will take, if new ones come as they came since half of what was read."""
         words, share = self.vocabulary, self._share(done)
-        met = words.n_labels + words.n_features
+        met = words.n_labels + words.n_features - self._n_known
         self._met.append((share, met))
         if share < KNOWN_SHARE:  # too little was read to say anything
             return 0
@@ -375,12 +381,15 @@ class Intake:
         power = 1.0  # of the text: Heaps' law
         if fewer and before < share:
             power = min(1.0, math.log(met / fewer) / math.log(share / before))
-        times = MARGIN / share**power
-        tables = (1 + len(self._names)) * sum(
+        n = met + self._n_known
+        times = 1 + (MARGIN / share**power - 1) * met / max(n, 1)
+        own = [local.vocabulary for local in self._names if local.vocabulary.add_features]
+        found = [
             table_bytes(int(times * table.used[0]), int(times * table.used[1]))
-            for table in (words.labels, words.features)
-        )
-        return tables + int(times * NAME_BYTES * met)
+            for table in (words.labels, words.features, *(one.features for one in own))
+        ]
+        names = int(times * n)
+        return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
 
     def _share(self, done: Read) -> float:
         """Return which share of the sources was read, where that is known."""

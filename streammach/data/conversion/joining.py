@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import HEADING
 from streammach.data.conversion.buffer import Ids
-from streammach.data.conversion.intake import NAME_BYTES, Counts
+from streammach.data.conversion.intake import NAME_BYTES, ORDER_BYTES, Counts
 from streammach.data.conversion.partition import LISTED
 from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of
@@ -100,7 +100,8 @@ class Joined:
     def n_bytes(self) -> int:
         """Bytes that it takes."""
         ids = sum(array.nbytes for array in (*self.classes, *self.features))
-        names = NAME_BYTES * (self.vocabulary.n_labels + self.vocabulary.n_features)
+        n = self.vocabulary.n_labels + self.vocabulary.n_features
+        names = (NAME_BYTES + ORDER_BYTES) * n  # its tables stay while they are put into order
         return self.vocabulary.n_bytes + names + ids + sum(run.index.nbytes for run in self.runs)
 
     def ids(self, labels: Ranked, features: Ranked) -> tuple[Ids, Ids]:

@@ -179,7 +179,7 @@ class SpreadBuild(Build):
         """Let all ranges of the store be written, and put them together."""
         self._told(SORT)(0, 0)
         tally = joined.tally
-        labels, features = self._ranked(joined.vocabulary, joined.counts)
+        labels, features = self._ranked(self._names(joined.vocabulary), joined.counts)
         parts = self._parts(spread, joined, labels, features)
         by_bin = totals(joined.runs)
         del joined

@@ -127,21 +127,24 @@ class Vocabulary:
 
     def take_in(self, table: str, names: Names) -> bool:
         """Add new names to ``labels`` or ``features``; return whether all of them were new."""
-        if table == "labels":
-            before = self.n_labels
-            self.labels = grown(self.labels, len(names), len(names.data))
-            add_all(self.labels, names.offsets, padded(names.data))
-            return self.n_labels == before + len(names)
-        before = self.n_features
-        self._add_features(names)
-        return self.n_features == before + len(names)
+        before = self.n_labels + self.n_features
+        self.added(table, names)
+        return self.n_labels + self.n_features == before + len(names)
 
-    def _add_features(self, names: Names) -> None:
+    def added(self, table: str, names: Names) -> NDArray[np.int32]:
+        """Return the ids of names of ``labels`` or ``features``; new ones are added: int32 (n,)."""
+        data, out = padded(names.data), np.empty(len(names), np.int32)
+        if table == "labels":
+            self.labels = grown(self.labels, len(names), len(names.data))
+            add_all(self.labels, names.offsets, data)
+            find_all(self.labels, names.offsets, data, out)
+            return out
         self.features = grown(self.features, len(names), len(names.data))
-        data, done = padded(names.data), 0
+        done = 0
         while done < len(names):  # stops where the table of namespaces is full
-            done = _add_composed(self.features, self.spaces, names.offsets, data, done)
+            done = _add_composed(self.features, self.spaces, names.offsets, data, done, out)
             self.spaces = grown(self.spaces, 1, MAX_NAME)
+        return out
 
     @property
     def n_bytes(self) -> int:
@@ -151,9 +154,12 @@ class Vocabulary:
 
 @kernel()
 def _add_composed(
-    table: NameTable, spaces: NameTable, offsets: Array, data: Array, first_name: int
+    table: NameTable, spaces: NameTable, offsets: Array, data: Array, first_name: int, out: Array
 ) -> Any:
-    """Add names ``namespace^name`` to a table that has room; return how far it came."""
+    """Add names ``namespace^name`` to a table that has room; return how far it came.
+
+    Their ids go to `out` int32 (n,).
+    """
     for i in range(first_name, offsets.shape[0] - 1):
         start, end = offsets[i], offsets[i + 1]
         cut = start
@@ -168,7 +174,7 @@ def _add_composed(
                     return i
             start = cut + 1
         state = hash_name(data, start, end - start, space)
-        find_or_add(table, data, start, end - start, space, state)
+        out[i] = find_or_add(table, data, start, end - start, space, state)
     return offsets.shape[0] - 1
 
 

@@ -121,6 +121,7 @@ def test_the_bytes_are_those_of_one_process(kind, tiny, monkeypatch):
     one = convert(sources, tiny.folder / "one", threads=1, **options)
     two = convert(sources, tiny.folder / "two", spread=Here(), **options)
     monkeypatch.setattr("streammach.data.conversion.job.Memory.room", lambda *_: 60_000)
+    monkeypatch.setattr(spread_build, "LEAST_BINS", 512)
     three = convert(sources, tiny.folder / "three", spread=Here(1, threads=3), **options)
     wanted = files_in(tiny.folder / "one")
     assert len(wanted) > 20

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.job import Memory
-from streammach.data.conversion.runs import Packed, Run, State, Tally, read_run, run_of, write_run
+from streammach.data.conversion.runs import (
+    BINS,
+    Packed,
+    Run,
+    State,
+    Tally,
+    read_run,
+    run_of,
+    write_run,
+)
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
 from streammach.data.source import START, AnyPiece, Part, RowReader, Source
@@ -124,6 +133,8 @@ class Intake:
         How many pieces are parsed at a time.
     first : int
         The number of the first source, where there are others before it.
+    bins : int
+        Bins of the keys that are told apart in a run.
 
     Attributes
     ----------
@@ -147,11 +158,12 @@ class Intake:
         pool: ThreadPoolExecutor,
         n_threads: int,
         first: int = 0,
+        bins: int = BINS,
     ) -> None:
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._pool, self._n_threads, self._first = pool, n_threads, first
+        self._pool, self._n_threads, self._first, self._bins = pool, n_threads, first, bins
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -263,7 +275,7 @@ class Intake:
             labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
             features=(Packed.of(features.offsets), Packed.of(features.data)),
         )  # fmt: skip
-        state = write_run(path, rows, self._ids(), state, pool=self._pool)
+        state = write_run(path, rows, self._ids(), state, pool=self._pool, bins=self._bins)
         self._add_counts(*counts)
         self.runs.append(run_of(path, state))
         rows.clear()

@@ -15,14 +15,12 @@ from streammach.data.conversion.buffer import Ids
 from streammach.data.conversion.intake import NAME_BYTES, ORDER_BYTES, Counts
 from streammach.data.conversion.partition import LISTED
 from streammach.data.conversion.ranking import Known, Ranked
-from streammach.data.conversion.runs import Run, State, Tally, read_run, run_of
+from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of
 from streammach.errors import StoreError
 from streammach.files.reading import disk_error
 from streammach.rows.names import Names
-from streammach.rows.shared import SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
 
-NO_CLASSES = np.empty(0, np.int32)
 NO_COUNTS = np.zeros(0, np.int64)
 
 
@@ -79,21 +77,22 @@ class Joined:
         paths = sorted(folder.glob("run-*"))
         if not paths:
             raise StoreError("runs of the conversion are gone", path=folder)
-        local = SharedVocabulary(self.vocabulary).local(alone=False)
-        counts, tally, before = (NO_COUNTS, NO_COUNTS), Tally(), sum(self.tally.source_lengths)
+        group, before, tally = len(self.classes), sum(self.tally.source_lengths), Tally()
+        counts, words = (NO_COUNTS, NO_COUNTS), self.vocabulary
+        classes = [np.arange(self.known.n_labels, dtype=np.int32)]
+        features = [np.arange(self.known.n_features, dtype=np.int32)]
         for path in paths:
             state = read_run(path)
-            _take_names(local.vocabulary, state, path)
+            classes.append(words.added("labels", _names(state.labels)))
+            features.append(words.added("features", _names(state.features)))
             counts = _added(counts, (state.label_counts.array(), state.feature_counts.array()))
             run, tally = run_of(path, state), state.tally
-            self.runs.append(Run(path, run.index, len(self.classes), before))
-        local.share(NO_CLASSES)
-        known = np.arange(self.known.n_labels, dtype=np.int32)
-        self.classes.append(np.concatenate([known, local.labels]))
-        self.features.append(local.features)
+            self.runs.append(Run(path, run.index, group, before))
+        self.classes.append(np.concatenate(classes))
+        self.features.append(np.concatenate(features))
         self.counts = (
-            _spread(self.counts[0], counts[0], self.classes[-1], self.vocabulary.n_labels),
-            _spread(self.counts[1], counts[1], self.features[-1], self.vocabulary.n_features),
+            _spread(self.counts[0], counts[0], self.classes[-1], words.n_labels),
+            _spread(self.counts[1], counts[1], self.features[-1], words.n_features),
         )
         self.tally = joined_tally(self.tally, tally, source)
 
@@ -113,12 +112,9 @@ class Joined:
         return own, Ids(features.rank, np.zeros(len(self.features), np.int64))
 
 
-def _take_names(vocabulary: Vocabulary, state: State, path: Path) -> None:
-    """Add the names that a run added to those before it in its partition."""
-    for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
-        names = Names(offsets.array(), data.array(), "")
-        if len(names) and not vocabulary.take_in(table, names):
-            raise StoreError("its names cannot be told apart", path=path)
+def _names(kept: tuple[Packed, Packed]) -> Names:
+    """Return the names that a run added to those before it in its partition."""
+    return Names(kept[0].array(), kept[1].array(), "")
 
 
 def _added(some: Counts, more: Counts) -> Counts:

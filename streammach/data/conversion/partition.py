@@ -50,6 +50,8 @@ class Partition:
         How many may be.
     seed : int
         Decides the order of the rows.
+    bins : int
+        Bins of the keys that are told apart in a run.
     memory : str or int or float or None
         The memory that the user named.
     shares : int
@@ -64,6 +66,7 @@ class Partition:
     skip: bool
     max_bad: int | None
     seed: int
+    bins: int
     memory: str | int | float | None
     shares: int
 
@@ -133,7 +136,7 @@ def _read(
     with closing(bad_rows), ThreadPoolExecutor(n_threads, "convert") as pool:
         intake = Intake(
             opened, Known.of(task.like).vocabulary(), bad_rows, folder=folder, seed=task.seed,
-            memory=memory, pool=pool, n_threads=n_threads, first=task.first,
+            memory=memory, pool=pool, n_threads=n_threads, first=task.first, bins=task.bins,
         )  # fmt: skip
         intake.resume()
         if not intake.at_end:

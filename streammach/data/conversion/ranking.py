@@ -45,6 +45,11 @@ class Known:
         """Number of labels."""
         return len(self.labels) if self.labels is not None else 0
 
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.features) if self.features is not None else 0
+
     def vocabulary(self) -> Vocabulary:
         """Return a vocabulary that holds them; it takes in new labels, and features if none are."""
         return Vocabulary(

@@ -151,7 +151,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[Packed, Packed]
 
 
-def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor) -> State:
+def write_run(
+    path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor, bins: int = BINS
+) -> State:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards.
 
     Parameters
@@ -166,6 +168,9 @@ def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Exec
         What else the file holds; it is returned with the index.
     pool : Executor
         Its threads compress the bins.
+    bins : int
+        A power of two: where it is less than `BINS`, each of so many holds the rows of those that
+        follow, which are empty.
 
     Raises
     ------
@@ -177,9 +182,11 @@ def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Exec
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
     cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
     index = np.zeros((BINS, INDEX_COLUMNS), np.int64)
-    bins = (partial(_encoded, rows, ids, order[cuts[b] : cuts[b + 1]]) for b in range(BINS))
+    step = BINS // bins
+    places = ((cuts[b], cuts[b if b % step else b + step]) for b in range(BINS))
+    bodies = (partial(_encoded, rows, ids, order[start:stop]) for start, stop in places)
     with Writer(path) as out:
-        for b, (body, facts) in enumerate(in_order(pool, bins, AHEAD)):
+        for b, (body, facts) in enumerate(in_order(pool, bodies, AHEAD)):
             index[b] = out.size, *facts
             out.write(body)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))

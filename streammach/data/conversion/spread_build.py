@@ -39,7 +39,7 @@ from streammach.data.conversion.ranges import (
     write_range,
 )
 from streammach.data.conversion.ranking import Ranked
-from streammach.data.conversion.runs import Tally, totals
+from streammach.data.conversion.runs import BINS, Tally, totals
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.conversion.spread import PER_WORKER, Spread, divided
 from streammach.data.source_options import SourceOptions
@@ -57,8 +57,21 @@ from streammach.rows.trained import TrainedColumns
 
 RANGE_VALUES = 1 << 20  # of a range of the store, at least
 MAX_RANGES = 256
+LEAST_BINS = 64
+ROOM_OF_BYTE = 8  # of rows, for a byte of a source
+BIN_SHARE = 16  # a bin takes no more of the memory than one of so many parts
 NO_IDS = np.zeros(0, np.int32)
 NO_RANKS = Ranks(NO_IDS, Ids(NO_IDS, np.zeros(1, np.int64)), 0)
+
+
+class Division(msgspec.Struct, frozen=True, kw_only=True):
+    """How the work is divided.
+
+    ``partitions`` are ranges of sources, ``bins`` how many bins of the keys runs tell apart.
+    """
+
+    partitions: list[tuple[int, int]]
+    bins: int
 
 
 class SpreadBuild(Build):
@@ -79,34 +92,39 @@ class SpreadBuild(Build):
         finally:
             self._bad_rows.close()
 
-    def _division(self, spread: Spread, *, resume: bool) -> list[tuple[int, int]]:
-        """Return which sources each partition has: those of the conversion that is gone on with."""
+    def _division(self, spread: Spread, *, resume: bool) -> Division:
+        """Return how the work is divided: as that of a conversion that is gone on with was."""
         path, n = self._job.division, len(self._sources)
         if resume:
-            with suppress(DiskError, msgspec.DecodeError):
-                known = msgspec.json.decode(
-                    read_small(path, MAX_IDENTITY), type=list[tuple[int, int]]
-                )
-                if [i for one in known for i in range(*one)] == list(range(n)):
+            with suppress(DiskError, msgspec.DecodeError, msgspec.ValidationError):
+                known = msgspec.json.decode(read_small(path, MAX_IDENTITY), type=Division)
+                if [i for one in known.partitions for i in range(*one)] == list(range(n)):
                     return known
             remove_folder(self._job.runs)
             make_folder(self._job.runs)
         sizes = [source.n_bytes for source in self._sources]
-        division = divided(sizes, min(n, PER_WORKER * spread.n_workers))
+        division = Division(
+            partitions=divided(sizes, min(n, PER_WORKER * spread.n_workers)),
+            bins=_bins(sum(sizes), self._memory.n_bytes),
+        )
         write_atomic(path, msgspec.json.encode(division))
         return division
 
-    def _joined(self, spread: Spread, division: Sequence[tuple[int, int]]) -> Joined:
-        """Read all partitions, and join what they found."""
-        tasks = [self._partition(spread, k, *one) for k, one in enumerate(division)]
-        sizes = [sum(s.n_bytes for s in self._sources[a:b]) for a, b in division]
-        told, done = self._told(READ), 0
+    def _joined(self, spread: Spread, division: Division) -> Joined:
+        """Read all partitions, and join what they found, each as soon as those before are."""
+        partitions = division.partitions
+        tasks = [self._partition(spread, division, k) for k in range(len(partitions))]
+        sizes = [sum(s.n_bytes for s in self._sources[a:b]) for a, b in partitions]
+        told, joined, done = self._told(READ), Joined.of(self._known), set[int]()
         told(0, sum(sizes))
 
         def tell(k: int) -> None:
-            nonlocal done
-            done += sizes[k]
-            told(done, sum(sizes))
+            done.add(k)
+            told(sum(sizes[k] for k in done), sum(sizes))
+            while (following := len(joined.classes)) in done:
+                first = self._sources[partitions[following][0]]
+                joined.add(Path(tasks[following].folder), first.path)
+                self._memory.room(joined.n_bytes, joined.n_bytes)
 
         outcomes = spread.run(read_partition, tasks, tell)
         folders = [Path(task.folder) for task in tasks[: len(outcomes)]]
@@ -116,25 +134,20 @@ class SpreadBuild(Build):
             raise self._as_given(outcomes[-1])
         self._bad_rows.saved()
         self._take_words(found)
-        self._told(SORT)(0, 0)
-        joined = Joined.of(self._known)
-        for folder, (first, _) in zip(folders, division, strict=True):
-            joined.add(folder, self._sources[first].path)
-            self._memory.room(joined.n_bytes, joined.n_bytes)
         self._bad_rows.reasons = Counter(joined.tally.reasons)
         self._bad_rows.unknown_values = joined.tally.unknown_values
         return joined
 
-    def _partition(self, spread: Spread, number: int, first: int, stop: int) -> Partition:
+    def _partition(self, spread: Spread, division: Division, number: int) -> Partition:
         """Return a partition as a process is sent it."""
-        settings = self._settings
+        settings, (first, stop) = self._settings, division.partitions[number]
         return Partition(
             folder=os.path.abspath(self._job.runs / f"partition-{number:05}"),
             paths=[os.path.abspath(source.path) for source in self._sources[first:stop]],
             options=[_absolute(options) for options in settings.options[first:stop]],
             first=first, like=None if settings.like is None else absolute(settings.like),
             skip=self._bad_rows.skip, max_bad=settings.max_bad, seed=settings.seed,
-            memory=settings.memory, shares=spread.shares,
+            bins=division.bins, memory=settings.memory, shares=spread.shares,
         )  # fmt: skip
 
     @property
@@ -164,6 +177,7 @@ class SpreadBuild(Build):
 
     def _written(self, spread: Spread, joined: Joined, pool: ThreadPoolExecutor) -> Made:
         """Let all ranges of the store be written, and put them together."""
+        self._told(SORT)(0, 0)
         tally = joined.tally
         labels, features = self._ranked(self._names(joined.vocabulary), joined.counts)
         parts = self._parts(spread, joined, labels, features)
@@ -251,6 +265,12 @@ class SpreadBuild(Build):
                 first.give_back(piece)
                 break
         return super()._columns(tally, features)
+
+
+def _bins(n_bytes: int, memory: int) -> int:
+    """Return how many bins of the keys are told apart: fewer cost less, but are read as a whole."""
+    wanted = BIN_SHARE * ROOM_OF_BYTE * n_bytes // memory
+    return min(max(1 << int(wanted).bit_length(), LEAST_BINS), BINS)
 
 
 def _absolute(options: SourceOptions) -> SourceOptions:

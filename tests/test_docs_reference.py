@@ -91,6 +91,7 @@ def printed(tmp_path_factory):
         "add": "add run new.vw --out more --on rows.zarr",
         "info, a store": "info rows.zarr",
         "info, a run": "info run",
+        "info, a part": "info part",
         "info, a model": "info small",
         "report": "report run --on rows.zarr",
         "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",

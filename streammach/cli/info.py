@@ -15,16 +15,18 @@ Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 
 @click.command(epilog=epilog("streammach info runs/odp"))
-@click.argument("path", metavar="STORE|RUN|MODEL", type=STORE_PATH)
+@click.argument("path", metavar="STORE|RUN|PART|MODEL", type=STORE_PATH)
 @cache_options
 @json_option
 @debug_option
 def info(path: Path, as_json: bool) -> None:
-    """Show what a store, a run or a model holds.
+    """Show what a store, a run, a part of one or a model holds.
 
     For a run, the plan stands beside what was measured.
     """
-    if (path / "plan.json").exists():
+    if (path / "part.json").exists():
+        document, lines = _of_part(path)
+    elif (path / "plan.json").exists():
         document, lines = _of_run(path)
     elif (path / "model.json").exists():
         document, lines = _of_model(path)
@@ -86,6 +88,21 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "reasons": run.reasons,
     }  # fmt: skip
     return document, run_lines(run, model)
+
+
+def _of_part(path: Path) -> tuple[Document, Lines]:
+    from streammach.reports.about import part_lines  # loads on demand
+    from streammach.training.run_part import RunPart
+
+    part = RunPart.open(path)
+    first, last = part.repetitions
+    document = {
+        "kind": "part", "path": str(path), "number": part.facts.part.number,
+        "of": part.facts.part.of, "buckets": part.plan.n_buckets,
+        "repetitions": part.plan.n_repetitions, "first_repetition": first + 1,
+        "last_repetition": last, "store": part.facts.store, "left": part.left,
+    }  # fmt: skip
+    return document, part_lines(part)
 
 
 def _of_model(path: Path) -> tuple[Document, Lines]:

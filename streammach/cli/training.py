@@ -133,13 +133,14 @@ def _train_part(
 ) -> None:  # fmt: skip
     """Train the repetitions of a part, and say so."""
     from streammach.training.part_job import PartJob  # compiled code loads on demand
-    from streammach.training.run_part import KIND, PartNumber
+    from streammach.training.run import PART_OF_RUN
+    from streammach.training.run_part import PartNumber
 
     number, settings = PartNumber.of_text(which[0]), which[1]
     if arguments.pilot is not None:
         hint = "Give the --buckets and --repetitions that a pilot chose."
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with _weighed_rows(store, out, arguments, progress, KIND) as (rows, given, shown):
+    with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, given, shown):
         plan = made_plan(rows, given)
         job = PartJob(plan, number, given.training(), settings)
         trainer = _trainer(plan, given, shown)

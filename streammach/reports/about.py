@@ -22,6 +22,7 @@ from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
 from streammach.training.run import Result, Run
+from streammach.training.run_part import RunPart
 from streammach.training.timetable import COMPILING
 
 DECODINGS = {
@@ -132,6 +133,29 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
         ("time", _time(plan, result)),
         (words(listed).kind, validation),
     ]  # fmt: skip
+
+
+def part_lines(part: RunPart) -> Lines:
+    """Return what a part of a run is, and what to do with it.
+
+    Parameters
+    ----------
+    part : RunPart
+        The part, finished or not.
+    """
+    (first, last), plan, settings = part.repetitions, part.plan, part.settings
+    found = [
+        ("part", f"{clean(part.path, 60)}: {part.facts.part} of a run, repetitions {first + 1} to "
+                 f"{last} of {plan.n_buckets} x {plan.n_repetitions}; store "
+                 f"{plan.facts.digest[:8]} ({clean(part.facts.store, 60)})"),
+    ]  # fmt: skip
+    if settings is not None:
+        found.append(("training", f"{plan.config.placement.numbers}, {settings.training.text}"))
+    if part.left:
+        found.append(("left", f"{part.left}; its command with --resume goes on"))
+    else:
+        found.append(("next", "streammach merge RUN PART... joins all parts"))
+    return found
 
 
 def _device_lines(plan: Plan, result: Result) -> Lines:

@@ -39,8 +39,8 @@ from streammach.training.epochs import Epochs
 from streammach.training.events import Saved
 from streammach.training.job import CHECKPOINTS, Job, Work
 from streammach.training.pace import Pace
-from streammach.training.run import SETTINGS, Settings, begun, workplace
-from streammach.training.run_part import COUNT, KIND, PART, PartFacts, PartNumber, RunPart
+from streammach.training.run import PART_OF_RUN, SETTINGS, Settings, begun, workplace
+from streammach.training.run_part import COUNT, PART, PartFacts, PartNumber, RunPart
 from streammach.training.timetable import ALONE, EPOCHS, SEARCH, timetable
 from streammach.training.whole import decide
 
@@ -67,7 +67,7 @@ class PartJob(Job[RunPart]):
         If there are more parts than repetitions.
     """
 
-    kind = KIND
+    kind = PART_OF_RUN
 
     def __init__(
         self, plan: Plan, number: PartNumber, options: TrainingOptions,
@@ -158,8 +158,8 @@ class PartJob(Job[RunPart]):
 
     def begin(self, folder: Path, *, resume: bool) -> None:
         """Raise UsageError or MismatchError if a folder holds something else than this part."""
-        begun(folder, resume=resume, kind=KIND)
-        known = (workplace(folder, KIND).facts() or {}).get(COUNT, str(self._number))
+        begun(folder, resume=resume, kind=PART_OF_RUN)
+        known = (workplace(folder, PART_OF_RUN).facts() or {}).get(COUNT, str(self._number))
         if known != str(self._number):
             raise MismatchError(
                 f"it is part {clean(known, 20)} of a run, not {self._number}",

@@ -27,6 +27,7 @@ from streammach.spec.types import Amount, Count, Ranker
 from streammach.training.callbacks import epochs_table
 
 MAX_DOCUMENT = 16 << 20
+PART_OF_RUN = "part"  # what the marker of such a folder says
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
 
 
@@ -219,9 +220,11 @@ class Run(Reported):
             settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
             result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
         except (ValueError, DiskError) as error:
+            hint = "It is a part of one: streammach merge RUN PART..."
             raise MismatchError(
-                f"not the folder of a finished run ({clean(error, 120)})", path=clean(folder, 300)
-            ) from None
+                f"not the folder of a finished run ({clean(error, 120)})", path=clean(folder, 300),
+                hint=hint if workplace(folder, PART_OF_RUN).facts() is not None else None,
+            ) from None  # fmt: skip
         return cls(folder, plan, settings, result)
 
 

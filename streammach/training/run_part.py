@@ -20,10 +20,9 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size
 from streammach.training.job import CHECKPOINTS
-from streammach.training.run import MAX_DOCUMENT, PLAN, SETTINGS, Settings, workplace
+from streammach.training.run import MAX_DOCUMENT, PART_OF_RUN, PLAN, SETTINGS, Settings, workplace
 
 PART = "part.json"
-KIND = "part"  # of the folder
 COUNT = "part"  # what its marker says of the number
 ALIKE = "Parts of one run are trained with the same store, options and seed."
 
@@ -170,7 +169,7 @@ class RunPart:
         if not os.path.lexists(folder):
             hint = "Make one with: streammach train --part"
             raise UsageError("there is no such part", path=clean(folder, 300), hint=hint)
-        if workplace(folder, KIND).facts() is None:
+        if workplace(folder, PART_OF_RUN).facts() is None:
             raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
         try:
             plan = plan_from(read_small(folder / PLAN, MAX_DOCUMENT))

@@ -401,6 +401,12 @@ def test_the_commands(data, tmp_path, capsys):
         assert message in capsys.readouterr().err
     assert main([*train, "--out", one, "--part", "1/2"]) == 0
     assert "part 1/2, repetitions 1 to 2 of 5, 2 epochs" in capsys.readouterr().out
+    assert main(["info", one]) == 0
+    said = capsys.readouterr().out
+    assert "1/2 of a run, repetitions 1 to 2 of 7 x 5" in said
+    assert "merge RUN PART... joins all parts" in said
+    assert main(["report", one]) == 4
+    assert "It is a part of one: streammach merge RUN PART..." in capsys.readouterr().err
     assert main([*train, "--out", two, "--part", "2/2", "--settings", one]) == 0
     assert main(["merge", run, one]) == 2
     assert "part 2/2 is missing. Name all parts of a run." in capsys.readouterr().err

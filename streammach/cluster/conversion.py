@@ -106,7 +106,7 @@ class OnCluster:
         self._client, workers = client, Workers(client)
         self.n_workers = len(workers)
         self.shares = 1 + workers.on_one_machine()
-        self._able = workers.able(budget(memory).n_bytes // self.shares)
+        self._able = workers.able(budget(memory).n_bytes // self.shares, "a worker's share")
         self._most = self.n_workers if self._able is None else len(self._able)
 
     def run(

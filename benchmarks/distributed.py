@@ -10,8 +10,10 @@ of them. Speedups are seconds with the fewest workers by seconds with more, of t
 
 The first form trains: of the parts alone, and of all with the merge, which one thread does. The
 second one predicts or evaluates the rows of a store twice: the first time workers load model and
-kernels, the second time they have both. Ranking is what precedes the table, whole all of it. Bytes
-are those that client, scheduler and workers wrote to one another, heartbeats included.
+kernels, the second time they have both. Ranking is what precedes the table, whole all of it; beside
+them stands the processor time of the worker that takes most, which other work on the machine
+disturbs less. Bytes are those that client, scheduler and workers wrote to one another, heartbeats
+included.
 """
 
 import dataclasses
@@ -100,7 +102,8 @@ def predicted(given, n):
         Client(cluster) as client,
     ):  # fmt: skip
         for name in ("first", "warm"):
-            before, began = count() + sum(client.run(count).values()), time.monotonic()
+            spent, before = client.run(time.process_time), count() + sum(client.run(count).values())
+            began = time.monotonic()
             ranked = [began]
 
             def told(stage, done, total, ranked=ranked):
@@ -118,6 +121,8 @@ def predicted(given, n):
             found[f"{name}_whole_seconds"] = time.monotonic() - began
             found[f"{name}_ranking_seconds"] = ranked[-1] - began
             found["bytes_sent"] = count() + sum(client.run(count).values()) - before
+            spent = [s - spent[a] for a, s in client.run(time.process_time).items()]
+            found[f"{name}_busiest_processor_seconds"] = max(spent)
             found["result"] = result
     return found
 

@@ -98,7 +98,7 @@ def predicted(given, n):
     found = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
         as cluster,
         Client(cluster) as client,
     ):  # fmt: skip
@@ -139,7 +139,7 @@ def measured(given, n):
     options = sm.TrainingOptions(epochs=given.epochs, transform="log1p", learning_rate=1.0)
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
         as cluster,
         Client(cluster) as client,
     ):  # fmt: skip

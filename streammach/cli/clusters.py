@@ -40,12 +40,8 @@ def rankers(dask: str | None, devices: str | None, threads: int | None) -> Itera
     """
     if dask is not None and devices is not None:
         raise UsageError("only one of these can be: --dask, --devices")
-    from streammach.cluster.workers import (  # loads on demand
-        check_installed,
-        connected,
-        count_of,
-        started_here,
-    )
+    from streammach.cluster.local import CPU, devices_of, started_here  # loads on demand
+    from streammach.cluster.workers import check_installed, connected
     from streammach.machine import cores
 
     check_installed()
@@ -54,8 +50,10 @@ def rankers(dask: str | None, devices: str | None, threads: int | None) -> Itera
         with connected(dask) as client:
             yield client
         return
-    n = count_of(devices or "cpu", "a cluster ranks rows on CPUs alone")
-    with started_here(n, threads or cores()) as client:
+    named = devices_of(devices or CPU)
+    if {*named} != {CPU}:
+        raise UsageError("a cluster ranks rows on CPUs alone: --devices")
+    with started_here(named, threads or cores()) as client:
         yield client
 
 

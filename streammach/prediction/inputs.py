@@ -114,7 +114,7 @@ def rows_of(
     options : SourceOptions
         How a file is read.
     label_needed : bool
-        Whether a row of text without a label is bad.
+        Whether a row of text without a label is bad; where it is not, no label of a file is known.
     met : MetLabels, optional
         Receives the labels.
     bad_rows : BadRows, optional
@@ -226,8 +226,8 @@ def _file_rows(
     met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels, model.features, add_labels=met is not None, add_features=False,
-        columns=model.columns,
+        model.labels if label_needed else None, model.features, add_labels=met is not None,
+        add_features=False, columns=model.columns,
     )  # fmt: skip
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")

@@ -344,7 +344,9 @@ class Predictor(Ranks):
         UsageError, DataError, StoreError, DiskError
             If the input cannot be opened.
         """
-        given = None if path is None else Input.of(path, self._held, options)
+        given = None
+        if path is not None:
+            given = Input.of(path, self._held, options, labels=task != "predict")
         return room_for(
             self._held, task, given, k, device=self.device, threads=self.threads,
             budget=self._budget, beside=beside,

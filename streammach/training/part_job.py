@@ -102,7 +102,8 @@ class PartJob(Job[RunPart]):
         """The plan of its repetitions: what is trained, without what comes before and after."""
         plan, some = self.plan, self._number.repetitions(self.plan.n_repetitions)
         model = plan.model.some(*some)
-        config = replace(plan.config, shape=model.shape, parts=())
+        placement = replace(plan.config.placement, waves=self._number.waves(plan))
+        config = replace(plan.config, shape=model.shape, placement=placement, parts=())
         lines = tuple(x for x in ledger(plan.facts, config) if x.name != "smaller model")
         return replace(plan, model=model, config=config, ledger=lines)
 
@@ -116,12 +117,15 @@ class PartJob(Job[RunPart]):
     def check(self, options: TrainingOptions, clock: Clock, start: Model | None) -> None:
         """Raise UsageError if the run cannot be had in such parts."""
         config = self.plan.config
-        if config.placement.device != "cpu":
-            raise UsageError("parts are trained on the CPU: --part", hint="Use --device cpu.")
         if config.dense:
             raise UsageError(
                 "dense rows are not trained in parts: the bits of their matrix products depend on "
                 "the repetitions beside: --part"
+            )
+        if config.placement.weights == "bfloat16":
+            raise UsageError(
+                "bfloat16 weights are rounded by their places in the whole model: --part",
+                hint="Use --weights float32.",
             )
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")

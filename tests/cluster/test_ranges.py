@@ -62,7 +62,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client():
     with distributed.LocalCluster(
-        n_workers=4, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        n_workers=4, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     ) as cluster, distributed.Client(cluster) as made:  # fmt: skip
         made.wait_for_workers(4)
         yield made

@@ -16,6 +16,22 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.5  # between two looks at the tasks, and at signals
 
 
+def returned(work: Callable[..., Any], *given: Any) -> Any:
+    """Do a task, on a worker; return an error of ours instead of raising it.
+
+    Dask would log what is raised with its traceback, and cannot send all kinds.
+
+    Parameters
+    ----------
+    work, *given : callable and objects
+        What is called, and with what.
+    """
+    try:
+        return work(*given)
+    except StreammachError as error:
+        return error
+
+
 class WorkersLostError(StreammachError):
     """Workers were lost again and again, or the scheduler was."""
 

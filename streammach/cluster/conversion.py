@@ -142,10 +142,8 @@ class OnCluster:
                 self._client.run(left, keys, LEAVE_SECONDS, on_error="ignore")
 
 
-def do(work: Work[T, R], task: T) -> R | StreammachError:
+def do(work: Work[T, R], task: T) -> R:
     """Do a task, on a worker: one at a time, with the threads that Dask gives it.
-
-    An error of ours is returned: Dask would log it with its traceback, and not send all kinds.
 
     Parameters
     ----------
@@ -174,8 +172,6 @@ def do(work: Work[T, R], task: T) -> R | StreammachError:
     _at_work.add(key)
     try:
         return work(task, worker.state.nthreads, told)
-    except StreammachError as error:
-        return error
     finally:
         _at_work.discard(key)
         ONE.release()

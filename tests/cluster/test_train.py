@@ -9,6 +9,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.cluster.at_work import AtWork
 from streammach.cluster.local import CPU, SEEN, devices_of, started_here
 from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
 from streammach.errors import BudgetError, MismatchError, UsageError
@@ -57,6 +58,25 @@ def test_a_run_of_two_workers(counts, data, client, tmp_path):
         assert lines[0].startswith(f"part {k}/2: repetitions {'1 to 2' if k == 1 else '3 to 5'}")
         assert f"part {k}/2: epoch 3 of 3" in lines
         assert "done by tcp://" in lines[-1]
+
+
+def refuses(n_bytes):
+    """What a worker raises."""
+    raise BudgetError(f"{n_bytes} bytes are too many", hint="Take fewer.")
+
+
+def test_an_error_of_a_worker_comes_as_it_was(client):
+    tasks = AtWork(client)
+    tasks.give(3, "a task", refuses, 7, able=None)
+    while not (ended := tasks.ended()):
+        pass
+    ((number, error),) = ended
+    assert (number, type(error), str(error)) == (
+        3,
+        BudgetError,
+        "7 bytes are too many. Take fewer.",
+    )
+    assert error.exit_code == 6
 
 
 SMALL = [

@@ -402,7 +402,7 @@ def test_the_commands(data, tmp_path, capsys):
     assert main([*train, "--out", one, "--part", "1/2"]) == 0
     assert "part 1/2, repetitions 1 to 2 of 5, 2 epochs" in capsys.readouterr().out
     assert main(["info", one]) == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "1/2 of a run, repetitions 1 to 2 of 7 x 5" in said
     assert "merge RUN PART... joins all parts" in said
     assert main(["report", one]) == 4

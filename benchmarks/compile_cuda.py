@@ -1,44 +1,35 @@
 """Whether every CUDA kernel compiles to machine code without a stack frame or a spill.
 
-    python -m benchmarks.compile_cuda [7.5 8.0 9.0] [--json FILE]
+    python -m benchmarks.compile_cuda [7.5 8.0 9.0] [--json FILE] [--beside FILE]
 
 Needs numba-cuda (extra gpu-cuda12 or gpu-cuda13) and no GPU: NVVM makes PTX, and nvJitLink, the
 linker of a real run, makes machine code and says what each kernel takes. Without targets: the
 oldest that the project's extras know (6.1 where NVVM is of CUDA 12, 7.5 from CUDA 13 on), 8.0 and
-9.0. Exit code 1 if a kernel has a stack frame, spilled registers, local memory or float64
-arithmetic, or lacks the 16-byte accesses that it is written for (8 bytes of bfloat16 weights).
+9.0. Beside a file of an earlier state, each kernel carries what it took then. Exit code 1 if a
+kernel has a stack frame, spilled registers, local memory or float64 arithmetic, or lacks the
+16-byte accesses that it is written for (8 bytes of bfloat16 weights).
 """
 
+import json
 import re
 import sys
 import time
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.backends.cuda import (
-    decode,
-    dense_transfers,
-    joint,
-    kernels,
-    lists,
-    losses,
-    products,
-    resident,
-    segments,
-)
-from streammach.backends.cuda.group import ADAM_REGISTERS
-from streammach.backends.cuda.launch import (
+from streammach.backends.cuda import decode, dense, kernels, losses, sparse, transfers
+from streammach.backends.cuda.chunks import CODINGS
+from streammach.backends.cuda.shapes import (
+    ADAM_REGISTERS,
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
-    THREADS,
-    code_bits,
-    decode_bounds,
+    STRIDING,
     decode_shape,
     launch_bounds,
     launch_shape,
 )
-from streammach.backends.cuda.weights import CODINGS
 from streammach.backends.loss import BEST_CLASSES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from streammach.spec.optimizers import OPTIMIZERS
@@ -49,6 +40,12 @@ N_CLASSES = 105_033
 OUTPUTS = {"residual": kernels.RESIDUALS, "probabilities": kernels.PROBABILITIES,
            "logarithms": kernels.LOGARITHMS}  # fmt: skip
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
+STRIDING_KERNELS = {
+    "sort keys": sparse.sort_keys, "sort narrow keys": sparse.sort_keys,
+    "sum losses": losses.sum_losses, "mark": sparse.mark, "place": sparse.place,
+    "gather": transfers.gather, "gather labels": transfers.gather_labels,
+    "gather dense": transfers.gather_dense, "expand": dense.expand, "cosines": dense.cosines,
+}  # fmt: skip
 WIDE_LOAD, WIDE_STORE = r"ld\.global(\.nc)?\.v4", r"st\.global\.v4"
 PAIR_LOAD = r"ld\.global(\.nc)?\.v2"  # of bfloat16 weights
 FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\b(atom|red)\."}
@@ -56,9 +53,10 @@ FORBIDDEN = {"local memory": r"\.local\b", "float64": r"\.f64\b", "atomics": r"\
 
 def signatures():
     """Types of each kernel's arguments."""
-    from numba import float32, int32, int64, types, uint32
+    from numba import float32, int32, int64, types, uint16, uint32
 
-    f, i, u, wide = (types.Array(t, 1, "C") for t in (float32, int32, uint32, int64))
+    every = (float32, int32, uint32, int64, uint16)
+    f, i, u, wide, narrow = (types.Array(t, 1, "C") for t in every)
     backward = (i, i, i, i, i, i, f, f, float32, float32, uint32, int64, f, f, f)
     scan = types.void(f, u, int64, int64, int64, int64, wide)
     return {
@@ -66,7 +64,8 @@ def signatures():
         "forward bfloat16": types.void(i, i, f, i, f, u, u, int64, int64, float32, f, f),
         "backward": types.void(*backward, f),
         "backward bfloat16": types.void(*backward, u),
-        "sort keys": types.void(i, i, int64, int64, i),
+        "sort keys": types.void(i, i, int64, int64, int32, i),
+        "sort narrow keys": types.void(i, i, int64, int64, int32, narrow),
         "mark": types.void(i, f, i, i, int64, int64, int64, int64, i, f, i),
         "place": types.void(i, i, int64, int64, int64, *(i,) * 11),
         "gather": types.void(wide, i, int64, wide, i, f, i, f, i, f, i, i, f),
@@ -89,7 +88,7 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
     narrow = "" if weights_are == "float32" else f" {weights_are}"
     bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
     for name, output in OUTPUTS.items():
-        made = kernels.forward_kernel(shape, code_bits(n_buckets), output, weights_are=weights_are)
+        made = kernels.forward_kernel(shape, output, weights_are=weights_are)
         yield f"forward {name}{narrow} {of}", f"forward{narrow}", made, bounds, True
     for name, kind in OPTIMIZERS.items():
         registers = ADAM_REGISTERS if kind.per_weight else BACKWARD_REGISTERS
@@ -100,52 +99,48 @@ def step_kernels(n_buckets, n_repetitions, weights_are, capability):
 
 def list_kernels(n_buckets, n_repetitions):
     """The kernels of losses of rows with lists of labels."""
-    shape, bits = launch_shape(n_buckets, n_repetitions), code_bits(n_buckets)
-    of = f"({n_buckets}, {n_repetitions})"
-    made = joint.joint_list_kernel(shape, bits, BEST_CLASSES)
-    yield f"joint lists {of}", "joint lists", made, joint.BOUNDS, False
-    yield f"softmax lists {of}", "lists", lists.list_kernel(shape, bits), lists.BOUNDS, False
-    yield f"sigmoid lists {of}", "lists", lists.logistic_kernel(shape, bits), lists.BOUNDS, False
+    shape, of = launch_shape(n_buckets, n_repetitions), f"({n_buckets}, {n_repetitions})"
+    made = losses.joint_list_kernel(shape, BEST_CLASSES)
+    yield f"joint lists {of}", "joint lists", made, losses.BOUNDS, False
+    for name, logistic in (("softmax", False), ("sigmoid", True)):
+        made = losses.list_kernel(shape, logistic=logistic)
+        yield f"{name} lists {of}", "lists", made, losses.BOUNDS, False
 
 
 def every_kernel(capability):
     """Yield (name, signature's name, function, launch bounds, whether accesses are wide)."""
-    yield "sort keys", "sort keys", segments.sort_keys, (THREADS, 4), False
-    yield "sum losses", "sum losses", losses.sum_losses, (THREADS, 4), False
-    yield "mark", "mark", segments.mark, (THREADS, 4), False
-    yield "place", "place", segments.place, (THREADS, 4), False
-    yield "gather", "gather", resident.gather, (THREADS, 4), False
-    yield "gather labels", "gather labels", resident.gather_labels, (THREADS, 4), False
-    yield "gather dense", "gather dense", resident.gather_dense, (THREADS, 4), False
-    yield "expand", "expand", dense_transfers.expand, (THREADS, 4), False
-    yield "cosines", "cosines", products.cosines, (THREADS, 4), False
+    for name, kernel in STRIDING_KERNELS.items():
+        yield name, name, kernel, STRIDING, False
     for n_buckets, n_repetitions in STEPS:
         for weights_are in CODINGS:
             yield from step_kernels(n_buckets, n_repetitions, weights_are, capability)
         shape = launch_shape(n_buckets, n_repetitions)
         bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
-        made = kernels.forward_kernel(shape, code_bits(n_buckets), kernels.RESIDUALS, dense=True)
+        made = kernels.forward_kernel(shape, kernels.RESIDUALS, dense=True)
         yield f"forward dense ({n_buckets}, {n_repetitions})", "forward", made, bounds, True
-        made = joint.joint_kernel(shape, code_bits(n_buckets), BEST_CLASSES)
-        yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, joint.BOUNDS, False
+        made = losses.joint_kernel(shape, BEST_CLASSES)
+        yield f"joint ({n_buckets}, {n_repetitions})", "joint", made, losses.BOUNDS, False
         yield from list_kernels(n_buckets, n_repetitions)
     for n_buckets, n_repetitions in DECODES:
         for name, kind in KINDS.items():
             one_row = kind == decode.MEDIAN
             shape = decode_shape(n_buckets, n_repetitions, N_CLASSES, one_row=one_row)
             label = f"{name} ({n_buckets}, {n_repetitions})"
-            made = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
-            yield f"scan {label}", "scan", made, decode_bounds(shape, one_row=one_row), False
-            made = decode.select_kernel(shape, kind)
-            bounds = decode_bounds(shape, one_row=one_row)
-            yield f"select {label}", "select", made, bounds, False
+            yield f"scan {label}", "scan", decode.scan_kernel(shape, kind), shape.bounds, False
+            yield (
+                f"select {label}",
+                "select",
+                decode.select_kernel(shape, kind),
+                shape.bounds,
+                False,
+            )
 
 
 def compiled_for(function, signature, bounds, capability):
     """Facts of a kernel's machine code, and what is wrong with its PTX."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    from streammach.backends.cuda.target import cuda
+    from streammach.backends.cuda.launcher import cuda
 
     began = time.perf_counter()
     ptx, _ = cuda.compile(
@@ -193,11 +188,21 @@ def default_targets():
     return ["6.1" if major < 13 else "7.5", "8.0", "9.0"]
 
 
+def earlier(path):
+    """What kernels took in an earlier state, by name and target; nothing without a file."""
+    kernels = json.loads(Path(path).read_text())["kernels"] if path else []
+    names = ("registers", "stack", "spill_stores", "spill_loads")
+    return {(k["kernel"], k["target"]): {name: k[name] for name in names} for k in kernels}
+
+
 def main():
     arguments = parser(__doc__)
     arguments.add_argument("targets", nargs="*", help="compute capabilities: 7.5 for example")
     arguments.add_argument("--only", default="", help="kernels whose name holds this")
+    arguments.add_argument("--beside", metavar="FILE", help="figures of an earlier state")
     options = arguments.parse_args()
+    machine = facts("numba-cuda", "cuda-core", "cuda-toolkit")
+    before = earlier(options.beside)
     targets = options.targets or default_targets()
     types, results, bad = signatures(), [], Counter()
     print(f"{'kernel':<42}{'sm':>5}{'registers':>11}{'stack':>7}{'spill':>7}{'shared':>8}  wide")
@@ -209,7 +214,8 @@ def main():
             ptx, found = compiled_for(function, types[kind], bounds, capability)
             wrong = faults(ptx, found, wide=wide, pairs="bfloat16" in name)
             bad.update(wrong)
-            results.append({"kernel": name, "target": target, **found, "faults": wrong})
+            found |= {"faults": wrong, "before": before.get((name, target))}
+            results.append({"kernel": name, "target": target, **found})
             print(
                 f"{name:<42}{target:>5}{found['registers']:>11}{found['stack']:>7}"
                 f"{found['spill_stores'] + found['spill_loads']:>7}{found['shared']:>8}"
@@ -217,8 +223,7 @@ def main():
                 flush=True,
             )
     print(f"{len(results)} kernels for {', '.join(targets)}: {dict(bad) or 'no faults'}")
-    libraries = ("numba-cuda", "cuda-core", "cuda-toolkit")
-    report({"machine": facts(*libraries), "kernels": results, "faults": dict(bad)}, options.json)
+    report({"machine": machine, "kernels": results, "faults": dict(bad)}, options.json)
     sys.exit(1 if bad else 0)
 
 

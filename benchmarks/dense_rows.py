@@ -14,8 +14,9 @@ import time
 import numpy as np
 
 from benchmarks import machine_facts
-from streammach.backends.cuda.dense_transfers import DenseBuffer
+from streammach.backends.cuda.dense import DenseBuffer
 from streammach.backends.cuda.memory import DeviceArray, Memory
+from streammach.backends.cuda.transfers import Room
 from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
@@ -71,7 +72,7 @@ class Path:
         )  # fmt: skip
         self.workers = Workers(threads, "rows") if threads > 1 else None
         self.slot = DenseBuffer(
-            HostMemory(1 << 40), batch_size, nnz, n_features=facts.n_features,
+            HostMemory(1 << 40), Room(batch_size, nnz), n_features=facts.n_features,
             workers=self.workers,
         )  # fmt: skip
 

@@ -2,15 +2,16 @@
 
     python -m benchmarks.distributed STORE [--workers 1,2] [--turns 3] [--buckets 64]
         [--repetitions 8] [--epochs 3] [--json FILE]
-    python -m benchmarks.distributed TEST --run RUN [--workers 1,2] [--turns 3] [--json FILE]
+    python -m benchmarks.distributed TEST --run RUN [--evaluate] [--workers 1,2] [--turns 3]
+        [--json FILE]
 
 Workers are processes of this machine with one thread each. Each turn does the same with each number
 of them. Speedups are seconds with the fewest workers by seconds with more, of the fastest turns.
 
 The first form trains: of the parts alone, and of all with the merge, which one thread does. The
-second one predicts the rows of a store twice: the first time workers load model and kernels, the
-second time they have both; then it evaluates them. Ranking is what precedes the table, whole all of
-it. Bytes are those that client, scheduler and workers wrote to one another, heartbeats included.
+second one predicts or evaluates the rows of a store twice: the first time workers load model and
+kernels, the second time they have both. Ranking is what precedes the table, whole all of it. Bytes
+are those that client, scheduler and workers wrote to one another, heartbeats included.
 """
 
 import dataclasses
@@ -35,6 +36,7 @@ def main():
     for name, default in (("buckets", 64), ("repetitions", 8), ("epochs", 3)):
         arguments.add_argument(f"--{name}", type=int, default=default)
     arguments.add_argument("--run", type=Path)
+    arguments.add_argument("--evaluate", action="store_true")
     given = arguments.parse_args()
     numbers = [int(n) for n in given.workers.split(",")]
     if given.run is not None:
@@ -64,14 +66,13 @@ def main():
 
 
 def predictions(given, numbers):
-    """Predict and evaluate with each number of workers; report seconds and bytes."""
+    """Predict or evaluate with each number of workers; report seconds and bytes."""
     turns = {n: [] for n in numbers}
     for _ in range(given.turns):
         for n in numbers:
             turns[n].append(predicted(given, n))
             print(f"{n} workers: {turns[n][-1]}", file=sys.stderr, flush=True)
-    tables = {turn.pop("table") for one in turns.values() for turn in one}
-    figures = {turn.pop("figures") for one in turns.values() for turn in one}
+    results = {turn.pop("result") for one in turns.values() for turn in one}
     best = {n: {key: min(t[key] for t in one) for key in one[0]} for n, one in turns.items()}
     first = best[numbers[0]]
     timed = [key for key in first if key.endswith("_seconds")]
@@ -83,14 +84,14 @@ def predictions(given, numbers):
         times = ", ".join(f"{name} {ratio:.2f}" for name, ratio in speedups[n].items())
         print(f"{n} workers, times as fast: {times}; {best[n]['bytes_sent']:,} bytes sent")
     report(
-        {"speedups": speedups, "best": best, "turns": turns, "one_table": len(tables) == 1,
-         "same_figures": len(figures) == 1, "store": given.store.name, "run": given.run.name,
-         "machine": facts()}, given.json,
+        {"speedups": speedups, "best": best, "turns": turns, "one_result": len(results) == 1,
+         "work": "evaluate" if given.evaluate else "predict", "store": given.store.name,
+         "run": given.run.name, "machine": facts()}, given.json,
     )  # fmt: skip
 
 
 def predicted(given, n):
-    """Predict and evaluate with so many workers; return seconds, bytes and what came out."""
+    """Predict or evaluate twice with so many workers; return seconds, bytes and what came out."""
     found = {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -103,19 +104,21 @@ def predicted(given, n):
             ranked = [began]
 
             def told(stage, done, total, ranked=ranked):
-                if stage == "predict":
+                if stage != "write":
                     ranked.append(time.monotonic())
 
-            table = Path(folder) / f"{name}.tsv"
-            sm.distributed.predict(given.run, given.store, client, out=table, progress=told)
+            given_to = given.run, given.store, client
+            if given.evaluate:
+                figures = sm.distributed.evaluate(*given_to, progress=told)
+                result = repr({**dataclasses.asdict(figures), "seconds": 0})
+            else:
+                table = Path(folder) / f"{name}.tsv"
+                sm.distributed.predict(*given_to, out=table, progress=told)
+                result = hashlib.sha256(table.read_bytes()).hexdigest()
             found[f"{name}_whole_seconds"] = time.monotonic() - began
             found[f"{name}_ranking_seconds"] = ranked[-1] - began
             found["bytes_sent"] = count() + sum(client.run(count).values()) - before
-        began = time.monotonic()
-        figures = sm.distributed.evaluate(given.run, given.store, client)
-        found["evaluation_seconds"] = time.monotonic() - began
-        found["table"] = hashlib.sha256(table.read_bytes()).hexdigest()
-        found["figures"] = repr(dataclasses.replace(figures, seconds=0.0))
+            found["result"] = result
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks import machine_facts
 from benchmarks.batches import PARTS, begun, parser_of, reached, shape_of
 from streammach.backends.cpu.steps import DenseSteps
-from streammach.backends.cuda.tf32 import rounded
+from streammach.backends.cuda.memory import rounded
 from streammach.rows.dense import product
 
 MORE = {

@@ -5,7 +5,7 @@ import numpy as np
 from benchmarks.gpu.floors import Card
 from benchmarks.gpu.timing import GB, opened, times
 from streammach.backends.cuda.instructions import compiled, get4
-from streammach.backends.cuda.target import cuda
+from streammach.backends.cuda.launcher import cuda
 from streammach.backends.registry import BACKENDS
 
 THREADS, BLOCKS = 256, 8  # of a block; of a multiprocessor
@@ -35,7 +35,7 @@ def cache_rate(memory, n_bytes, rounds, repeats):
         array = memory.zeros(n, np.float32)
         array.values[:] = 1
         blocks = memory.blocks(BLOCKS)
-        threads = memory.grid(n, THREADS, BLOCKS)[1]
+        threads = min(THREADS, memory.most_threads)
         out = memory.zeros(blocks * threads, np.float32)
     kernel = compiled(read_again, (threads, 1))
 

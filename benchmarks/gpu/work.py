@@ -59,9 +59,10 @@ def kernel_times(options):
             slot, n, kernels.RESIDUALS, z=held["z"], losses=held["losses"], smoothing=smoothing
         ), 4 * columns * (nnz + 2 * n)),
         "sorting": (lambda: steps._sorter.sort(slot, n, nnz, entries), 40 * entries),
-        "backward": (lambda: group.backward(
-            steps._sorter, rule, n + nnz, z=held["z"], partial=held["partial"]
-        ), 4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions)),
+        "backward": (
+            lambda: steps._backward(group, rule, n + nnz),
+            4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions),
+        ),
     }  # fmt: skip
     found = {"rows": n, "values": nnz, "unique_features": unique, "columns": columns}
     for name, (call, n_bytes) in work.items():

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     Lines = dict[str, int]
     Arrays = Mapping[str, Table]
 
+INSTALL_CUDA = 'Run: pip install "streammach[gpu-cuda12]" (gpu-cuda13 for driver 580 or newer).'
+
 
 class Open(Protocol):
     """Opens a backend."""

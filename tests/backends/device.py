@@ -3,10 +3,9 @@
 import numpy as np
 
 from streammach.backends.cuda import kernels
+from streammach.backends.cuda.chunks import CODINGS, rounding_key
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.launch import launch_bounds, launch_shape
-from streammach.backends.cuda.layout import packed_codes
-from streammach.backends.cuda.weights import CODINGS, rounding_key
+from streammach.backends.cuda.shapes import launch_bounds, launch_shape, packed_codes
 from tests.reference.layout import rows_in_fours, work_items
 
 ANY_GPU = (9, 0)
@@ -34,10 +33,9 @@ class Device:
         self.steps = 0
         self.residuals = None
         bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
-        bits = 8 if spec.n_buckets <= 256 else 16
         self.forward = {
             output: compiled(
-                kernels.forward_kernel(self.shape, bits, output, weights_are=weights_are), bounds
+                kernels.forward_kernel(self.shape, output, weights_are=weights_are), bounds
             )
             for output in (kernels.RESIDUALS, kernels.PROBABILITIES, kernels.LOGARITHMS)
         }

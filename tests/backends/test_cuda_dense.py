@@ -8,12 +8,11 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach.backends.cuda import dense_transfers
-from streammach.backends.cuda.dense_transfers import DenseBuffer
-from streammach.backends.cuda.layout import table_rows
-from streammach.backends.cuda.memory import Memory
-from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.tf32 import check_tf32, multiply, rounded
+from streammach.backends.cuda import dense as cuda_dense
+from streammach.backends.cuda.dense import DenseBuffer
+from streammach.backends.cuda.memory import Memory, rounded
+from streammach.backends.cuda.shapes import table_rows
+from streammach.backends.cuda.transfers import Resident, Room
 from streammach.errors import DeviceError
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import Basis
@@ -37,7 +36,8 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
         kept = Resident(memory, 23, block.nnz)
         kept.keep(whole, "raw")
     workers = Workers(2, "rows")
-    slot = DenseBuffer(memory, 9, 9 * d, kept, n_features=d, workers=workers)
+    room = Room(9, 9 * d, kept=keep)
+    slot = DenseBuffer(memory, room, kept, n_features=d, workers=workers)
     out = memory.sent(np.full(9 * width, np.nan, np.float32))
     for n in (9, 4):
         rows = np.sort(rng.permutation(23)[:n])
@@ -57,9 +57,9 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
 
 
 def test_page_locked_memory_is_filled_by_threads_in_pieces(rng, monkeypatch):
-    monkeypatch.setattr(dense_transfers, "PIECE", 3)
+    monkeypatch.setattr(cuda_dense, "PIECE", 3)
     memory, workers, x = Memory(1 << 30), Workers(3, "rows"), rng.normal(size=(4, 5))
-    slot = DenseBuffer(memory, 4, 20, n_features=6, workers=workers)
+    slot = DenseBuffer(memory, Room(4, 20), n_features=6, workers=workers)
     block = dense_block(x.astype(np.float32))
     assert slot.fill(block.indptr, block.features, block.values) == 20
     assert slot["values"].values.tolist() == block.values.tolist()
@@ -73,7 +73,7 @@ def test_products_in_tf32_are_those_of_rounded_factors(rng):
     found = {}
     for tf32 in (False, True):
         found[tf32] = np.empty((30, 7), np.float32)
-        multiply(memory, a, b, found[tf32], tf32=tf32)
+        memory.product(a, b, found[tf32], tf32=tf32)
     assert (found[False] == a @ b).all()
     assert 1e-4 < np.abs(found[True] - a @ b).max() < 0.05
     # By hand: a fraction of 10 bits, halves to the even one.
@@ -84,7 +84,7 @@ def test_products_in_tf32_are_those_of_rounded_factors(rng):
     assert (rounded(np.array([np.inf, one], np.float32)) == [np.inf, 1]).all()
     memory.capability = (7, 5)
     with pytest.raises(DeviceError, match=r"TF32 needs compute capability 8\.0, .* is 7\.5"):
-        check_tf32(memory)
+        memory.check_tf32()
 
 
 @pytest.mark.parametrize("n_features", [4, 7, 8])

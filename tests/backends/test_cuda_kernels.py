@@ -13,11 +13,10 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.launch import decode_bounds, decode_shape
 from streammach.backends.cuda.memory import Memory
-from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.segments import SegmentBuilder
-from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.backends.cuda.shapes import decode_shape
+from streammach.backends.cuda.sparse import SegmentBuilder
+from streammach.backends.cuda.transfers import Resident, Room, TransferBuffer
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
@@ -92,15 +91,23 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
     cpu.close()
 
 
+@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # keys of 16 bits, and of 32
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
-def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
-    memory, block = Memory(1 << 30), block_of(rng, n_rows, 6, 5)
-    slot, sorter = TransferBuffer(memory, 9, 80), SegmentBuilder(memory, 9, 80, 6, segment)
+def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
+    memory, room, d = Memory(1 << 30), Room(9, 80), n_features
+
+    def drawn(**options):
+        block = block_of(rng, n_rows, 6, 5, **options)
+        return replace(block, features=block.features + np.int32(d - 6))
+
+    block = drawn()
+    slot, sorter = TransferBuffer(memory, room), SegmentBuilder(memory, room, d, segment)
+    assert sorter._keys.values.dtype == (np.int32 if d > 65_535 else np.uint16)
     for _ in range(2):  # the second time into buffers that hold the first
         entries = slot.fill(block.indptr, block.features, block.values)
         sorter.sort(slot, n_rows, block.nnz, entries)
-        work = work_items(batch_of(block, 6).by_feature, n_rows, 6, segment)
+        work = work_items(batch_of(block, d).by_feature, n_rows, d, segment)
         total = n_rows + block.nnz
         assert sorter.rows.values[:total].tolist() == work.rows.tolist()
         assert sorter.values.values[:total].tolist() == work.values.tolist()
@@ -110,7 +117,7 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, rng):
             for array, numbers in zip(found, expected, strict=True):
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
         assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
-        block = block_of(rng, n_rows, 6, 5, most=3)
+        block = drawn(most=3)
 
 
 @pytest.mark.parametrize("most", [6, 70])
@@ -127,7 +134,8 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         kept.keep(batch_of(block.part(0, 3), 90), "l2")
         assert (kept.count("raw"), kept.count("l2")) == (0, 3)
         kept.keep(whole, "again")
-    sent, gathered = TransferBuffer(memory, 9, 700), TransferBuffer(memory, 9, 700, kept)
+    sent = TransferBuffer(memory, Room(9, 700))
+    gathered = TransferBuffer(memory, Room(9, 700, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(23)[:n]
         lengths = np.diff(block.indptr)[rows]
@@ -156,7 +164,8 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
     for _ in range(2):  # the second time over the first
         kept.keep(whole, "raw")
         kept.keep(whole, "l2")
-    sent, gathered = (TransferBuffer(memory, 9, 700, r, most) for r in (None, kept))
+    sent = TransferBuffer(memory, Room(9, 700, most))
+    gathered = TransferBuffer(memory, Room(9, 700, most, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(10)[:n]
         slot.clear()
@@ -171,7 +180,7 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
 
 def test_empty_rows_are_cut_into_the_bias_alone():
     memory, nothing = Memory(1 << 30), np.zeros(0, np.float32)
-    slot, sorter = TransferBuffer(memory, 3, 8), SegmentBuilder(memory, 3, 8, 6)
+    slot, sorter = TransferBuffer(memory, Room(3, 8)), SegmentBuilder(memory, Room(3, 8), 6)
     entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
     sorter.sort(slot, 3, 0, entries)
     assert (entries, sorter.whole.count.values[0], sorter.joined.count.values[0]) == (0, 1, 0)
@@ -269,8 +278,7 @@ def best(device, p, estimator, k, *, words=2, threads=32, staged=True):
     candidates = np.full(n * k * 4 * words, 77, np.int64)
     scores, ids = np.full(n * k, np.nan, np.float32), np.full(n * k, -7, np.int64)
     packed, sizes = device.packed.ravel(), (spec.n_classes, shape.code_words, shape.n_sets)
-    make = decode.median_scan_kernel(shape) if one_row else decode.scan_kernel(shape, kind)
-    scan = compiled(make, decode_bounds(shape, one_row=one_row))
+    scan = compiled(decode.scan_kernel(shape, kind), shape.bounds)
     scan[(-(-n // shape.rows), shape.n_sets // threads), threads](
         p.ravel(), packed, n, *sizes, keys
     )

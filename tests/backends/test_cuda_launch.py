@@ -4,17 +4,16 @@ import numpy as np
 import pytest
 
 from streammach import hashing
-from streammach.backends.cuda.launch import (
+from streammach.backends.cuda.decode import median_lines
+from streammach.backends.cuda.shapes import (
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
     SHARED_BYTES,
-    decode_bounds,
     decode_shape,
     launch_bounds,
     launch_shape,
+    packed_codes,
 )
-from streammach.backends.cuda.layout import packed_codes
-from streammach.backends.cuda.median import median_lines
 from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
 from tests.builders import block_of
@@ -78,13 +77,13 @@ def test_sets_hold_every_class_and_tables_fit_shared_memory(n_buckets, n_repetit
 def test_eight_rows_of_the_papers_shape_are_scored_at_once():
     shape = decode_shape(32, 25, 105_033, one_row=False)
     assert (shape.rows, shape.n_sets, shape.code_words) == (8, 1792, 26_259)
-    assert decode_bounds(shape, one_row=False) == (256, 3)
+    assert shape.bounds == (256, 3)
 
 
 @pytest.mark.parametrize(("n_repetitions", "blocks"), [(25, 4), (32, 4), (33, 1)])
 def test_the_median_leaves_room_for_its_values(n_repetitions, blocks):
     shape = decode_shape(8, n_repetitions, 1000, one_row=True)
-    assert decode_bounds(shape, one_row=True) == (256, blocks)
+    assert shape.bounds == (256, blocks)
 
 
 def test_rows_in_fours_are_the_same_rows(rng):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from streammach.backends.cuda import decode, kernels, machine_code
-from streammach.backends.cuda.launch import decode_shape, launch_shape
+from streammach.backends.cuda import decode, kernels, launcher
+from streammach.backends.cuda.shapes import decode_shape, launch_shape
+from streammach.spec.estimators import MEDIAN
 from streammach.spec.optimizers import ADAGRAD, ADAM
 
 WANTED = (((True, "float32"), (False, "int64")), (32, 4), (9, 0))
@@ -36,40 +37,40 @@ def two(x):
 
 
 def test_kernels_are_told_apart_by_what_they_were_made_for():
-    first = machine_code.identity(made(1, one))
-    assert first == machine_code.identity(made(1, one))
+    first = launcher.identity(made(1, one))
+    assert first == launcher.identity(made(1, one))
     others = [made(2, one), made(1.0, one), made(np.float32(1), one), made(True, one), made(1, two)]
-    found = {repr(machine_code.identity(kernel)) for kernel in others}
+    found = {repr(launcher.identity(kernel)) for kernel in others}
     assert len(found | {repr(first)}) == 6
 
 
 def test_a_number_of_the_module_tells_kernels_apart(monkeypatch):
-    found = machine_code.identity(names_a_number)
+    found = launcher.identity(names_a_number)
     monkeypatch.setitem(globals(), "NUMBER", 5)
-    assert machine_code.identity(names_a_number) != found
+    assert launcher.identity(names_a_number) != found
 
 
 def test_the_backends_kernels_are_told_apart():
     shapes = [launch_shape(32, 25), launch_shape(32, 24), launch_shape(33, 25)]
     kernels_of = [
-        *(kernels.forward_kernel(shape, 8, kernels.RESIDUALS) for shape in shapes),
-        kernels.forward_kernel(shapes[0], 8, kernels.PROBABILITIES),
-        kernels.forward_kernel(shapes[0], 8, kernels.RESIDUALS, dense=True),
-        kernels.forward_kernel(shapes[0], 8, kernels.RESIDUALS, weights_are="bfloat16"),
+        *(kernels.forward_kernel(shape, kernels.RESIDUALS) for shape in shapes),
+        kernels.forward_kernel(shapes[0], kernels.PROBABILITIES),
+        kernels.forward_kernel(shapes[0], kernels.RESIDUALS, dense=True),
+        kernels.forward_kernel(shapes[0], kernels.RESIDUALS, weights_are="bfloat16"),
         *(kernels.backward_kernel(shape, ADAGRAD) for shape in shapes),
         kernels.backward_kernel(shapes[0], ADAM),
         kernels.backward_kernel(shapes[0], ADAGRAD, weights_are="bfloat16"),
         *(
-            decode.median_scan_kernel(decode_shape(32, r, 5000, one_row=True)) for r in (3, 4, 5)
+            decode.scan_kernel(decode_shape(32, r, 5000, one_row=True), MEDIAN) for r in (3, 4, 5)
         ),
     ]  # fmt: skip
-    found = {repr(machine_code.identity(kernel)) for kernel in kernels_of}
+    found = {repr(launcher.identity(kernel)) for kernel in kernels_of}
     assert len(found) == len(kernels_of)
 
 
 def test_a_kernel_may_hold_only_what_its_text_tells():
     with pytest.raises(TypeError, match="holds list"):
-        machine_code.identity(made([1], one))
+        launcher.identity(made([1], one))
 
 
 def test_code_is_kept_for_the_next_process_and_made_anew_where_it_is_damaged(tmp_path, monkeypatch):
@@ -79,32 +80,32 @@ def test_code_is_kept_for_the_next_process_and_made_anew_where_it_is_damaged(tmp
         compiled.append(how)
         return b"code %d" % len(compiled)
 
-    monkeypatch.setattr(machine_code, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(machine_code, "toolkit", lambda: "one")
-    monkeypatch.setattr(machine_code, "_compiled", compiler)
+    monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(launcher, "toolkit", lambda: "one")
+    monkeypatch.setattr(launcher, "_compiled", compiler)
     kernel = made(1, one)
-    assert machine_code.machine_code(kernel, *WANTED) == b"code 1"
-    assert machine_code.machine_code(made(1, one), *WANTED) == b"code 1"
-    assert machine_code.machine_code(kernel, *WANTED, anew=True) == b"code 2"
-    assert machine_code.machine_code(kernel, *WANTED) == b"code 2"
+    assert launcher.machine_code(kernel, *WANTED) == b"code 1"
+    assert launcher.machine_code(made(1, one), *WANTED) == b"code 1"
+    assert launcher.machine_code(kernel, *WANTED, anew=True) == b"code 2"
+    assert launcher.machine_code(kernel, *WANTED) == b"code 2"
     assert compiled == [WANTED, WANTED]
     (file,) = tmp_path.iterdir()
     assert file.name.startswith("streammach_kernel-")
     arguments, bounds, _ = WANTED
-    machine_code.machine_code(kernel, arguments[:1], bounds, (9, 0))
-    machine_code.machine_code(kernel, arguments, (64, 4), (9, 0))
-    machine_code.machine_code(kernel, arguments, bounds, (8, 0))
-    monkeypatch.setattr(machine_code, "toolkit", lambda: "a newer one")
-    machine_code.machine_code(kernel, *WANTED)
+    launcher.machine_code(kernel, arguments[:1], bounds, (9, 0))
+    launcher.machine_code(kernel, arguments, (64, 4), (9, 0))
+    launcher.machine_code(kernel, arguments, bounds, (8, 0))
+    monkeypatch.setattr(launcher, "toolkit", lambda: "a newer one")
+    launcher.machine_code(kernel, *WANTED)
     assert len(compiled) == 6
     assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_code_is_compiled_where_it_cannot_be_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_code, "CACHE_DIR", str(tmp_path / "file" / "folder"))
+    monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path / "file" / "folder"))
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(machine_code, "toolkit", lambda: "one")
-    monkeypatch.setattr(machine_code, "_compiled", lambda *wanted: b"code")
+    monkeypatch.setattr(launcher, "toolkit", lambda: "one")
+    monkeypatch.setattr(launcher, "_compiled", lambda *wanted: b"code")
     for folder in (str(tmp_path / "file" / "folder"), None):
-        monkeypatch.setattr(machine_code, "CACHE_DIR", folder)
-        assert machine_code.machine_code(made(1, one), *WANTED) == b"code"
+        monkeypatch.setattr(launcher, "CACHE_DIR", folder)
+        assert launcher.machine_code(made(1, one), *WANTED) == b"code"

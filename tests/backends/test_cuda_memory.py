@@ -220,8 +220,11 @@ def test_launches_give_the_driver_words_and_the_stream(cupy, driver, monkeypatch
     assert first[3][:7] == list(struct.unpack("<7Q", array.kernel))
     assert first[3][7:] == [2**64 - 5, int(np.float32(2).view(np.uint32))]
     assert second[3][7:] == [6, int(np.float32(1).view(np.uint32))]
-    assert memory.grid(1000, 256, 8) == (4, 256)
-    assert memory.grid(10**9, 256, 8) == (8 * 132, 256)
+    for n in (1000, 10**9):  # blocks of 256 threads, no more than the device has at once
+        memory.stride(kernel, n, array, 6, np.float32(1))
+    grids = [shape[:4] for _, shape, *_ in driver.launches[2:]]
+    assert grids == [[4, 1, 1, 256], [8 * 132, 1, 1, 256]]
+    assert [words[7:] for *_, words in driver.launches[2:]] == [second[3][7:]] * 2
 
 
 def test_damaged_code_is_compiled_again(cupy, driver, monkeypatch):

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from streammach.backends.cuda import probe
+from streammach.backends.cuda import kind
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.errors import BudgetError, DeviceError
 
@@ -51,10 +51,10 @@ def machine(monkeypatch):
         )
         target = module(cuda=module(implementation=implementation))
         monkeypatch.setitem(sys.modules, "cupy", module(cuda=cuda))
-        monkeypatch.setitem(sys.modules, "streammach.backends.cuda.target", target)
-        monkeypatch.setattr(probe, "simulated", lambda: False)
-        monkeypatch.setattr(probe, "_check_toolkit", lambda: None)
-        monkeypatch.setattr(probe, "_run_kernel", lambda: None)
+        monkeypatch.setitem(sys.modules, "streammach.backends.cuda.launcher", target)
+        monkeypatch.setattr(kind, "simulated", lambda: False)
+        monkeypatch.setattr(kind, "_check_toolkit", lambda: None)
+        monkeypatch.setattr(kind, "_run_kernel", lambda: None)
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name: name if name in installed else None
         )
@@ -115,7 +115,7 @@ def fails(error):
 )
 def test_a_card_that_runs_no_kernel_is_not_usable(machine, monkeypatch, error, why):
     machine()
-    monkeypatch.setattr(probe, "_run_kernel", fails(error))
+    monkeypatch.setattr(kind, "_run_kernel", fails(error))
     with pytest.raises(DeviceError, match=why) as refused:
         choose_device("cuda")
     assert "\n" not in str(refused.value)
@@ -134,6 +134,6 @@ def test_libraries_that_do_not_import_are_named(machine, monkeypatch, tmp_path):
 
 
 def test_the_simulator_is_used_only_when_asked_for(monkeypatch):
-    monkeypatch.setattr(probe, "simulated", lambda: True)
+    monkeypatch.setattr(kind, "simulated", lambda: True)
     assert choose_device("auto") == ("cpu", "CUDA is simulated")
     assert choose_device("cuda") == ("cuda", "Numba's simulator")

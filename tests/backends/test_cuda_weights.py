@@ -11,14 +11,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda import kernels
-from streammach.backends.cuda.weights import (
-    drawn,
-    mixed,
-    narrow_into,
-    paired,
-    rounding_key,
-    widen_into,
-)
+from streammach.backends.cuda.chunks import drawn, mixed, paired, rounding_key
+from streammach.backends.cuda.group import narrow_into, widen_into
 from streammach.jit import kernel
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.backends.device import Device

@@ -2,7 +2,8 @@
 
 import pytest
 
-from streammach.backends.cuda import probe
+from streammach.backends.cuda import kind
+from streammach.backends.cuda.memory import RESERVED_BYTES
 from streammach.backends.registry import device_text
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
@@ -16,8 +17,8 @@ from tests.planning.test_choose import facts
 @pytest.fixture(autouse=True)
 def card(monkeypatch):
     """A GPU with 12 GB free, in a machine with plenty of memory."""
-    monkeypatch.setattr(probe, "simulated", lambda: False)
-    monkeypatch.setattr(probe, "find_card", lambda: probe.Card("Card", 12 * 10**9))
+    monkeypatch.setattr(kind, "simulated", lambda: False)
+    monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Card", 12 * 10**9))
     monkeypatch.setattr(limits, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
 
 
@@ -34,7 +35,7 @@ def test_the_budget_is_the_gpus(monkeypatch):
     lines = on_device(found)
     assert sum(lines.values()) == found.device_projected_bytes
     assert lines["weights"] >= 4 * found.model.n_features * found.model.n_columns
-    assert lines["context"] == probe.RESERVED_BYTES
+    assert lines["context"] == RESERVED_BYTES
     assert (
         found.config.batching.batch_size
         > plan(facts(), device="cpu", memory="4GB").config.batching.batch_size

@@ -7,7 +7,8 @@ import pytest
 
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cuda import probe
+from streammach.backends.cuda import kind
+from streammach.backends.cuda.memory import RESERVED_BYTES
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
 from streammach.data.convert import convert
@@ -324,7 +325,7 @@ def test_a_model_larger_than_the_device_is_applied_in_groups():
         backend.close()
     assert found[0] == found[1]
     assert waves > 1
-    assert taken <= allowed == sum(room.values()) - probe.RESERVED_BYTES
+    assert taken <= allowed == sum(room.values()) - RESERVED_BYTES
     with pytest.raises(BudgetError, match="of device memory, 610 MB may be used"):
         open_backend(
             "cuda", spec, dense=False, threads=1, weights=weights, device_bytes=610_000_000
@@ -332,9 +333,9 @@ def test_a_model_larger_than_the_device_is_applied_in_groups():
 
 
 def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeypatch):
-    small = probe.Card("Card", 610_000_000)
-    monkeypatch.setattr(probe, "find_card", lambda: small)
-    monkeypatch.setattr(probe, "simulated", lambda: False)
+    small = kind.Card("Card", 610_000_000)
+    monkeypatch.setattr(kind, "find_card", lambda: small)
+    monkeypatch.setattr(kind, "simulated", lambda: False)
     spec = spec_of(30, 9, 8, 8)
     weights = {"weights": np.ones((9, 64), np.float32), "bias": np.ones(64, np.float32)}
     options = {"dense": False, "threads": 1, "weights": weights}
@@ -347,7 +348,7 @@ def test_a_model_that_no_gpu_can_hold_is_applied_by_the_cpu_unless_asked(monkeyp
 
 
 def test_the_device_must_hold_what_was_planned(data, plan, run, tmp_path):
-    short = run.result.device_peak_bytes + probe.RESERVED_BYTES - 100_000
+    short = run.result.device_peak_bytes + RESERVED_BYTES - 100_000
     with pytest.raises(BudgetError, match=r"the device's memory is full: .* held") as refused:
         fit(data, tmp_path / "run", changed(plan, limits={"device": short}))
     assert refused.value.exit_code == 6
@@ -376,8 +377,8 @@ def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
 
 def test_a_command_without_a_gpu_ends_with_exit_code_5(data, monkeypatch, capsys):
     def none():
-        raise probe._refused("no GPU is visible", "Look.")
+        raise kind._refused("no GPU is visible", "Look.")
 
-    monkeypatch.setattr(probe, "find_card", none)
+    monkeypatch.setattr(kind, "find_card", none)
     assert main(["plan", str(data), "--device", "cuda"]) == 5
     assert "no usable GPU: no GPU is visible: --device cuda. Look." in capsys.readouterr().err

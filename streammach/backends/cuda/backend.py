@@ -16,68 +16,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.cuda.chunks import rounding_key
+from streammach.backends.cuda.dense import DenseSteps, RowTables
 from streammach.backends.cuda.footprint import fewest_waves
-from streammach.backends.cuda.group import ModelGroup, Rule
-from streammach.backends.cuda.joint import JointLoss
-from streammach.backends.cuda.lists import ListLoss
-from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.memory import open_memory
+from streammach.backends.cuda.group import Host, ModelGroup, OverOutputs, Rule
+from streammach.backends.cuda.losses import JointLoss, ListLoss, Losses
+from streammach.backends.cuda.memory import RESERVED_BYTES, open_memory
 from streammach.backends.cuda.prediction import Prediction
-from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.products import RowTables, table_of, table_size
-from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import DenseSteps, OverOutputs, SparseSteps, Steps
-from streammach.backends.cuda.tables import Host
-from streammach.backends.cuda.tf32 import check_tf32
-from streammach.backends.cuda.waves import group_edges, widest
-from streammach.backends.cuda.weights import rounding_key
+from streammach.backends.cuda.shapes import group_edges, widest
+from streammach.backends.cuda.sparse import SparseSteps
+from streammach.backends.cuda.transfers import Resident, Room
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import Table
 from streammach.rows.waves import RowMap, Waves
+from streammach.spec.config import RunConfig
 from streammach.spec.estimators import EstimatorKind
+from streammach.spec.facts import DataFacts
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.spec.types import Weights
 from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):
     """Trains and applies R softmax models with Numba's CUDA kernels, CuPy and cuBLAS.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    weights : dict, optional
-        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
-        ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
-    device_bytes : int
-        Most bytes of the device's memory.
-    waves : int
-        Groups that the repetitions are trained in, one after another; 0 for the fewest that fit a
-        backend that only predicts.
-    weights_are : str
-        Type of the weights on the device; bfloat16 for sparse rows alone.
-    keep : tuple of int
-        Rows of a store, their values and the labels of lists, that are kept on the device; zeros
-        where they are sent.
-    logistic : bool
-        Whether each bucket of the trained model has a sigmoid of its own.
-    threads : int
-        Threads that help on the host with dense rows.
-    tf32 : bool
-        Whether dense rows are multiplied in TF32 while they are trained on.
+    How it is opened, and what weights may be, says :class:`streammach.backends.kinds.Open`; with
+    ``projection`` float32 (d + 2, D) rows get D more columns, and weights have d + D rows.
 
     Attributes
     ----------
     row_cache : Resident or None
-        Where they are kept.
+        Where rows of a store are kept.
 
     Raises
     ------
@@ -90,35 +62,26 @@ class CudaBackend(Ranked):
     wants_by_feature = False  # entries are sorted on the device
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        dense: bool,
-        weights: Mapping[str, Table] | None = None,
-        device_bytes: int,
-        waves: int = 0,
-        weights_are: Weights = "float32",
-        keep: tuple[int, int, int] = (0, 0, 0),
-        logistic: bool = False,
-        threads: int = 1,
-        tf32: bool = False,
-    ) -> None:
-        assert not (dense and weights_are == "bfloat16"), "matrix products take float32"
+        self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
+        weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,
+    ) -> None:  # fmt: skip
+        dense, placement = config.dense, config.placement
+        assert not (dense and placement.weights == "bfloat16"), "matrix products take float32"
         self.spec, self.dense, self.logistic = spec, dense, logistic
         projection = None if weights is None else weights.get("projection")
         more = None if projection is None else Waves(np.asarray(projection))
         self._wide = spec  # with as many features as the table has rows
         if more is not None:
             self._wide = replace(spec, n_features=spec.n_features + more.n_more)
-        waves = waves or fewest_waves(
-            spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more
-        )
+        waves = placement.waves
+        if config.optimizer is None:  # it only predicts
+            waves = fewest_waves(spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more)
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = spec.codes()
         scale = None if weights is None else weights.get("scale")
         self._scale = None if scale is None else np.asarray(scale)
-        self._weights_are = weights_are
+        self._weights_are = placement.weights
         self._steps = np.zeros(1, np.int64)
         self._wave_steps = 0
         if weights is None:
@@ -129,24 +92,27 @@ class CudaBackend(Ranked):
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
         self._training: TrainSpec | None = None
-        self._trains: Steps | None = None
+        self._trains: SparseSteps | DenseSteps | None = None
         self._losses: Losses | None = None
         self._over: OverOutputs | None = None
         self._basis: RowMap | None = None
         self._tables: RowTables | None = None  # of the basis
-        self._room = (0, 0, 0)
+        self._room = Room(0, 0)
         self._predicts: Prediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
-        self._tf32 = tf32
-        if tf32:
-            check_tf32(self._memory)
+        self._tf32, threads = placement.tf32, placement.threads
+        if self._tf32:
+            self._memory.check_tf32()
         self._workers = Workers(threads, "rows") if dense and threads > 1 else None
         self._most = widest(spec, self.n_waves)
         with self._memory.use():
-            self._group = ModelGroup(self._memory, self._wide, self.codes, self._most, weights_are)
+            self._group = self._new_group()
             self._group.take(*self._edges[0])
             self._group.read(self._host)
-            self.row_cache = Resident(self._memory, *keep) if any(keep) else None
+            self.row_cache = None
+            if placement.resident:
+                assert facts is not None, "rows that are kept are those of a store"
+                self.row_cache = Resident(self._memory, facts.n_rows, facts.nnz, facts.n_labels)
             if more is not None:
                 self._use(more)
 
@@ -161,11 +127,11 @@ class CudaBackend(Ranked):
         self._training, self.logistic = training, training.logistic
         self._widen(0 if basis is None else basis.n_more)
         shapes = training.optimizer_kind.shapes(self._wide)
-        kept = {name: self._host[name] for name in ("weights", "bias")}
+        weights = {name: self._host[name] for name in ("weights", "bias")}
         state = {n: a for n, a in self._host.items() if n in shapes and a.shape == shapes[n]}
         if state.keys() != shapes.keys():
             state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-        self._host = {**kept, **state}
+        self._host = {**weights, **state}
         if self.n_waves > 1:
             for array in self._host.values():
                 array[:] = 0
@@ -177,25 +143,29 @@ class CudaBackend(Ranked):
             self._group.take(*self._edges[0])
             self._group.tables.start(training.start_bias, self._group.n_repetitions)
             self._ahead = True
-            if self._room != (training.batch_size, batch_nnz, batch_labels):
+            kept = self.row_cache is not None
+            room = Room(training.batch_size, batch_nnz, batch_labels, kept)
+            if self._room != room:
                 self._trains = None  # its buffers go before new ones come
-                kind = DenseSteps if self.dense else SparseSteps
-                self._trains = kind(
-                    self._memory, self._wide, self._most, training.batch_size, batch_nnz,
-                    self.row_cache, n_more=self._n_more, n_labels=batch_labels,
-                    workers=self._workers, tf32=self._tf32,
-                )  # fmt: skip
+                self._trains = self._steps_on(room)
                 self._losses = Losses(self._memory)
-                self._room = (training.batch_size, batch_nnz, batch_labels)
+                self._room = room
             decoder = self._prediction().decoder  # it must fit when an epoch has been trained
             self._use(basis)
             self._over = None
             if batch_labels:
-                self._over = ListLoss(self._memory, self.spec, logistic=training.logistic)
+                self._over = ListLoss(self._memory, logistic=training.logistic)
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
                 listed = batch_labels > 0
                 self._over = JointLoss(self._memory, self.spec, decoder, listed=listed)
+
+    def _steps_on(self, room: Room) -> SparseSteps | DenseSteps:
+        """Return what trains on batches that there is room for."""
+        given = (self._memory, self._wide, self._most, room, self.row_cache)
+        if not self.dense:
+            return SparseSteps(*given)
+        return DenseSteps(*given, n_more=self._n_more, workers=self._workers, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
@@ -223,30 +193,26 @@ class CudaBackend(Ranked):
         with self._memory.use():
             # What is there goes before something else comes.
             self._trains = self._losses = self._over = self._tables = self._predicts = None
-            self._room = (0, 0, 0)
+            self._room = Room(0, 0)
             del self._group
-            self._group = ModelGroup(
-                self._memory, self._wide, self.codes, self._most, self._weights_are
-            )
+            self._group = self._new_group()
+
+    def _new_group(self) -> ModelGroup:
+        return ModelGroup(self._memory, self._wide, self.codes, self._most, self._weights_are)
 
     def _use(self, basis: RowMap | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""
-        self._basis, memory = basis, self._memory
+        self._basis, used = basis, None
         if basis is not None:
-            d = self.spec.n_features
             if self._tables is None:
-                amplitudes = memory.empty(self._n_more, np.float32) if self._n_more else None
-                table = memory.empty(table_size(d, self._n_more), np.float32)
-                self._tables = RowTables(table, amplitudes)
-            memory.send(self._tables.table, table_of(basis, d).reshape(-1))
-            memory.wait()
-            if self._tables.amplitudes is not None and isinstance(basis, Waves):
-                memory.send(self._tables.amplitudes, np.ascontiguousarray(basis.projection[-1]))
-                memory.wait()
-        used = None if basis is None else self._tables
-        if self._trains is not None:
-            self._trains.use(used)
-        self._prediction().use(used)
+                self._tables = RowTables(self._memory, self.spec.n_features, self._n_more)
+            self._tables.take(basis)
+            used = self._tables
+        if isinstance(self._trains, DenseSteps):
+            self._trains.products.use(used)
+        products = self._prediction().products
+        if products is not None:
+            products.use(used)
 
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""

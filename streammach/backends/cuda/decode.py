@@ -7,17 +7,23 @@
 
 A key is the score's bits in an order that integers share, then the class: larger is better, and of
 equal scores the smaller class. Scores are float32, summed over r = 0 .. R-1 in order as everywhere.
+
+The median of R values is straight-line code: an array indexed by a loop's variable would lie in
+memory of its own for each thread, named values stay in registers. Of Batcher's odd-even merge
+network only what the middle wires depend on is kept, often half a comparator: 202 minima and maxima
+for R = 25.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from streammach.backends.cuda.instructions import (
     bits_of,
+    bucket_function,
     device,
     float_of,
     get,
@@ -25,11 +31,10 @@ from streammach.backends.cuda.instructions import (
     put,
     warp_max,
 )
-from streammach.backends.cuda.launch import WARP, ClassSets
-from streammach.backends.cuda.median import median_lines
-from streammach.backends.cuda.target import cuda
+from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.shapes import WARP, ClassSets
 from streammach.jit import Array, Number
-from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
+from streammach.spec.estimators import MEDIAN, SUM
 
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)
@@ -53,6 +58,40 @@ def score_in(key: Number) -> Any:
     return float_of(np.uint32(SIGN - ordered if ordered < 0 else ordered))
 
 
+def comparators(n: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs i < j whose exchanges in turn sort n wires (Batcher, odd-even merge)."""
+    size = 1
+    while size < n:
+        step = size
+        while step >= 1:
+            for low in range(step % size, n - step, 2 * step):
+                for i in range(low, low + min(step, n - low - step)):
+                    if i // (2 * size) == (i + step) // (2 * size):
+                        yield i, i + step
+            step //= 2
+        size *= 2
+
+
+def median_lines(n: int) -> tuple[list[str], str]:
+    """Return statements over v0 .. v{n-1}, and the expression of their median after them."""
+    # An even n gives the mean of the middle two.
+    lower, upper = (n - 1) // 2, n // 2
+    needed, kept = {lower, upper}, []
+    for i, j in reversed(list(comparators(n))):
+        wanted = (i in needed, j in needed)
+        if any(wanted):
+            kept.append((i, j, *wanted))
+            needed |= {i, j}
+    lines = []
+    for i, j, low, high in reversed(kept):
+        if low and high:
+            lines.append(f"v{i}, v{j} = min(v{i}, v{j}), max(v{i}, v{j})")
+        else:
+            lines.append(f"v{i} = min(v{i}, v{j})" if low else f"v{j} = max(v{i}, v{j})")
+    middle = f"v{upper}" if lower == upper else f"(v{upper} + v{lower}) * HALF"
+    return lines, middle
+
+
 def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
     """Return ``score(p, first, codes, code_words, i)``: class i from one row's probabilities.
 
@@ -63,29 +102,23 @@ def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
     kind : int
         SUM, MINIMUM or MEDIAN.
     """
-    B, R, bits = shape.n_buckets, shape.n_repetitions, shape.code_bits
-    per_word, mask = 32 // bits, (1 << bits) - 1
+    B, R, bucket = shape.n_buckets, shape.n_repetitions, bucket_function(shape.code_bits)
     if kind == MEDIAN:
         lines, middle = median_lines(R)
         source = ["def score(p, first, codes, code_words, i):"]
-        source += [f"at, shift = i // {per_word}, np.uint32(i % {per_word} * {bits})"]
         source += [
-            f"v{r} = get(p, first + {r * B} + "
-            f"(int64(get(codes, {r} * code_words + at) >> shift) & {mask}))"
-            for r in range(R)
+            f"v{r} = get(p, first + {r * B} + bucket(codes, {r} * code_words, i))" for r in range(R)
         ]
-        names: dict[str, Any] = {"np": np, "int64": int64, "get": get, "HALF": np.float32(0.5)}
+        names: dict[str, Any] = {"get": get, "bucket": bucket, "HALF": np.float32(0.5)}
         exec("\n    ".join([*source, *lines, f"return {middle}"]), names)
         made: Callable[..., Any] = device(names["score"])
         return made
 
     @device
     def score(p: Array, first: Number, codes: Array, code_words: Number, i: Number) -> Any:
-        at, shift = i // per_word, np.uint32(i % per_word * bits)
-        total = get(p, first + (int64(get(codes, at) >> shift) & mask))
+        total = get(p, first + bucket(codes, 0, i))
         for r in range(1, R):
-            bucket = int64(get(codes, r * code_words + at) >> shift) & mask
-            x = get(p, first + r * B + bucket)
+            x = get(p, first + r * B + bucket(codes, r * code_words, i))
             total = total + x if kind == SUM else min(total, x)
         return total
 
@@ -100,9 +133,10 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     shape : ClassSets
         Rows a block scores, classes a thread owns.
     kind : int
-        SUM or MINIMUM; :func:`median_scan_kernel` has the median's.
+        SUM, MINIMUM or MEDIAN.
     """
-    assert kind in (SUM, MINIMUM), kind
+    if kind == MEDIAN:
+        return _median_scan_kernel(shape)
     B, R, bits, Q = shape.n_buckets, shape.n_repetitions, shape.code_bits, shape.rows
     columns, stride, T, words = B * R, shape.stride, shape.threads, shape.words
     staged, room, n_sums = shape.staged, shape.rows * B * R if shape.staged else 1, 4 * Q
@@ -112,14 +146,9 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     step = columns if staged else 0
 
     def scan(
-        p: Array,
-        codes: Array,
-        n_rows: int,
-        n_classes: int,
-        code_words: int,
-        n_sets: int,
+        p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,
         keys: Array,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the key of the best class of each set for each row.
 
         Parameters
@@ -194,14 +223,8 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     return scan
 
 
-def median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
-    """Return the scan of the median: one row a block, R values of a class in registers.
-
-    Parameters
-    ----------
-    shape : ClassSets
-        Classes a thread owns; one row.
-    """
+def _median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
+    """Return the scan of the median: one row a block, R values of a class in registers."""
     assert shape.rows == 1, shape
     columns, stride, T, words = (
         shape.n_buckets * shape.n_repetitions, shape.stride, shape.threads, shape.words,
@@ -210,14 +233,9 @@ def median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
     score = score_function(shape, MEDIAN)
 
     def scan(
-        p: Array,
-        codes: Array,
-        n_rows: int,
-        n_classes: int,
-        code_words: int,
-        n_sets: int,
+        p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,
         keys: Array,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the key of the best class of each set for each row, as that of the other kinds."""
         t, q, group = (
             int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.blockIdx.y),
@@ -268,17 +286,9 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     score = score_function(shape, kind)
 
     def select(
-        p: Array,
-        codes: Array,
-        keys: Array,
-        n_classes: int,
-        code_words: int,
-        n_sets: int,
-        k: int,
-        candidates: Array,
-        scores: Array,
-        ids: Array,
-    ) -> None:
+        p: Array, codes: Array, keys: Array, n_classes: int, code_words: int, n_sets: int, k: int,
+        candidates: Array, scores: Array, ids: Array,
+    ) -> None:  # fmt: skip
         """Write the k best classes of a row and their scores, best first.
 
         Parameters

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from streammach import hashing
-from streammach.backends.cuda.group import ModelGroup
+from streammach.backends.cuda.dense import DenseSteps, RowTables, slot_kind
+from streammach.backends.cuda.group import ModelGroup, Tables
 from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.prediction import WAVES_BYTES, Prediction
-from streammach.backends.cuda.probe import RESERVED_BYTES
-from streammach.backends.cuda.products import table_bytes, table_size
-from streammach.backends.cuda.resident import Resident
-from streammach.backends.cuda.steps import (
-    QUERY_NNZ,
-    DenseSteps,
-    SparseSteps,
-    buffer_kind,
-    query_rows,
-    slots_bytes,
-)
-from streammach.backends.cuda.tables import Tables
-from streammach.backends.cuda.waves import group_edges, widest
+from streammach.backends.cuda.memory import RESERVED_BYTES
+from streammach.backends.cuda.prediction import Prediction
+from streammach.backends.cuda.shapes import group_edges, widest
+from streammach.backends.cuda.sparse import SparseSteps
+from streammach.backends.cuda.transfers import N_SLOTS, Resident, Room
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
 from streammach.spec.config import RunConfig
@@ -29,28 +21,31 @@ from streammach.spec.model import ModelSpec
 
 def host_footprint(config: RunConfig) -> dict[str, int]:
     """Return the bytes of host memory of a backend, by name."""
-    shape, placement, batching = config.wide, config.placement, config.batching
-    models = widest(shape, placement.waves)
-    rows = query_rows(shape, models, dense=config.dense)
+    shape, waves, dense = config.wide, config.placement.waves, config.dense
+    code_bytes = hashing.code_type(shape.n_buckets).itemsize
     lines = {
         "weights": 4 * (shape.n_features + 1) * shape.n_columns,
-        "tables": shape.n_classes * shape.n_repetitions
-        * hashing.code_type(shape.n_buckets).itemsize,
-        "scoring": max(8 * rows * shape.n_columns, WAVES_BYTES if placement.waves > 1 else 0),
-        "transfers": Tables.host_bytes(shape, models)
-        + buffer_kind(dense=config.dense).host_footprint(rows, QUERY_NNZ),
-    }  # fmt: skip
+        "tables": shape.n_classes * shape.n_repetitions * code_bytes,
+        **Prediction.host_footprint(shape, waves, dense=dense),
+    }
+    lines["transfers"] += Tables.host_bytes(shape, widest(shape, waves))
     if config.basis:
-        d, n_more = config.shape.n_features, config.more_columns
-        lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table_size(d, n_more))
+        d = config.shape.n_features
+        n_more = config.more_columns
+        table = RowTables.footprint(d, n_more)[0]
+        lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more) + table
     if config.optimizer is not None:
+        slots = slot_kind(dense=dense).footprint(_room(config), N_SLOTS)[0]
         lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
-        lines["transfers"] += Losses.host_bytes()
-        lines["transfers"] += slots_bytes(
-            batching.batch_size, batching.batch_nnz, dense=config.dense,
-            resident=placement.resident, n_labels=batching.batch_labels,
-        )[0]  # fmt: skip
+        lines["transfers"] += Losses.footprint()[0] + slots
     return lines
+
+
+def _room(config: RunConfig) -> Room:
+    """Return the room for a batch."""
+    batching = config.batching
+    labels, kept = batching.batch_labels, config.placement.resident
+    return Room(batching.batch_size, batching.batch_nnz, labels, kept)
 
 
 def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
@@ -68,13 +63,14 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     DeviceError
         If the model's shape cannot be launched, or kernels have no branch for the optimiser.
     """
-    shape, placement, batching = config.wide, config.placement, config.batching
-    models, n_more = widest(shape, placement.waves), config.more_columns
+    shape, placement = config.wide, config.placement
+    models = widest(shape, placement.waves)
+    whitened, n_more = config.basis, config.more_columns
     lines = {
         CONTEXT: RESERVED_BYTES,
         **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
         **Prediction.footprint(
-            shape, placement.waves, dense=config.dense, whitened=config.basis, n_more=n_more
+            shape, placement.waves, dense=config.dense, whitened=whitened, n_more=n_more
         ),
     }
     if config.optimizer is not None:
@@ -83,15 +79,15 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
             raise DeviceError(
                 f"{config.optimizer} has no kernels for it", path="--device cuda", hint=hint
             )
-        kind = DenseSteps if config.dense else SparseSteps
-        lines |= kind.footprint(
-            shape, models, batching.batch_size, batching.batch_nnz,
-            resident=placement.resident, whitened=config.basis, n_more=n_more,
-            n_labels=batching.batch_labels,
-        )  # fmt: skip
-        lines["losses"] = Losses.footprint()
-    if config.basis:
-        lines["basis"] = table_bytes(config.shape.n_features, n_more)
+        if config.dense:
+            lines |= DenseSteps.footprint(
+                shape, models, _room(config), whitened=whitened, n_more=n_more
+            )
+        else:
+            lines |= SparseSteps.footprint(shape, models, _room(config))
+        lines["losses"] = Losses.footprint()[1]
+    if whitened:
+        lines["basis"] = RowTables.footprint(config.shape.n_features, n_more)[1]
     if placement.resident and facts is not None:
         lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz, facts.n_labels)
     return lines

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import types as python_types
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,9 +19,9 @@ from numba import config, types
 
 from streammach.backends import rowmath
 from streammach.backends.cuda import simulated
-from streammach.backends.cuda.launcher import Kernel
-from streammach.backends.cuda.target import cuda, intrinsic
-from streammach.jit import Number
+from streammach.backends.cuda.launcher import Kernel, cuda, intrinsic
+from streammach.backends.cuda.shapes import STRIDING
+from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)
@@ -30,23 +31,19 @@ INT32 = ir.IntType(32)
 int64: Any = np.int64  # positions in kernels: wide in the simulator too, and no type to follow
 
 
-def _plain(function: Any) -> Any:
-    return getattr(function, "py_func", function)  # none where Numba is told not to compile
-
-
 def _device(function: F) -> F:
     """Make a function that kernels take in as if its body stood there.
 
     Inlined in Numba's own code: any other device function asks the driver for the present GPU when
     it is typed, and so could not be compiled where there is none.
     """
-    made: F = cuda.jit(device=True, inline="always")(_plain(function))
+    made: F = cuda.jit(device=True, inline="always")(function)
     return made
 
 
 def _shared(function: F, **names: Any) -> F:
     """Make a device function of a body that the CPU compiles too, with some names replaced."""
-    plain = _plain(function)
+    plain = getattr(function, "py_func", function)  # none where Numba is told not to compile
     copied = python_types.FunctionType(
         plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
     )
@@ -121,11 +118,16 @@ def _cast(source: Any, target: Any) -> Any:
     return intrinsic(cast)
 
 
+def _simulated_kernel(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
+    return cuda.jit(function)  # the simulator has no use for bounds
+
+
 if SIMULATED:
-    device, shared, compiled = simulated.device, simulated.shared, simulated.compiled
-    get, put, get4, put4 = simulated.get, simulated.put, simulated.get4, simulated.put4
-    get2, put2, product = simulated.get2, simulated.put2, simulated.product
-    get4_constant, get2_constant = simulated.get4, simulated.get2
+    device, shared, compiled = simulated.device, simulated.shared, _simulated_kernel
+    get, put, product = simulated.get, simulated.put, simulated.product
+    get4 = get4_constant = simulated.wide_get(4)
+    get2 = get2_constant = simulated.wide_get(2)
+    put4, put2 = simulated.wide_put(4), simulated.wide_put(2)
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
     exchanged4, from_lane = simulated.exchanged4, simulated.from_lane
@@ -193,3 +195,28 @@ residual = shared(rowmath.residual)
 adagrad_step = shared(rowmath.adagrad_step)
 adam_moment = shared(rowmath.adam_moment)
 adam_step = shared(rowmath.adam_step)
+
+
+@lru_cache
+def striding(function: Callable[..., None], key: str = "") -> Any:
+    """Return a kernel whose threads stride over entries; one more for another key."""
+    return compiled(function, STRIDING)
+
+
+@lru_cache
+def bucket_function(bits: int) -> Callable[..., Any]:
+    """Return ``bucket(codes, first, i)``: of class i among packed codes of so many bits.
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a bucket; `first` is the first word of a model's codes.
+    """
+    per_word, mask = 32 // bits, (1 << bits) - 1
+
+    @device
+    def bucket(codes: Array, first: Number, i: Number) -> Any:
+        shift = np.uint32(i % per_word * bits)
+        return int64(get(codes, first + i // per_word) >> shift) & mask
+
+    return bucket

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from streammach.backends.cuda.chunks import (
+    CODINGS,
     adam4,
     add4,
     gathered,
@@ -30,6 +31,7 @@ from streammach.backends.cuda.chunks import (
 )
 from streammach.backends.cuda.instructions import (
     adagrad_step,
+    bucket_function,
     exchanged4,
     exp,
     from_lane,
@@ -43,9 +45,8 @@ from streammach.backends.cuda.instructions import (
     warp_max,
     warp_sum,
 )
-from streammach.backends.cuda.launch import CHUNK, WARP, ColumnTiles
-from streammach.backends.cuda.target import cuda
-from streammach.backends.cuda.weights import CODINGS
+from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.shapes import CHUNK, WARP, ColumnTiles, code_bits
 from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.spec.types import Weights
@@ -54,15 +55,11 @@ from streammach.spec.types import Weights
 RESIDUALS, PROBABILITIES, LOGARITHMS, LOGITS, SIGMOIDS, LOG_SIGMOIDS = range(6)
 ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
+NOTHING = (ZERO, ZERO, ZERO, ZERO)  # a chunk
 
 
 def forward_kernel(
-    shape: ColumnTiles,
-    code_bits: int,
-    output: int,
-    *,
-    dense: bool = False,
-    weights_are: Weights = "float32",
+    shape: ColumnTiles, output: int, *, dense: bool = False, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
     """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
 
@@ -72,8 +69,6 @@ def forward_kernel(
     ----------
     shape : ColumnTiles
         Models, columns and tiles.
-    code_bits : int
-        Bits of a bucket in the packed codes.
     output : int
         RESIDUALS, PROBABILITIES or LOGARITHMS of the softmax of each model; LOGITS, or SIGMOIDS or
         LOG_SIGMOIDS of them.
@@ -88,22 +83,13 @@ def forward_kernel(
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
     )  # fmt: skip
     columns, warps = chunks_per_tile * CHUNK, shape.threads // WARP
-    rounds, per_word, mask = -(-per_tile // warps), 32 // code_bits, (1 << code_bits) - 1
+    rounds, bucket = -(-per_tile // warps), bucket_function(code_bits(B))
 
     def forward(
-        indptr: Array,
-        features: Array,
-        values: Array,
-        classes: Array,
-        importance: Array,
-        codes: Array,
-        weights: Array,
-        code_words: int,
-        bias_row: int,
-        smoothing: Number,
-        z: Array,
+        indptr: Array, features: Array, values: Array, classes: Array, importance: Array,
+        codes: Array, weights: Array, code_words: int, bias_row: int, smoothing: Number, z: Array,
         losses: Array,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write ``bias + x W`` and its softmax for one row and tile: residual or probabilities.
 
         Arrays that a variant does not read may be anything.
@@ -173,9 +159,7 @@ def forward_kernel(
             top = warp_max(top)
             label = int64(-1)
             if output == RESIDUALS and live:
-                y = int64(get(classes, row))
-                word = get(codes, r * code_words + y // per_word)
-                label = int64(word >> np.uint32(y % per_word * code_bits)) & mask
+                label = bucket(codes, r * code_words, int64(get(classes, row)))
             total, own = ZERO, ZERO
             for c in range(lane, n, WARP):
                 less = get(shared, o + c) - top
@@ -234,36 +218,23 @@ def backward_kernel(
         shape.chunks_per_row, shape.chunks_per_tile, shape.stride,
     )  # fmt: skip
     warps = shape.threads // WARP
-    rounds, last = -(-per_tile // warps), per_tile - 1
+    rounds, last = -(-per_tile // warps), per_tile - 1  # a warp's models: warp, warp + warps, ...
     one_model = B % CHUNK == 0  # a chunk lies in one model
     # A model's columns are those of some lanes of one warp: no thread waits for another warp.
     in_warp, owners = B in (4, 8, 16, 32, 64), max(B // CHUNK, 1)
     room = 1 if in_warp or optimizer != ADAGRAD else chunks_per_tile * CHUNK
 
     def backward(
-        begin: Array,
-        end: Array,
-        features: Array,
-        slots: Array,
-        n_items: Array,
-        rows: Array,
-        values: Array,
-        source: Array,
-        rate: Number,
-        epsilon: Number,
-        key: Number,
-        first_chunk: int,
-        partial: Array,
-        accumulated: Array,
-        second: Array,
-        weights: Array,
-    ) -> None:
+        begin: Array, end: Array, features: Array, slots: Array, n_items: Array, rows: Array,
+        values: Array, source: Array, rate: Number, epsilon: Number, key: Number, first_chunk: int,
+        partial: Array, accumulated: Array, second: Array, weights: Array,
+    ) -> None:  # fmt: skip
         """Sum the gradient of each item; update the table's row, or put the sum aside.
 
         Parameters
         ----------
         begin, end, features, slots : int32 (m,)
-            The items (:class:`streammach.backends.cuda.segments.Segments`).
+            The items (:class:`streammach.backends.cuda.group.Segments`).
         n_items : int32 (1,)
             Their number, read on the device: the host never waits for it.
         rows, values : int32 (nnz,), float32 (nnz,)
@@ -292,24 +263,31 @@ def backward_kernel(
         local = min(t, n_chunks - 1)  # idle threads repeat a chunk that is there
         place = first + local  # of the chunk in a row of the table
         mine = place * CHUNK
-        keeper = t < per_tile and tile * per_tile + t < R  # of model t's sum of squares
         warp, lane = t // WARP, t % WARP
-        head = lane // owners * owners  # the lane that keeps the sum of squares of this one's model
-        if in_warp:
-            keeper = lane == head and t < n_chunks
-        sums_at = tile * per_tile + (t // owners if in_warp else t)
+        # Who keeps the sum of squares of which model: the first of the lanes that have its columns,
+        # or one lane for each of the models that its warp sums.
+        head, model = lane // owners * owners, t // owners if in_warp else warp + lane * warps
+        keeper = lane == head and t < n_chunks
+        if not in_warp:
+            keeper = lane < rounds and model < per_tile and tile * per_tile + model < R
+        sums_at = tile * per_tile + model
         for item in range(int64(cuda.blockIdx.x), int64(n_items[0]), int64(cuda.gridDim.x)):
             f, slot = int64(get(features, item)), int64(get(slots, item))
             j, stop = int64(get(begin, item)), int64(get(end, item))
             w = fetch(weights, f * chunks_per_row + place)  # on its way while gradients are summed
-            m = v = (ZERO, ZERO, ZERO, ZERO)
+            m = v = NOTHING
             if optimizer == ADAM:
                 m = get4(accumulated, f * stride + mine)
                 v = get4(second, f * stride + mine)
             before = ZERO
             if optimizer == ADAGRAD and keeper:
                 before = get(accumulated, f * R + sums_at)
-            g = (ZERO, ZERO, ZERO, ZERO)
+            g = NOTHING
+            if stop - j == 1:  # most items: three loads fewer
+                g = add4(
+                    g, get(values, j), get4_constant(source, int64(get(rows, j)) * stride + mine)
+                )
+                j = stop
             while j < stop:  # four at a time; the last is repeated with the value 0
                 j1, j2, j3 = min(j + 1, stop - 1), min(j + 2, stop - 1), min(j + 3, stop - 1)
                 x0 = get(values, j)
@@ -355,20 +333,17 @@ def backward_kernel(
                         spread(shared, t * CHUNK, g)
                     cuda.syncthreads()
                     for turn in range(rounds):
-                        model = warp + turn * warps
-                        live = model < per_tile and tile * per_tile + model < R
-                        n, o = (B if live else 0), (model * B if live else 0)
+                        one = warp + turn * warps
+                        live = one < per_tile and tile * per_tile + one < R
+                        n, o = (B if live else 0), (one * B if live else 0)
                         square = ZERO
                         for c in range(lane, n, WARP):
                             square += get(shared, o + c) * get(shared, o + c)
                         square = warp_sum(square)
-                        if live and lane == 0:
-                            put(steps, model, square)
-                    cuda.syncthreads()
-                    if keeper:
-                        after = before + get(steps, t)
-                        put(accumulated, f * R + sums_at, after)
-                        put(steps, t, adagrad_step(rate, after, epsilon))
+                        if keeper and lane == turn:
+                            after = before + square
+                            put(accumulated, f * R + sums_at, after)
+                            put(steps, one, adagrad_step(rate, after, epsilon))
                     cuda.syncthreads()
                     c = local * CHUNK
                     k0 = get(steps, min(c // B, last))

@@ -1,11 +1,20 @@
-"""A GPU as a backend; Numba's CUDA target loads when it is opened."""
+"""A GPU as a backend: whether this machine has one that can be used, its memory, how it is opened.
+
+Nothing is imported until it is asked: CuPy and Numba's CUDA target take seconds. A card counts as
+usable when it has run a kernel: libraries that do not fit each other, or a part of the toolkit that
+is missing, are known here and not after planning.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from streammach.backends.kinds import BackendKind
-from streammach.errors import DeviceError
+from streammach.backends.kinds import INSTALL_CUDA, BackendKind
+from streammach.errors import DeviceError, StreammachError, clean
+from streammach.machine import memory_limit, size_text
 
 if TYPE_CHECKING:
     from streammach.backends.base import Backend
@@ -14,47 +23,167 @@ if TYPE_CHECKING:
     from streammach.spec.facts import DataFacts
     from streammach.spec.model import ModelSpec
 
+WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
+OLDEST = {12: (6, 0), 13: (7, 5)}  # compute capability, by the version of CUDA
+LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training takes
+
+
+@dataclass(frozen=True)
+class Card:
+    """A device that can be used: its name, and the bytes of memory that are free."""
+
+    name: str
+    free_bytes: int
+
+
+def simulated() -> bool:
+    """Return whether kernels run in Numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
+    from numba import config  # slow to import
+
+    return bool(config.ENABLE_CUDASIM)
+
+
+def find_card() -> Card:
+    """Return the device that ``--device cuda`` uses.
+
+    Raises
+    ------
+    DeviceError
+        If there is none: wheels, driver, card, architecture or compiler, whichever is missing
+        first.
+    """
+    if simulated():
+        return Card("Numba's simulator", memory_limit().n_bytes)
+    missing = [name for name in WHEELS if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " and ".join(WHEELS[name] for name in missing)
+        raise _refused(f"{names} not installed", INSTALL_CUDA)
+    cupy, cuda = _libraries()
+    try:
+        card = _present(cupy, cuda)
+        _check_toolkit()
+        _run_kernel()
+    except DeviceError:
+        raise
+    except StreammachError as error:  # no room for 512 bytes
+        raise _refused(error.message, "Look at nvidia-smi for who else uses it.") from error
+    except Exception as error:
+        raise _refused(f"a first kernel failed ({_named(error)})", INSTALL_CUDA) from error
+    return card
+
+
+def _libraries() -> tuple[Any, Any]:
+    """Return CuPy and Numba's CUDA target, or raise DeviceError."""
+    try:
+        import cupy
+
+        from streammach.backends.cuda.launcher import cuda
+    except Exception as error:  # anything: what fails is their code, with a library it does not fit
+        raise _refused(
+            f"CuPy or numba-cuda does not import ({_named(error)})", INSTALL_CUDA
+        ) from error
+    return cupy, cuda
+
+
+def _present(cupy: Any, cuda: Any) -> Card:
+    if getattr(cuda, "implementation", None) != "NVIDIA":
+        raise _refused(
+            "numba-cuda is installed where Python does not load its .pth file", INSTALL_CUDA
+        )
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise _refused(f"no NVIDIA driver that fits ({error})", "Install or update it.") from None
+    if not count:
+        raise _refused("no GPU is visible", "Look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
+    facts = runtime.getDeviceProperties(0)
+    name, capability = facts["name"].decode(), (facts["major"], facts["minor"])
+    toolkit = runtime.runtimeGetVersion() // 1000
+    oldest = OLDEST.get(toolkit, max(OLDEST.values()))
+    if capability < oldest:
+        raise _refused(
+            f"{name} has compute capability {capability[0]}.{capability[1]}, CUDA {toolkit} needs "
+            f"{oldest[0]}.{oldest[1]}",
+            "The extra gpu-cuda12 knows cards from 6.0 on.",
+        )
+    with cupy.cuda.Device(0):
+        free, _ = runtime.memGetInfo()
+    if free < LEAST_BYTES:
+        raise _refused(
+            f"the memory of {name} is full, {size_text(int(free))} are free",
+            "Look at nvidia-smi for who else uses it.",
+        )
+    return Card(f"{name}, compute capability {capability[0]}.{capability[1]}", int(free))
+
+
+def _check_toolkit() -> None:
+    """Raise DeviceError where a part of the toolkit that compiles kernels is missing."""
+    from streammach.backends.cuda.launcher import toolkit
+
+    try:
+        toolkit()
+    except Exception as error:
+        why = f"NVVM, libdevice or nvJitLink is missing ({_named(error)})"
+        raise _refused(why, INSTALL_CUDA) from error
+
+
+def count_up(values: Any) -> None:
+    """Add one to int32 (1,): the kernel by which it is known that a card runs kernels."""
+    values[0] += 1
+
+
+@lru_cache
+def _run_kernel() -> None:
+    """Launch a kernel of one thread, once in a process; it raises what libraries raise."""
+    import numpy as np
+
+    from streammach.backends.cuda.launcher import Kernel
+    from streammach.backends.cuda.memory import UNIT, CudaMemory
+
+    memory, found = CudaMemory(UNIT), np.zeros(1, np.int32)
+    with memory.use():
+        values = memory.sent(np.array([41], np.int32))
+        memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
+        memory.fetch(found, values)
+        del values
+    memory.close()
+    if found[0] != 42:
+        raise _refused(f"a first kernel made 41 + 1 = {found[0]}", INSTALL_CUDA)
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {clean(' '.join(str(error).split()), 120)}"
+
+
+def _refused(why: str, hint: str) -> DeviceError:
+    return DeviceError(f"no usable GPU: {why}", path="--device cuda", hint=hint)
+
 
 def _probe() -> str:
-    from streammach.backends.cuda.probe import find_card
-
     return find_card().name
 
 
 def _usual() -> str:
-    from streammach.backends.cuda.probe import simulated
-
     if simulated():
         raise DeviceError("CUDA is simulated")
     return _probe()
 
 
 def _memory() -> int:
-    from streammach.backends.cuda.probe import find_card
-
     return find_card().free_bytes
 
 
 def _open(
-    spec: ModelSpec,
-    config: RunConfig,
-    *,
-    facts: DataFacts | None = None,
-    weights: Arrays | None = None,
-    device_bytes: int = 0,
-    logistic: bool = False,
-) -> Backend:
+    spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None = None,
+    weights: Arrays | None = None, device_bytes: int = 0, logistic: bool = False,
+) -> Backend:  # fmt: skip
     free = _memory()  # before Numba's CUDA target is imported
     from streammach.backends.cuda.backend import CudaBackend
 
-    placement, kept = config.placement, (0, 0, 0)
-    if placement.resident:
-        assert facts is not None, "rows that are kept are those of a store"
-        kept = facts.n_rows, facts.nnz, facts.n_labels
     return CudaBackend(
-        spec, dense=config.dense, weights=weights, device_bytes=device_bytes or free,
-        waves=placement.waves if config.optimizer else 0, weights_are=placement.weights, keep=kept,
-        logistic=logistic, threads=placement.threads, tf32=placement.tf32,
+        spec, config, facts=facts, weights=weights, device_bytes=device_bytes or free,
+        logistic=logistic,
     )  # fmt: skip
 
 

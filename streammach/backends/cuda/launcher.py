@@ -1,4 +1,9 @@
-"""Launches of kernels on a GPU: machine code is loaded once, arguments are copied as words.
+"""Kernels on a GPU: compiled by Numba and NVVM, linked by nvJitLink, kept, loaded and launched.
+
+A kernel is compiled without a word to the driver, for the argument types of its first launch. Its
+code is kept in the folder of this state of the sources (:mod:`streammach.kernel_cache`), under what
+else decides it: the kernel with the sizes that it was made for, types, bounds, compute capability,
+and the parts of the toolkit. Numba's CUDA target is imported here, and everywhere else from here.
 
 Numba's own launch takes the host 50 to 77 microseconds, most of them for wrapping arguments that
 were the same before (measured with a driver that does nothing). Here an array keeps the words that
@@ -7,33 +12,169 @@ a kernel of Numba takes for it, and a launch joins them and calls the driver.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
+import importlib
+import re
 import struct
+import types as python_types
+import warnings
 from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from streammach.backends.cuda.machine_code import INSTALL, Argument, entry_name, machine_code
-from streammach.errors import DeviceError, clean
+import numpy as np
 
+from streammach.backends.kinds import INSTALL_CUDA
+from streammach.errors import DeviceError, clean
+from streammach.files.writing import write_atomic
+from streammach.jit import CACHE_DIR, announce_compilation
+
+ENTRY = re.compile(r"\.entry (\S+)\(")
+NUMBERS = (int, float, np.generic)
+PREFIX = "streammach_"  # of the names of kernels in machine code
 WORD = 8  # bytes of a parameter, the widest
 MOST_WORDS = 256  # of the parameters of a kernel
-ARRAY = struct.Struct("<7Q")
+ARRAY, INTEGER = struct.Struct("<7Q"), struct.Struct("<q")
+LENT = "row_stack"  # another name of vstack
+Argument = tuple[bool, str]  # whether it is an array, and the type of an element or of the number
+
+
+def _target() -> tuple[Any, Any]:
+    """Import Numba's CUDA target and its decorator of intrinsics.
+
+    numba-cuda 0.30 names a function that NumPy 2.5 dropped, at its import alone, and a module of it
+    that is loaded later does: it is lent to them. What numba-cuda and NumPy say of each other's age
+    at that moment is nothing that a user could change.
+    """
+    lend = not hasattr(np, LENT)
+    if lend:
+        setattr(np, LENT, np.vstack)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from numba import cuda
+            from numba.cuda.extending import intrinsic
+
+            if getattr(cuda, "implementation", None) == "NVIDIA":
+                importlib.import_module("numba.cuda.np.arrayobj")
+    finally:
+        if lend:
+            delattr(np, LENT)
+    return cuda, intrinsic
+
+
+cuda, intrinsic = _target()
+
+
+@lru_cache
+def toolkit() -> str:
+    """Return what is known of the parts of the CUDA toolkit that make machine code.
+
+    Raises
+    ------
+    Exception
+        Whatever their bindings raise where NVVM, libdevice or nvJitLink is missing.
+    """
+    from cuda.bindings import nvjitlink
+    from numba.cuda.cuda_paths import get_cuda_paths
+
+    paths, found = get_cuda_paths(), [f"numba-cuda {version('numba-cuda')}"]
+    for name in ("nvvm", "libdevice"):
+        if not paths[name].info:
+            raise FileNotFoundError(f"{name} is missing")
+        file = Path(paths[name].info)
+        facts = file.stat()
+        found.append(f"{file} {facts.st_size} {facts.st_mtime_ns}")
+    return ", ".join([*found, f"nvJitLink {nvjitlink.version()}"])
+
+
+def machine_code(
+    function: Callable[..., None], arguments: tuple[Argument, ...], bounds: tuple[int, int],
+    capability: tuple[int, int], *, anew: bool = False,
+) -> bytes:  # fmt: skip
+    """Return a cubin with one kernel, compiled or, unless that is wanted anew, as it was kept."""
+    wanted = (identity(function), arguments, bounds, capability, toolkit())
+    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:24]
+    file = Path(CACHE_DIR or ".") / f"{entry_name(function)}-{digest}.cubin"
+    if CACHE_DIR is not None and not anew:
+        with contextlib.suppress(OSError):
+            return file.read_bytes()
+    announce_compilation()
+    code = _compiled(function, arguments, bounds, capability)
+    if CACHE_DIR is not None:
+        with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
+            write_atomic(file, code)
+    return code
+
+
+def entry_name(function: Callable[..., None]) -> str:
+    """Return the name of a kernel in its machine code, as profilers show it."""
+    return PREFIX + function.__name__
+
+
+def identity(value: Any) -> Any:
+    """Return what tells a function from others made by the same source: text of plain values.
+
+    Parameters
+    ----------
+    value : object
+        A function, a device function, or a number, text or tuple that a function holds.
+
+    Raises
+    ------
+    TypeError
+        If a function holds something whose text might not tell it from others.
+    """
+    function = getattr(value, "py_func", value)
+    if isinstance(function, python_types.FunctionType):
+        code = function.__code__
+        held = [identity(cell.cell_contents) for cell in function.__closure__ or ()]
+        named = {name: function.__globals__.get(name) for name in code.co_names}
+        numbers = {n: identity(x) for n, x in named.items() if isinstance(x, NUMBERS)}
+        constants = [c for c in code.co_consts if not isinstance(c, python_types.CodeType)]
+        names = (function.__module__, function.__qualname__, *code.co_names)
+        return ("function", names, code.co_code.hex(), repr(constants), held, numbers)
+    if isinstance(value, tuple):
+        return tuple(map(identity, value))
+    if value is None or isinstance(value, (*NUMBERS, str)):
+        return (type(value).__name__, repr(value))
+    raise TypeError(f"a kernel holds {type(value).__name__}: it cannot be told from others")
+
+
+def _compiled(
+    function: Callable[..., None], arguments: tuple[Argument, ...], bounds: tuple[int, int],
+    capability: tuple[int, int],
+) -> bytes:  # fmt: skip
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+    from numba import types
+
+    kinds = [
+        types.Array(getattr(types, name), 1, "C") if is_array else getattr(types, name)
+        for is_array, name in arguments
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ptx, _ = cuda.compile(
+            function, types.void(*kinds), device=False, abi="numba", cc=capability,
+            launch_bounds=bounds,
+        )  # fmt: skip
+        (entry,) = ENTRY.findall(ptx)
+        ptx = ptx.replace(entry, entry_name(function))
+        options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}")
+        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+        code: bytes = linker.link("cubin").code
+    return code
 
 
 class Kernel:
     """A kernel, compiled for the types of its first launch.
 
-    Parameters
-    ----------
-    function : callable
-        The kernel.
-    bounds : tuple of int
-        Most threads of a block; blocks that a multiprocessor should have.
-
-    Attributes
-    ----------
-    handle : object
-        The driver's, once it is loaded.
+    Its bounds are the most threads of a block, and the blocks that a multiprocessor should have; it
+    has a handle of the driver's once it is loaded.
     """
 
     __slots__ = ("_library", "bounds", "function", "handle")
@@ -43,20 +184,7 @@ class Kernel:
         self.handle: Any = None
 
     def load(self, arguments: tuple[Argument, ...], capability: tuple[int, int]) -> None:
-        """Compile the kernel, or take what was kept, and give it to the driver.
-
-        Parameters
-        ----------
-        arguments : tuple of (bool, str)
-            Of each argument whether it is an array, and its type.
-        capability : tuple of int
-            Of the device.
-
-        Raises
-        ------
-        DeviceError
-            If it cannot be compiled, or the driver does not take it.
-        """
+        """Give the kernel to the driver; DeviceError if it cannot be compiled, or is not taken."""
         wanted = (self.function, arguments, self.bounds, capability)
         try:
             code = machine_code(*wanted)
@@ -70,7 +198,7 @@ class Kernel:
             text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 200)}"
             raise DeviceError(
                 f"kernel '{self.function.__name__}' cannot be compiled ({text})",
-                path="--device cuda", hint=INSTALL,
+                path="--device cuda", hint=INSTALL_CUDA,
             ) from error  # fmt: skip
 
     def _load(self, code: bytes) -> None:
@@ -83,13 +211,7 @@ class Kernel:
 
 
 class Launcher:
-    """Launches on one stream; one thread at a time.
-
-    Parameters
-    ----------
-    stream : int
-        The driver's handle of it.
-    """
+    """Launches on one stream, given by the driver's handle; one thread at a time."""
 
     def __init__(self, stream: int) -> None:
         from cuda.bindings import driver
@@ -139,8 +261,8 @@ def array_words(address: int, count: int, item_bytes: int) -> bytes:
 
 
 def number_word(x: Any) -> bytes:
-    """Return the word of a number of NumPy's types."""
-    word: bytes = x.tobytes().ljust(WORD, b"\0")
+    """Return the word of an int, as int64, or of a number of NumPy's types."""
+    word: bytes = INTEGER.pack(x) if isinstance(x, int) else x.tobytes().ljust(WORD, b"\0")
     return word
 
 

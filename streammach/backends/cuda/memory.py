@@ -18,24 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cuda.launch import rounded_up
 from streammach.backends.cuda.launcher import Launcher, array_words, number_word
+from streammach.backends.cuda.shapes import RESIDENT, THREADS, rounded_up
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.machine import size_text
 
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
+RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured
 LIBRARIES = ("cupy", "cupy_backends", "cuda")  # whose errors are those of a GPU
+TF32_CAPABILITY = (8, 0)  # the least
+TF32_DROPPED = 13  # bits of a fraction of 23
+Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 
 
 class DeviceArray:
     """A flat array in device memory, as its two users want it.
 
-    Attributes
-    ----------
-    values : array (n,)
-        For copies and array operations: CuPy's, or NumPy's in the simulator.
-    kernel : bytes, or array (n,)
-        For launches: the words of an argument, or Numba's array in the simulator.
+    Copies and array operations take its `values`, CuPy's array or in the simulator NumPy's,
+    launches take `kernel`, the words of an argument or in the simulator Numba's array.
     """
 
     __slots__ = ("__weakref__", "kernel", "values")
@@ -62,13 +62,21 @@ def buffer_bytes(count: int, dtype: Any) -> int:
     return rounded_up(max(count, 1) * np.dtype(dtype).itemsize, UNIT)
 
 
-class Memory:
-    """The memory of a simulated device.
+def total_bytes(sizes: Sizes) -> int:
+    """Return the bytes that such buffers take of a device's memory."""
+    return sum(buffer_bytes(*size) for size in sizes.values())
 
-    Parameters
-    ----------
-    limit : int
-        Most bytes of all buffers together.
+
+def rounded(x: Any) -> Any:
+    """Return float32 numbers as TF32 has them: the nearest of 10 bits, the even one of two."""
+    bits = x.view(np.uint32)
+    half, odd = np.uint32((1 << TF32_DROPPED - 1) - 1), bits >> np.uint32(TF32_DROPPED)
+    nearest = (bits + half + (odd & np.uint32(1))) & np.uint32(-(1 << TF32_DROPPED) & 0xFFFFFFFF)
+    return np.where(np.isfinite(x), nearest.view(np.float32), x)
+
+
+class Memory:
+    """The memory of a simulated device; its limit is the most bytes of all buffers together.
 
     Attributes
     ----------
@@ -81,7 +89,7 @@ class Memory:
     """
 
     class_sets = (2, 32)  # fours of classes of a set, threads of a block, of the scan of classes
-    _most_threads, _most_blocks = 32, 2  # of kernels that do with any number: simulated ones cost
+    most_threads, _most_blocks = 32, 2  # of kernels that do with any number: simulated ones cost
 
     xp: Any = np
     stream: Any = 0
@@ -102,6 +110,10 @@ class Memory:
         self.peak = max(self.peak, self.held)
         weakref.finalize(array, self._given_back, n_bytes).atexit = False
         return array
+
+    def rooms(self, sizes: Sizes) -> dict[str, DeviceArray]:
+        """Return buffers by name."""
+        return {name: self.empty(*size) for name, size in sizes.items()}
 
     def zeros(self, count: int, dtype: Any) -> DeviceArray:
         """Return a buffer of zeros."""
@@ -132,27 +144,18 @@ class Memory:
             "checkpoint is kept.",
         )
 
-    def grid(self, n: int, threads: int, resident: int) -> tuple[int, int]:
-        """Return blocks and threads for a kernel that strides over `n` elements.
-
-        Parameters
-        ----------
-        n : int
-            Elements.
-        threads : int
-            Threads of a block.
-        resident : int
-            Blocks that a multiprocessor should have.
-        """
-        threads = min(threads, self._most_threads)
-        return max(1, min(-(-n // threads), self.blocks(resident))), threads
-
     def blocks(self, resident: int) -> int:
         """Return how many blocks fill the device with so many on each multiprocessor."""
         return min(resident * self.multiprocessors, self._most_blocks)
 
+    def stride(self, kernel: Any, n: int, *arguments: Any) -> None:
+        """Launch a kernel whose threads stride over `n` elements."""
+        threads = min(THREADS, self.most_threads)
+        blocks = max(1, min(-(-n // threads), self.blocks(RESIDENT)))
+        self.launch(kernel, blocks, threads, *arguments)
+
     def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
-        """Run a kernel behind what was asked for before."""
+        """Run a kernel behind what was asked for before; an int is an int64 to it."""
         plain = [a.kernel if isinstance(a, DeviceArray) else a for a in arguments]
         kernel[grid, threads, self.stream](*plain)
 
@@ -164,9 +167,18 @@ class Memory:
         """Write the sums of all elements up to each one: int32 (m,) to int32 (m,)."""
         self.xp.cumsum(x, dtype=np.int32, out=out)
 
-    def product(self, a: Any, b: Any, out: Any) -> None:
-        """Write the matrix product of float32 (n, m) and (m, p) to (n, p)."""
-        self.xp.matmul(a, b, out=out)
+    def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
+        """Write the matrix product of float32 (n, m) and (m, p), perhaps in TF32, to (n, p)."""
+        # In TF32 factors keep 10 bits of their fractions, and the sums are float32.
+        np.matmul(*((rounded(a), rounded(b)) if tf32 else (a, b)), out=out)
+
+    def check_tf32(self) -> None:
+        """Raise DeviceError if the device does not multiply in TF32."""
+        if self.capability < TF32_CAPABILITY:
+            found, least = (".".join(map(str, c)) for c in (self.capability, TF32_CAPABILITY))
+            raise DeviceError(
+                f"TF32 needs compute capability {least}, the GPU's is {found}", path="--tf32"
+            )
 
     def event(self) -> Event:
         """Return a point in the order of work that is not marked yet."""
@@ -175,19 +187,8 @@ class Memory:
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
     ) -> None:
-        """Copy a flat host array to the device.
-
-        Parameters
-        ----------
-        target : DeviceArray
-            Receives the elements.
-        source : array (n,)
-            Stays as it is until a moment behind the copy is reached.
-        at : int
-            The first element of the target that is written.
-        ahead : bool
-            Whether the copy may run before what was asked for earlier, and not behind it.
-        """
+        """Copy a flat host array to a buffer's elements from `at` on, perhaps ahead."""
+        # The source stays as it is until a moment behind the copy is reached.
         target.values[at : at + len(source)] = source
 
     def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
@@ -232,15 +233,7 @@ class Memory:
 
 
 class CudaEvent(Event):
-    """A point in the order of a GPU's work.
-
-    Parameters
-    ----------
-    event : cupy.cuda.Event
-        Stands for it.
-    stream, copies : cupy.cuda.Stream
-        The streams of the work, and of copies ahead of it.
-    """
+    """A point in the order of a GPU's work: an event of CuPy's, on the stream of work or copies."""
 
     def __init__(self, event: Any, stream: Any, copies: Any) -> None:
         self._event, self._streams = event, (stream, copies)
@@ -259,16 +252,10 @@ class CudaEvent(Event):
 
 
 class CudaMemory(Memory):
-    """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead.
-
-    Parameters
-    ----------
-    limit : int
-        Most bytes that the pool may hold.
-    """
+    """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead."""
 
     class_sets = (16, 256)
-    _most_threads, _most_blocks = 1024, 1 << 16
+    most_threads, _most_blocks = 1024, 1 << 16
 
     def __init__(self, limit: int) -> None:
         import cupy
@@ -290,13 +277,18 @@ class CudaMemory(Memory):
     def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
         """Run a kernel behind what was asked for before."""
         if kernel.handle is None:
-            kinds = [
-                (True, a.values.dtype.name) if isinstance(a, DeviceArray) else (False, a.dtype.name)
-                for a in arguments
-            ]
-            kernel.load(tuple(kinds), self.capability)
+            kernel.load(tuple(map(_kind, arguments)), self.capability)
         words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
         self._launcher(kernel, grid, threads, b"".join(words))
+
+    def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
+        """Write a matrix product, perhaps in TF32."""
+        from cupy._core import _routines_linalg as cupy_products
+
+        # CuPy has one setting for a process, which the environment may have chosen.
+        kind = cupy_products.COMPUTE_TYPE_TF32 if tf32 else cupy_products.COMPUTE_TYPE_DEFAULT
+        cupy_products.set_compute_type(np.float32, kind)
+        self.xp.matmul(a, b, out=out)
 
     def event(self) -> Event:
         """Return a point in the order of work that is not marked yet."""
@@ -387,14 +379,15 @@ class CudaMemory(Memory):
         return DeviceArray(values, words)
 
 
-def open_memory(limit: int) -> Memory:
-    """Return the memory of the present device: a GPU's, or that of Numba's simulator.
+def _kind(argument: Any) -> tuple[bool, str]:
+    """Return of an argument of a kernel whether it is an array, and its type."""
+    if isinstance(argument, DeviceArray):
+        return True, argument.values.dtype.name
+    return False, "int64" if isinstance(argument, int) else argument.dtype.name
 
-    Parameters
-    ----------
-    limit : int
-        Most bytes of all buffers together.
-    """
+
+def open_memory(limit: int) -> Memory:
+    """Return the memory of the present device: a GPU's, or that of Numba's simulator."""
     from streammach.backends.cuda.instructions import SIMULATED
 
     return Memory(limit) if SIMULATED else CudaMemory(limit)

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streammach.backends.cuda.target import cuda
 from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,11 +24,6 @@ def shared(function: F, **names: Any) -> F:
     return plain
 
 
-def compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
-    """Return a kernel that the simulator runs; it has no use for bounds."""
-    return cuda.jit(function)
-
-
 def get(a: Array, i: Number) -> Any:
     """Return ``a[i]``, 0 <= i."""
     assert 0 <= i < len(a), (i, len(a))
@@ -42,32 +36,27 @@ def put(a: Array, i: Number, x: Number) -> None:
     a[i] = x
 
 
-def get4(a: Array, i: Number) -> Any:
-    """Return the four words at `i`, a multiple of four."""
-    assert i % 4 == 0, i
-    assert 0 <= i <= len(a) - 4, (i, len(a))
-    return a[i], a[i + 1], a[i + 2], a[i + 3]
+def wide_get(n_words: int) -> Callable[..., Any]:
+    """Return a function of an array and a multiple of `n_words`: the words there."""
+
+    def load(a: Array, i: Number) -> Any:
+        assert i % n_words == 0, i
+        assert 0 <= i <= len(a) - n_words, (i, len(a))
+        return tuple([a[i + j] for j in range(n_words)])
+
+    return load
 
 
-def put4(a: Array, i: Number, v: tuple[Number, Number, Number, Number]) -> None:
-    """Write four words at `i`, a multiple of four."""
-    assert i % 4 == 0, i
-    assert 0 <= i <= len(a) - 4, (i, len(a))
-    a[i], a[i + 1], a[i + 2], a[i + 3] = v
+def wide_put(n_words: int) -> Callable[..., None]:
+    """Return a function that writes so many words at a multiple of `n_words`."""
 
+    def store(a: Array, i: Number, v: tuple[Number, ...]) -> None:
+        assert i % n_words == 0, i
+        assert 0 <= i <= len(a) - n_words, (i, len(a))
+        for j in range(n_words):
+            a[i + j] = v[j]
 
-def get2(a: Array, i: Number) -> Any:
-    """Return the two words at `i`, an even position."""
-    assert i % 2 == 0, i
-    assert 0 <= i <= len(a) - 2, (i, len(a))
-    return a[i], a[i + 1]
-
-
-def put2(a: Array, i: Number, v: tuple[Number, Number]) -> None:
-    """Write two words at `i`, an even position."""
-    assert i % 2 == 0, i
-    assert 0 <= i <= len(a) - 2, (i, len(a))
-    a[i], a[i + 1] = v
+    return store
 
 
 def product(a: Number, b: Number) -> Any:

@@ -1,45 +1,52 @@
-"""Rows on their way to the device: fixed room on both sides, filled again and again.
+"""Rows on their way to the device, and rows that stay there.
 
-Copies run ahead of the kernels' stream, so that with two slots in turn one batch is copied while
-another is trained on. Three rules keep them apart: the host refills a slot when its last copies are
-done; copies overwrite what is on the device when the work that read it is done; work on a slot
-begins when its copies are done.
+A slot is fixed room on both sides, filled again and again. Copies run ahead of the kernels' stream,
+so that with two slots in turn one batch is copied while another is trained on. Three rules keep
+them apart: the host refills a slot when its last copies are done; copies overwrite what is on the
+device when the work that read it is done; work on a slot begins when its copies are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cuda.launch import CHUNK, rounded_up
-from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.resident import Resident
-from streammach.jit import Array, kernel
+from streammach.backends.cuda.instructions import get, int64, put, striding
+from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.memory import DeviceArray, Memory, Sizes, total_bytes
+from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
+from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.label_lists import LabelLists
 
 N_SLOTS = 2
-Sizes = dict[str, tuple[int, Any]]  # elements and types of arrays, by name
+LABELS = ("label_starts", "label_classes", "label_shares")
 
 
-def entries(n_rows: int, nnz: int) -> int:
-    """Return the most entries that so many rows and values have when they come in fours."""
-    return rounded_up(nnz + (CHUNK - 1) * n_rows, CHUNK)
+class Room(NamedTuple):
+    """For how many rows and values there is room, and for how many labels where they have lists.
+
+    Rows that are `kept` on the device come as their numbers.
+    """
+
+    n_rows: int
+    nnz: int
+    n_labels: int = 0
+    kept: bool = False
+
+    @property
+    def entries(self) -> int:
+        """The most entries that so many rows and values have when they come in fours."""
+        return rounded_up(self.nnz + (CHUNK - 1) * self.n_rows, CHUNK)
 
 
 @kernel()
 def fill_in_fours(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    out_indptr: Array,
-    out_features: Array,
-    out_values: Array,
-    out_rows: Array,
-) -> Any:
+    indptr: Array, features: Array, values: Array, out_indptr: Array, out_features: Array,
+    out_values: Array, out_rows: Array,
+) -> Any:  # fmt: skip
     """Copy rows so that each takes a multiple of four entries; return how many there are in all.
 
     A row is filled up with its last feature, the value 0 and the row number -1.
@@ -69,19 +76,167 @@ def fill_in_fours(
     return q
 
 
-class TransferBuffer:
-    """Fixed room for some rows, in page-locked host memory and on the device.
+def gather(
+    chosen: Array, at: Array, n_rows: Number, starts: Array, features: Array, values: Array,
+    classes: Array, importance: Array, out_features: Array, out_values: Array, out_rows: Array,
+    out_classes: Array, out_importance: Array,
+) -> None:  # fmt: skip
+    """Copy chosen rows as :func:`fill_in_fours` does; a warp takes a row.
 
     Parameters
     ----------
-    memory : Memory
-        The device's.
-    n_rows, nnz : int
-        Most rows and values.
-    resident : Resident, optional
-        Where batches are gathered from; else they are sent.
-    n_labels : int
-        Most labels, where rows have lists of them.
+    chosen, at, n_rows : int64 (n,), int32 (n + 1,), int
+        Numbers of the rows, and where each goes: multiples of four.
+    starts, features, values : int64 (N + 1,), int32 (nnz,), float32 (nnz,)
+        The rows that are kept.
+    classes, importance : int32 (N,), float32 (N,)
+        Their classes and importance.
+    out_features, out_values, out_rows : int32 (m,), float32 (m,), int32 (m,)
+        Receive of each entry the feature, value and row of the batch.
+    out_classes, out_importance : int32 (n,), float32 (n,)
+        Receive classes and importance.
+    """
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        row = int64(get(chosen, i))
+        begin = int64(get(starts, row))
+        n = int64(get(starts, row + 1)) - begin
+        q = int64(get(at, i))
+        room = int64(get(at, i + 1)) - q
+        for j in range(lane, room, WARP):
+            p = begin + min(j, n - 1)
+            put(out_features, q + j, get(features, p))
+            put(out_values, q + j, get(values, p) if j < n else np.float32(0))
+            put(out_rows, q + j, np.int32(i if j < n else -1))
+        if lane == 0:
+            put(out_classes, i, get(classes, row))
+            put(out_importance, i, get(importance, row))
+
+
+def gather_dense(
+    chosen: Array, n_rows: Number, width: Number, starts: Array, features: Array, values: Array,
+    classes: Array, importance: Array, x: Array, out_classes: Array, out_importance: Array,
+) -> None:  # fmt: skip
+    """Write chosen rows, as for :func:`gather`, into zeros float32 (n * width,); a warp a row."""
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        row = int64(get(chosen, i))
+        for p in range(int64(get(starts, row)) + lane, int64(get(starts, row + 1)), WARP):
+            put(x, i * width + int64(get(features, p)), get(values, p))
+        if lane == 0:
+            put(out_classes, i, get(classes, row))
+            put(out_importance, i, get(importance, row))
+
+
+def gather_labels(
+    chosen: Array, at: Array, n_rows: Number, starts: Array, classes: Array, shares: Array,
+    out_classes: Array, out_shares: Array,
+) -> None:  # fmt: skip
+    """Copy the labels of chosen rows, and what each has of the target; a warp takes a row."""
+    lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
+        begin, q = int64(get(starts, int64(get(chosen, i)))), int64(get(at, i))
+        for j in range(lane, int64(get(at, i + 1)) - q, WARP):
+            put(out_classes, q + j, get(classes, begin + j))
+            put(out_shares, q + j, get(shares, begin + j))
+
+
+def _kept_sizes(n_rows: int, nnz: int, n_labels: int) -> Sizes:
+    labels = ((n_rows + 1, np.int64), (n_labels, np.int32), (n_labels, np.float32))
+    return {
+        "starts": (n_rows + 1, np.int64),
+        "features": (nnz, np.int32),
+        "values": (nnz, np.float32),
+        "classes": (n_rows, np.int32),
+        "importance": (n_rows, np.float32),
+        **(dict(zip(LABELS, labels, strict=True)) if n_labels else {}),
+    }
+
+
+class Resident:
+    """Room for all rows, values and labels of lists of a store on the device.
+
+    It is filled once, and gathered from batch by batch.
+    """
+
+    def __init__(self, memory: Memory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
+        self._memory, self._held = memory, memory.rooms(_kept_sizes(n_rows, nnz, n_labels))
+        self._labels = [self._held.pop(name) for name in LABELS if n_labels]
+        self._content = ""
+        self._counts = (0, 0, 0)  # rows, values and labels that are there
+
+    @staticmethod
+    def footprint(n_rows: int, nnz: int, n_labels: int = 0) -> int:
+        """Return the bytes on the device."""
+        return total_bytes(_kept_sizes(n_rows, nnz, n_labels))
+
+    def count(self, content: str) -> int:
+        """Return how many of the store's first rows are there as what is called so."""
+        return self._counts[0] if content == self._content else 0
+
+    def keep(self, batch: Batch, content: str) -> None:
+        """Take the next rows of the store; if something else was kept, the first ones."""
+        if content != self._content:
+            self._content, self._counts = content, (0, 0, 0)
+        rows, nnz, n_labels = self._counts
+        sent: list[tuple[DeviceArray, int, NDArray[Any]]] = [
+            (self._held["starts"], rows, nnz + batch.indptr),
+            (self._held["features"], nnz, batch.features),
+            (self._held["values"], nnz, batch.values),
+            (self._held["classes"], rows, batch.classes),
+            (self._held["importance"], rows, batch.importance),
+        ]
+        if (lists := batch.labels) is not None:
+            assert lists.weights is not None, "the shares of the target"
+            given = (n_labels + lists.starts, lists.classes, lists.weights)
+            places = (rows, n_labels, n_labels)
+            sent += zip(self._labels, places, given, strict=True)
+            n_labels += lists.n_labels
+        with self._memory.use():
+            for target, at, array in sent:
+                self._memory.send(target, array, at)
+            self._memory.wait()
+        self._counts = rows + batch.n_rows, nnz + len(batch.features), n_labels
+
+    def gather(
+        self, slot: dict[str, DeviceArray], n: int, x: DeviceArray | None = None, width: int = 0
+    ) -> None:
+        """Write the n rows whose numbers a slot has to its other arrays, or to dense rows.
+
+        Parameters
+        ----------
+        slot : dict of str to DeviceArray
+            ``chosen`` int64 (n,) and ``indptr`` int32 (n + 1,), in fours, and ``label_starts``
+            int32 (n + 1,) where rows have lists of labels; the others receive rows.
+        n : int
+            Rows.
+        x : DeviceArray, optional
+            float32 (n * width,): zeros, receives dense rows; ``indptr`` is not read.
+        width : int
+            Columns of a dense row.
+        """
+        memory, beside = self._memory, (slot["classes"], slot["importance"])
+        if x is None:
+            memory.stride(
+                striding(gather), n * WARP, slot["chosen"], slot["indptr"], n,
+                *self._held.values(), slot["features"], slot["values"], slot["rows"], *beside,
+            )  # fmt: skip
+        else:
+            memory.stride(
+                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._held.values(),
+                x, *beside,
+            )  # fmt: skip
+        if self._labels:
+            memory.stride(
+                striding(gather_labels), n * WARP, slot["chosen"], slot["label_starts"], n,
+                *self._labels, slot["label_classes"], slot["label_shares"],
+            )  # fmt: skip
+
+
+class TransferBuffer:
+    """Fixed room for some rows, in page-locked host memory and on the device.
+
+    Rows that are kept are gathered from where they are resident, others are sent.
 
     Attributes
     ----------
@@ -92,132 +247,92 @@ class TransferBuffer:
         ``label_shares`` float32 where rows have lists of labels.
     """
 
-    def __init__(
-        self, memory: Memory, n_rows: int, nnz: int, resident: Resident | None = None,
-        n_labels: int = 0,
-    ) -> None:  # fmt: skip
-        self._memory, self._resident = memory, resident
-        self.n_rows, self.nnz = n_rows, nnz
-        kept = resident is not None
-        on_host = self.host_sizes(n_rows, nnz, resident=kept, n_labels=n_labels)
+    def __init__(self, memory: Memory, room: Room, resident: Resident | None = None) -> None:
+        assert room.kept == (resident is not None), "rows are gathered from where they are kept"
+        self._memory, self._resident, self.room = memory, resident, room
+        on_host = self.host_sizes(room)
         self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
-        sizes = self.sizes(n_rows, nnz, resident=kept, n_labels=n_labels)
-        self.held = {name: memory.empty(*size) for name, size in sizes.items()}
+        self.held = memory.rooms(self.sizes(room))
         self._copied, self._used = memory.event(), memory.event()
 
-    @staticmethod
-    def sizes(n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> Sizes:
+    @classmethod
+    def sizes(cls, room: Room) -> Sizes:
         """Return the elements of the arrays on the device, by name."""
-        m = entries(n_rows, nnz)
-        arrays: Sizes = {
-            "indptr": (n_rows + 1, np.int32),
-            "features": (m, np.int32),
-            "values": (m, np.float32),
-            "rows": (m, np.int32),
-            "classes": (n_rows, np.int32),
-            "importance": (n_rows, np.float32),
-        }
+        n, n_labels = room.n_rows, room.n_labels
+        arrays = cls.entry_sizes(room) | {"classes": (n, np.int32), "importance": (n, np.float32)}
         if n_labels:
-            arrays["label_starts"] = (n_rows + 1, np.int32)
-            arrays["label_classes"] = (n_labels, np.int32)
-            arrays["label_shares"] = (n_labels, np.float32)
-        return {**arrays, "chosen": (n_rows, np.int64)} if resident else arrays
+            labels = ((n + 1, np.int32), (n_labels, np.int32), (n_labels, np.float32))
+            arrays |= dict(zip(LABELS, labels, strict=True))
+        return arrays | ({"chosen": (n, np.int64)} if room.kept else {})
+
+    @staticmethod
+    def entry_sizes(room: Room) -> Sizes:
+        """Return those of row pointers and entries."""
+        of_entries = {"features": np.int32, "values": np.float32, "rows": np.int32}
+        arrays = {name: (room.entries, kind) for name, kind in of_entries.items()}
+        return {"indptr": (room.n_rows + 1, np.int32), **arrays}
 
     @classmethod
-    def host_sizes(cls, n_rows: int, nnz: int, *, resident: bool, n_labels: int) -> Sizes:
+    def host_sizes(cls, room: Room) -> Sizes:
         """Return the elements of the arrays on the host, by name."""
-        arrays = cls.sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
-        numbers = ("indptr", "chosen", *(("label_starts",) if n_labels else ()))
-        return {name: arrays[name] for name in numbers} if resident else arrays
+        arrays = cls.sizes(room)
+        numbers = ("indptr", "chosen", *LABELS[: bool(room.n_labels)])
+        return {name: arrays[name] for name in numbers} if room.kept else arrays
 
     @classmethod
-    def footprint(cls, n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0) -> int:
-        """Return the bytes that such a slot takes on the device."""
-        arrays = cls.sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
-        return sum(buffer_bytes(*size) for size in arrays.values())
-
-    @classmethod
-    def host_footprint(
-        cls, n_rows: int, nnz: int, *, resident: bool = False, n_labels: int = 0
-    ) -> int:
-        """Return the bytes that such a slot takes on the host."""
-        arrays = cls.host_sizes(n_rows, nnz, resident=resident, n_labels=n_labels)
-        return sum(buffer_bytes(*size) for size in arrays.values())
+    def footprint(cls, room: Room, n_slots: int = 1) -> tuple[int, int]:
+        """Return the bytes that such slots take on the host and on the device."""
+        return n_slots * total_bytes(cls.host_sizes(room)), n_slots * total_bytes(cls.sizes(room))
 
     def load(self, batch: Batch | RowIdBatch) -> int:
         """Bring a batch to the device; return its number of entries, in fours."""
         # When all work on it was asked for, release() follows.
         if isinstance(batch, RowIdBatch):
-            return self._gather(batch)
+            self._copied.reach()
+            self._host["chosen"][: batch.n_rows] = batch.rows
+            counts = {"chosen": batch.n_rows} | self._beside(label_starts=batch.label_starts)
+            return self._gather(batch, counts)
+        labels: dict[str, Any] = {}
+        if (lists := batch.labels) is not None:
+            given = (lists.starts, lists.classes, lists.weights)
+            labels = dict(zip(LABELS, given, strict=True))
         return self.fill(
             batch.indptr, batch.features, batch.values, classes=batch.classes,
-            importance=batch.importance, labels=batch.labels,
+            importance=batch.importance, **labels,
         )  # fmt: skip
 
     def fill(
-        self,
-        indptr: NDArray[np.int64],
-        features: NDArray[np.int32],
-        values: NDArray[np.float32],
-        *,
-        classes: NDArray[np.int32] | None = None,
-        importance: NDArray[np.float32] | None = None,
-        labels: LabelLists | None = None,
-    ) -> int:
-        """Send rows to the device as :meth:`load` does; return their number of entries, in fours.
-
-        Parameters
-        ----------
-        indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
-            The rows; the first pointer is 0.
-        classes, importance : int32 (n,), float32 (n,), optional
-            Classes and importance of the rows, for training.
-        labels : LabelLists, optional
-            Their labels with what each has of the target, where they are lists.
-        """
+        self, indptr: NDArray[np.int64], features: NDArray[np.int32], values: NDArray[np.float32],
+        **beside: NDArray[Any] | None,
+    ) -> int:  # fmt: skip
+        """Send rows, with arrays beside them by name; return their number of entries, in fours."""
         self._copied.reach()
-        host, n = self._host, len(indptr) - 1
-        out = [host[name] for name in ("indptr", "features", "values", "rows")]
-        m = int(fill_in_fours(indptr, features, values, *out))
-        counts = {"indptr": n + 1, "features": m, "values": m, "rows": m}
-        self._send(counts | self._beside(classes, importance, labels))
-        return m
+        counts = self._entries(indptr, features, values)
+        self._send(counts | self._beside(**beside))
+        return counts["values"]
 
-    def _beside(
-        self, classes: NDArray[np.int32] | None, importance: NDArray[np.float32] | None,
-        labels: LabelLists | None,
-    ) -> dict[str, int]:  # fmt: skip
+    def _entries(self, *rows: NDArray[Any]) -> dict[str, int]:
+        """Make ready to send entries; return how much of each array there is."""
+        names = ("indptr", "features", "values", "rows")
+        m = int(fill_in_fours(*rows, *(self._host[name] for name in names)))
+        return {"indptr": len(rows[0]), "features": m, "values": m, "rows": m}
+
+    def _beside(self, **given: NDArray[Any] | None) -> dict[str, int]:
         """Make ready to send what rows have beside values; return how much of each there is."""
-        more: dict[str, NDArray[Any] | None] = {"classes": classes, "importance": importance}
-        if labels is not None:
-            more |= {
-                "label_starts": labels.starts, "label_classes": labels.classes,
-                "label_shares": labels.weights,
-            }  # fmt: skip
-        there = {name: given for name, given in more.items() if given is not None}
-        for name, given in there.items():
-            self._host[name][: len(given)] = given
-        return {name: len(given) for name, given in there.items()}
+        there = {name: array for name, array in given.items() if array is not None}
+        for name, array in there.items():
+            self._host[name][: len(array)] = array
+        return {name: len(array) for name, array in there.items()}
 
-    def _gather(self, batch: RowIdBatch) -> int:
+    def _gather(self, batch: RowIdBatch, counts: dict[str, int]) -> int:
         """Send the numbers of rows, and gather these on the device."""
         assert self._resident is not None, "no rows are kept"
-        self._copied.reach()
-        host, n = self._host, batch.n_rows
-        in_fours = -(-np.diff(batch.indptr) // CHUNK) * CHUNK
-        host["indptr"][0] = 0
-        np.cumsum(in_fours, out=host["indptr"][1 : n + 1])
-        host["chosen"][:n] = batch.rows
-        self._send({"indptr": n + 1, "chosen": n} | self._label_starts(batch))
+        indptr, n = self._host["indptr"], batch.n_rows
+        indptr[0] = 0
+        np.cumsum(-(-np.diff(batch.indptr) // CHUNK) * CHUNK, out=indptr[1 : n + 1])
+        self._send(counts | {"indptr": n + 1})
         self._resident.gather(self.held, n)
-        return int(host["indptr"][n])
-
-    def _label_starts(self, batch: RowIdBatch) -> dict[str, int]:
-        """Make ready to send where rows' labels lie; return how many numbers that are."""
-        if batch.label_starts is None:
-            return {}
-        self._host["label_starts"][: batch.n_rows + 1] = batch.label_starts
-        return {"label_starts": batch.n_rows + 1}
+        return int(indptr[n])
 
     def _send(self, counts: dict[str, int]) -> None:
         self._used.before(ahead=True)
@@ -238,13 +353,7 @@ B = TypeVar("B", bound=TransferBuffer)
 
 
 class TransferBuffers(Generic[B]):
-    """Two slots that batches take in turn.
-
-    Parameters
-    ----------
-    make : callable
-        Returns one.
-    """
+    """Two slots that batches take in turn, made by a function."""
 
     def __init__(self, make: Callable[[], B]) -> None:
         self._slots = [make() for _ in range(N_SLOTS)]

@@ -83,11 +83,15 @@ class Machine:
         assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout, done.stderr
 
-    def work(self, name, *arguments, **facts):
-        """Do some work of :mod:`tests.backends.fake_driver.work`; return what it found."""
-        command = ("-W", "error", "-m", "tests.backends.fake_driver.work", name, *arguments)
+    def works(self, *works, **facts):
+        """Do some works of :mod:`tests.backends.fake_driver.work`; return what they found."""
+        command = ("-W", "error", "-m", "tests.backends.fake_driver.work", *works)
         out, _ = self.run(*command, environment=self.environment(**facts))
         return json.loads(out)
+
+    def work(self, work, **facts):
+        """Do one; return what it found."""
+        return self.works(work, **facts)[work]
 
     def launches(self):
         """The launches of the process that ran last."""

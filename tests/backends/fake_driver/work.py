@@ -1,9 +1,8 @@
-"""What a process does on a machine of the tests: it prints what it found as JSON.
+"""What a process does on a machine of the tests: it prints what it found as JSON, work by work.
 
-python -m tests.backends.fake_driver.work dense | lists | counts
-python -m tests.backends.fake_driver.work steps OPTIMIZER
-python -m tests.backends.fake_driver.work predictions SHAPE
-python -m tests.backends.fake_driver.work choices LACKING
+python -m tests.backends.fake_driver.work WORK...
+
+A work is "dense", "lists", "counts", "steps OPTIMIZER", "predictions SHAPE" or "choices LACKING".
 """
 
 import json
@@ -32,21 +31,21 @@ compiled = []  # names of kernels
 
 def watch():
     """Write down every launch that the backend asks for, and what it compiles."""
-    from streammach.backends.cuda import machine_code
-    from streammach.backends.cuda.memory import CudaMemory, DeviceArray
+    from streammach.backends.cuda import launcher
+    from streammach.backends.cuda.memory import CudaMemory, DeviceArray, _kind
 
-    compile_it, kinds = machine_code._compiled, {}
+    compile_it, kinds = launcher._compiled, {}
 
     def watched_compiler(function, *how):
         compiled.append(function.__name__)
         return compile_it(function, *how)
 
-    machine_code._compiled = watched_compiler
+    launcher._compiled = watched_compiler
     launch = CudaMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):
         words = sum(ARRAY_WORDS if isinstance(a, DeviceArray) else 1 for a in arguments)
-        types = [a.values.dtype if isinstance(a, DeviceArray) else a.dtype for a in arguments]
+        types = [_kind(a) for a in arguments]
         assert kinds.setdefault(kernel, types) == types, "compiled for its first arguments"
         asked.append((kernel.function.__name__, words))
         launch(memory, kernel, grid, threads, *arguments)
@@ -201,7 +200,13 @@ def choices(part=""):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "choices":
+    works = {work: work.split() for work in sys.argv[1:]}
+    if all(name != "choices" for name, *_ in works.values()):
         watch()
-    result = globals()[sys.argv[1]](*sys.argv[2:])
-    json.dump({"asked": asked, "compiled": compiled, "found": result}, sys.stdout)
+    found = {}
+    for work, (name, *given) in works.items():
+        asked.clear()
+        compiled.clear()
+        result = globals()[name](*given)
+        found[work] = {"asked": asked[:], "compiled": compiled[:], "found": result}
+    json.dump(found, sys.stdout)

@@ -1,6 +1,6 @@
-"""A batch feature by feature, made on the device: sorted entries, cut into items of bounded length.
+"""Steps on sparse rows: entries sorted by feature on the device, and cut into items.
 
-The host would need 19 ns for a value (measured), the kernels need 1.5 (arithmetic). They are cut
+The host would need 19 ns for a value (measured), the kernels need 1.5 (arithmetic). Items are cut
 where the feature changes and at every multiple of a segment: flags of positions, their running
 sums, and a scatter, so that nothing waits for a number on the host and the bits are those of a
 plain loop.
@@ -8,51 +8,28 @@ plain loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from streammach.backends.cuda.instructions import compiled, device, get, int64, put
-from streammach.backends.cuda.launch import RESIDENT, THREADS
-from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.target import cuda
-from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.backends.cuda.group import ModelGroup, OverOutputs, Rule, Segments, Steps
+from streammach.backends.cuda.instructions import device, get, int64, put, striding
+from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.memory import DeviceArray, Memory, Sizes, total_bytes
+from streammach.backends.cuda.shapes import stride_of
+from streammach.backends.cuda.transfers import (
+    N_SLOTS,
+    Resident,
+    Room,
+    TransferBuffer,
+    TransferBuffers,
+)
 from streammach.jit import Array, Number
+from streammach.rows.batch import Batch, RowIdBatch
+from streammach.spec.model import ModelShape, ModelSpec
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
-LAST_KEY = np.int32((1 << 31) - 1)  # sorts entries that only fill up rows behind all others
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segments:
-    """Pieces of the gradient's sums: each is one feature's entries, or a part of them.
-
-    Attributes
-    ----------
-    begin, end : int32 (m,)
-        The entries.
-    feature : int32 (m,)
-        Row of the table.
-    slot : int32 (m,)
-        Where the partial sum goes; -1 where the item is the whole of its feature.
-    count : int32 (1,)
-        How many there are.
-    """
-
-    begin: DeviceArray
-    end: DeviceArray
-    feature: DeviceArray
-    slot: DeviceArray
-    count: DeviceArray
-
-    @property
-    def arguments(self) -> tuple[DeviceArray, ...]:
-        """The arrays in the order in which the backward kernel takes them."""
-        return self.begin, self.end, self.feature, self.slot, self.count
 
 
 @device
@@ -63,41 +40,34 @@ def feature_at(features: Array, order: Array, nnz: Number, bias_row: Number, q: 
     return int64(bias_row)
 
 
-def sort_keys(features: Array, rows: Array, n_entries: Number, room: Number, keys: Array) -> None:
+def sort_keys(
+    features: Array, rows: Array, n_entries: Number, room: Number, last: Number, keys: Array
+) -> None:
     """Write what entries are sorted by: their features, and one behind all where there is none.
 
     All the room is sorted, so that a sort takes the same scratch for every batch.
 
     Parameters
     ----------
-    features, rows : int32 (m,)
+    features, rows : int32 (room,)
         The entries as a slot holds them.
-    n_entries, room : int
-        How many count; m.
-    keys : int32 (m,)
+    n_entries, room, last : int, int, int32
+        How many count; how many keys are written; the key behind all.
+    keys : int32 or uint16 (room,)
         Receives the keys.
     """
     start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
     for p in range(start, room, step):
-        key = LAST_KEY
+        key = last
         if p < n_entries and get(rows, p) >= 0:
             key = get(features, p)
         put(keys, p, key)
 
 
 def mark(
-    features: Array,
-    values: Array,
-    rows: Array,
-    order: Array,
-    nnz: Number,
-    total: Number,
-    bias_row: Number,
-    segment: Number,
-    out_rows: Array,
-    out_values: Array,
-    flags: Array,
-) -> None:
+    features: Array, values: Array, rows: Array, order: Array, nnz: Number, total: Number,
+    bias_row: Number, segment: Number, out_rows: Array, out_values: Array, flags: Array,
+) -> None:  # fmt: skip
     """Bring entries into sorted order and say which of them begin an item.
 
     Parameters
@@ -137,23 +107,10 @@ def mark(
 
 
 def place(
-    features: Array,
-    order: Array,
-    nnz: Number,
-    total: Number,
-    bias_row: Number,
-    flags: Array,
-    sums: Array,
-    begin: Array,
-    end: Array,
-    feature: Array,
-    slot: Array,
-    count: Array,
-    joined_begin: Array,
-    joined_end: Array,
-    joined_feature: Array,
-    joined_count: Array,
-) -> None:
+    features: Array, order: Array, nnz: Number, total: Number, bias_row: Number, flags: Array,
+    sums: Array, begin: Array, end: Array, feature: Array, slot: Array, count: Array,
+    joined_begin: Array, joined_end: Array, joined_feature: Array, joined_count: Array,
+) -> None:  # fmt: skip
     """Write the items, and those of the second pass over partial sums.
 
     Parameters
@@ -194,22 +151,22 @@ def place(
                 put(joined_end, joined - 1, np.int32(n_both - n_items))
 
 
-@lru_cache
-def _kernel(function: Callable[..., None]) -> Any:
-    return compiled(function, (THREADS, 4))
-
-
 def most_slots(total: int, segment: int = SEGMENT) -> int:
     """Return the most partial sums of so many entries: two parts meet at each multiple."""
     return 2 * (total // segment) + 1
 
 
-def _sizes(n_rows: int, nnz: int, segment: int) -> dict[str, tuple[int, Any]]:
-    total, entries = n_rows + nnz, nnz + 3 * n_rows + 3
-    joined = most_slots(total, segment)
+def _key_type(bias_row: int) -> Any:
+    """Return the type of what is sorted: a radix sort goes over its bits eight at a time."""
+    return np.uint16 if bias_row <= np.iinfo(np.uint16).max else np.int32
+
+
+def _sizes(room: Room, bias_row: int, segment: int) -> Sizes:
+    total, joined = room.n_rows + room.nnz, most_slots(room.n_rows + room.nnz, segment)
+    n_keys = room.nnz + 3 * room.n_rows + 3
     return {
-        "keys": (entries, np.int32),
-        "order": (entries, np.int32),
+        "keys": (n_keys, _key_type(bias_row)),
+        "order": (n_keys, np.int32),
         "rows": (total, np.int32),
         "values": (total, np.float32),
         "flags": (3 * total, np.int32),
@@ -224,18 +181,7 @@ def _sizes(n_rows: int, nnz: int, segment: int) -> dict[str, tuple[int, Any]]:
 
 
 class SegmentBuilder:
-    """Fixed room for a batch feature by feature.
-
-    Parameters
-    ----------
-    memory : Memory
-        The device's.
-    n_rows, nnz : int
-        Most rows and values of a batch.
-    bias_row : int
-        The table's row that holds the bias: d.
-    segment : int
-        Most entries of an item.
+    """Fixed room for a batch feature by feature; the bias is row d of the table, `bias_row`.
 
     Attributes
     ----------
@@ -248,11 +194,9 @@ class SegmentBuilder:
         int32 and float32: the entries of the second pass.
     """
 
-    def __init__(
-        self, memory: Memory, n_rows: int, nnz: int, bias_row: int, segment: int = SEGMENT
-    ) -> None:
+    def __init__(self, memory: Memory, room: Room, bias_row: int, segment: int = SEGMENT) -> None:
         self._memory, self._bias_row, self._segment = memory, bias_row, segment
-        held = {name: memory.empty(*size) for name, size in _sizes(n_rows, nnz, segment).items()}
+        held = memory.rooms(_sizes(room, bias_row, segment))
         self.rows, self.values = held["rows"], held["values"]
         self.slots, self.ones = held["slots"], held["ones"]
         self._keys, self._order = held["keys"], held["order"]
@@ -265,41 +209,77 @@ class SegmentBuilder:
         self.joined.slot.values.fill(-1)
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, segment: int = SEGMENT) -> int:
-        """Return the bytes of such room."""
-        return sum(buffer_bytes(*size) for size in _sizes(n_rows, nnz, segment).values())
-
-    @staticmethod
-    def working_bytes(n_rows: int, nnz: int) -> int:
-        """Return the bytes that each sort takes for a moment: 64-bit order, and its scratch."""
-        return SCRATCH_BYTES + 40 * (nnz + 3 * n_rows)
+    def footprint(room: Room, bias_row: int) -> dict[str, int]:
+        """Return the bytes of such room, and of what each sort takes for a moment, by name."""
+        # 64-bit order, and its scratch.
+        sorting = SCRATCH_BYTES + 40 * (room.nnz + 3 * room.n_rows)
+        return {
+            "batch by features": total_bytes(_sizes(room, bias_row, SEGMENT)), "sorting": sorting,
+        }  # fmt: skip
 
     def sort(self, slot: TransferBuffer, n_rows: int, nnz: int, n_entries: int) -> None:
-        """Bring the rows of a slot into the order of their features, and cut them.
-
-        Parameters
-        ----------
-        slot : TransferBuffer
-            The rows.
-        n_rows, nnz, n_entries : int
-            Rows, values, and entries in fours.
-        """
-        memory, total, room = self._memory, n_rows + nnz, len(self._keys.values)
-        memory.launch(
-            _kernel(sort_keys), *memory.grid(room, THREADS, RESIDENT), slot["features"],
-            slot["rows"], np.int64(n_entries), np.int64(room), self._keys,
+        """Bring the rows of a slot, whose entries come in fours, into the order of features."""
+        memory, total, keys = self._memory, n_rows + nnz, self._keys.values
+        last = np.int32(np.iinfo(keys.dtype).max)
+        memory.stride(
+            striding(sort_keys, keys.dtype.name), len(keys), slot["features"], slot["rows"],
+            n_entries, len(keys), last, self._keys,
         )  # fmt: skip
         if n_entries:
-            memory.order(self._keys.values, self._order)
-        blocks, threads = memory.grid(total, THREADS, RESIDENT)
-        sizes = (np.int64(nnz), np.int64(total), np.int64(self._bias_row))
-        memory.launch(
-            _kernel(mark), blocks, threads, slot["features"], slot["values"], slot["rows"],
-            self._order, *sizes, np.int64(self._segment), self.rows, self.values, self._flags,
+            memory.order(keys, self._order)
+        sizes = (nnz, total, self._bias_row)
+        memory.stride(
+            striding(mark), total, slot["features"], slot["values"], slot["rows"], self._order,
+            *sizes, self._segment, self.rows, self.values, self._flags,
         )  # fmt: skip
         memory.running_sum(self._flags.values[: 3 * total], self._sums.values[: 3 * total])
-        memory.launch(
-            _kernel(place), blocks, threads, slot["features"], self._order, *sizes, self._flags,
-            self._sums, *self.whole.arguments, *self.joined.arguments[:3],
-            self.joined.arguments[4],
+        memory.stride(
+            striding(place), total, slot["features"], self._order, *sizes, self._flags, self._sums,
+            *self.whole.arguments, *self.joined.arguments[:3], self.joined.count,
         )  # fmt: skip
+
+
+class SparseSteps(Steps):
+    """Steps on sparse rows: forward, sorting, backward over items and over split features."""
+
+    def __init__(
+        self, memory: Memory, spec: ModelSpec, models: int, room: Room, resident: Resident | None
+    ) -> None:
+        super().__init__(memory, self.sizes(spec, models, room))
+        self._slots = TransferBuffers(lambda: TransferBuffer(memory, room, resident))
+        self._sorter = SegmentBuilder(memory, room, spec.n_features)
+
+    @staticmethod
+    def sizes(spec: ModelShape, models: int, room: Room) -> Sizes:
+        """Return the elements of the buffers by name."""
+        slots = most_slots(room.n_rows + room.nnz)
+        partial = (slots * stride_of(spec, models), np.float32)
+        return Steps.sizes(spec, models, room) | {"partial": partial}
+
+    @staticmethod
+    def footprint(spec: ModelShape, models: int, room: Room) -> dict[str, int]:
+        """Return the bytes on the device, by name."""
+        return {
+            "residuals": total_bytes(SparseSteps.sizes(spec, models, room)),
+            "batch": TransferBuffer.footprint(room, N_SLOTS)[1],
+            **SegmentBuilder.footprint(room, spec.n_features),
+        }
+
+    def step(
+        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
+    ) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
+        held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
+        slot = self._slots.next()
+        entries = slot.load(batch)
+        self._residuals(group, slot, n, rule, over, dense=False)
+        self._sorter.sort(slot, n, nnz, entries)
+        slot.release()
+        self._backward(group, rule, n + nnz)
+        return held["losses"]
+
+    def _backward(self, group: ModelGroup, rule: Rule, most: int) -> None:
+        """Update from residuals: the items, no more than `most`, then features of several items."""
+        batch, z, partial = self._sorter, self._held["z"], self._held["partial"]
+        group.update(batch.whole, rule, most, batch.rows, batch.values, z, partial)
+        group.update(batch.joined, rule, most, batch.slots, batch.ones, partial, partial)

@@ -90,6 +90,13 @@ class LocalNames:
         return self._features
 
     @property
+    def labels(self) -> NDArray[np.int32]:
+        """The shared vocabulary's id of each label: int32 (K,)."""
+        if self._alone or not self.vocabulary.add_labels:
+            return np.arange(self.vocabulary.n_labels, dtype=np.int32)
+        return self._labels
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the tables that are this reader's own."""
         return 0 if self._alone else self.vocabulary.n_bytes

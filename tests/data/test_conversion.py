@@ -407,6 +407,23 @@ def test_too_little_memory_is_refused_before_anything_is_made(tiny):
     assert names_in(tiny.folder) == ["r.vw"]
 
 
+def test_names_that_are_known_are_not_reckoned_as_growing(tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    known = [f"label{i} |w name{i}" for i in range(20_000)]
+    train, asked, real = tiny.folder / "train", [], job.Memory.room
+    convert(tiny.text("known.vw", known), train)
+
+    def noted(self, others, in_the_end, piece=0):
+        asked.append((others, in_the_end))
+        return real(self, others, in_the_end, piece)
+
+    monkeypatch.setattr(job.Memory, "room", noted)
+    convert(tiny.text("r.vw", known[:3000]), tiny.folder / "out", like=train)
+    foreseen = [(others, in_the_end) for others, in_the_end in asked if in_the_end]
+    assert len(foreseen) > 10
+    assert all(in_the_end < 1.5 * others for others, in_the_end in foreseen)
+
+
 def test_rows_that_do_not_fit_are_refused():
     with pytest.raises(BudgetError, match="memory"):
         RowBuffer(1000).more(10, 200, 0)

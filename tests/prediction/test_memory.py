@@ -101,6 +101,20 @@ def test_a_budget_that_nobody_named_gives_way(job):
         room_for(held, "rows", given, 5, budget=of(1, named=False, limit=2), **means)
 
 
+def test_labels_of_a_file_take_no_memory_where_they_do_not_matter(job):
+    held = held_in("run")
+    (n_labels, label_bytes), _ = held.names
+    found = [Input.of("a.vw", held, labels=labels).names for labels in (True, False)]
+    assert found[0] - found[1] == 2 * (label_bytes + table_bytes(n_labels, label_bytes))
+    lines = {
+        task: {
+            line.name: line.n_bytes for line in room_before("run", task, "a.vw", 5, memory=GB).lines
+        }
+        for task in ("predict", "evaluate")
+    }
+    assert [lines[task]["names"] for task in ("evaluate", "predict")] == found
+
+
 def test_the_default_is_two_gigabytes_or_what_there_is(monkeypatch):
     from streammach.machine import MemoryLimit
 

@@ -73,7 +73,9 @@ class AtWork:
         """
         key = f"{name.replace(' ', '-')}-{uuid.uuid4().hex}"
         self._names[number] = name
-        self._futures[number] = self._client.submit(work, *given, pure=False, workers=able, key=key)
+        self._futures[number] = self._client.submit(
+            returned, work, *given, pure=False, workers=able, key=key
+        )
 
     def ended(self) -> list[tuple[int, Any]]:
         """Wait until a task ends, or it is time to look at other things.

@@ -1,14 +1,21 @@
-"""How a training gets faster with workers of a cluster, and what goes over the network for it.
+"""How work gets faster with workers of a cluster, and what goes over the network for it.
 
     python -m benchmarks.distributed STORE [--workers 1,2] [--turns 3] [--buckets 64]
         [--repetitions 8] [--epochs 3] [--json FILE]
+    python -m benchmarks.distributed TEST --run RUN [--evaluate] [--workers 1,2] [--turns 3]
+        [--json FILE]
 
-Workers are processes of this machine with one thread each. Each turn trains the same run with each
-number of them. Speedups are seconds with the fewest workers by seconds with more, of the fastest
-turns: of the parts alone, and of all with the merge, which one thread does. Bytes are those that
-client, scheduler and workers wrote to one another, heartbeats included.
+Workers are processes of this machine with one thread each. Each turn does the same with each number
+of them. Speedups are seconds with the fewest workers by seconds with more, of the fastest turns.
+
+The first form trains: of the parts alone, and of all with the merge, which one thread does. The
+second one predicts or evaluates the rows of a store twice: the first time workers load model and
+kernels, the second time they have both. Ranking is what precedes the table, whole all of it. Bytes
+are those that client, scheduler and workers wrote to one another, heartbeats included.
 """
 
+import dataclasses
+import hashlib
 import sys
 import tempfile
 import time
@@ -28,8 +35,13 @@ def main():
     arguments.add_argument("--turns", type=int, default=3)
     for name, default in (("buckets", 64), ("repetitions", 8), ("epochs", 3)):
         arguments.add_argument(f"--{name}", type=int, default=default)
+    arguments.add_argument("--run", type=Path)
+    arguments.add_argument("--evaluate", action="store_true")
     given = arguments.parse_args()
     numbers = [int(n) for n in given.workers.split(",")]
+    if given.run is not None:
+        predictions(given, numbers)
+        return
     turns = {n: [] for n in numbers}
     for _ in range(given.turns):
         for n in numbers:
@@ -53,6 +65,63 @@ def main():
     )  # fmt: skip
 
 
+def predictions(given, numbers):
+    """Predict or evaluate with each number of workers; report seconds and bytes."""
+    turns = {n: [] for n in numbers}
+    for _ in range(given.turns):
+        for n in numbers:
+            turns[n].append(predicted(given, n))
+            print(f"{n} workers: {turns[n][-1]}", file=sys.stderr, flush=True)
+    results = {turn.pop("result") for one in turns.values() for turn in one}
+    best = {n: {key: min(t[key] for t in one) for key in one[0]} for n, one in turns.items()}
+    first = best[numbers[0]]
+    timed = [key for key in first if key.endswith("_seconds")]
+    speedups = {
+        n: {key.removesuffix("_seconds"): first[key] / found[key] for key in timed}
+        for n, found in best.items()
+    }
+    for n in numbers:
+        times = ", ".join(f"{name} {ratio:.2f}" for name, ratio in speedups[n].items())
+        print(f"{n} workers, times as fast: {times}; {best[n]['bytes_sent']:,} bytes sent")
+    report(
+        {"speedups": speedups, "best": best, "turns": turns, "one_result": len(results) == 1,
+         "work": "evaluate" if given.evaluate else "predict", "store": given.store.name,
+         "run": given.run.name, "machine": facts()}, given.json,
+    )  # fmt: skip
+
+
+def predicted(given, n):
+    """Predict or evaluate twice with so many workers; return seconds, bytes and what came out."""
+    found = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
+        as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        for name in ("first", "warm"):
+            before, began = count() + sum(client.run(count).values()), time.monotonic()
+            ranked = [began]
+
+            def told(stage, done, total, ranked=ranked):
+                if stage != "write":
+                    ranked.append(time.monotonic())
+
+            given_to = given.run, given.store, client
+            if given.evaluate:
+                figures = sm.distributed.evaluate(*given_to, progress=told)
+                result = repr({**dataclasses.asdict(figures), "seconds": 0})
+            else:
+                table = Path(folder) / f"{name}.tsv"
+                sm.distributed.predict(*given_to, out=table, progress=told)
+                result = hashlib.sha256(table.read_bytes()).hexdigest()
+            found[f"{name}_whole_seconds"] = time.monotonic() - began
+            found[f"{name}_ranking_seconds"] = ranked[-1] - began
+            found["bytes_sent"] = count() + sum(client.run(count).values()) - before
+            found["result"] = result
+    return found
+
+
 def measured(given, n):
     """Train with so many workers; return seconds, bytes and the digest of the model."""
     with sm.Dataset.open(given.store) as data:
@@ -61,7 +130,7 @@ def measured(given, n):
     options = sm.TrainingOptions(epochs=given.epochs, transform="log1p", learning_rate=1.0)
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
         as cluster,
         Client(cluster) as client,
     ):  # fmt: skip

@@ -54,8 +54,7 @@ def in_order(rows):
 def id_of(text, start, end, table):
     """The id of a name in a table, which takes it in; -1 where the table is full."""
     size = end - start
-    words = map(np.uint64, hash_name(text, start, size, 0))
-    return find_or_add(table, text, start, size, 0, *words)
+    return find_or_add(table, text, start, size, 0, np.uint64(hash_name(text, start, size, 0)))
 
 
 def parse_pairs(text, p, end, label_needed, add_labels, add_names, out, labels, spaces, names):

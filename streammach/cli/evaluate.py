@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streammach.cli.clusters import rankers, refuse, refuse_of_files
 from streammach.cli.options import (
     bad_row_options,
+    cluster_options,
     debug_option,
     decode_option,
     device_option,
@@ -80,6 +82,7 @@ ONE_LABEL = (
 @device_option
 @decode_option
 @threads_option
+@cluster_options("Rank the rows of a store")
 @cache_options
 @progress_option
 @json_option
@@ -108,6 +111,8 @@ def evaluate(
     device: str,
     decode: Decoding,
     threads: int | None,
+    dask: str | None,
+    devices: str | None,
     progress: str,
     as_json: bool,
 ) -> None:
@@ -120,7 +125,8 @@ def evaluate(
     and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
 
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
-    input. Labels are compared by name.
+    input. Labels are compared by name. With --dask or --devices the rows of a store are ranked in
+    several processes; the figures are the same.
     """
     from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.calibrate import CANDIDATES
@@ -137,18 +143,30 @@ def evaluate(
         run, "first" if first else "evaluate", store, CANDIDATES, memory=memory, device=device,
         threads=threads, options=options,
     )  # fmt: skip
+    asked: dict[str, Any] = {
+        "threshold": threshold, "propensity": propensity, "estimators": estimators, "by": by,
+    }  # fmt: skip
     with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
-        predictor = opened.enter_context(Predictor(
-            Model.load(run), estimator=estimator, memory=memory, device=device, threads=threads,
-            decode=decode,
-        ))  # fmt: skip
-        found = measure(
-            predictor, store, options=options, progress=shown, threshold=threshold,
-            propensity=propensity, estimators=estimators, first=first, by=by,
-            on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
-            force=force,
-        )  # fmt: skip
+        if dask is None and devices is None:
+            predictor = opened.enter_context(Predictor(
+                Model.load(run), estimator=estimator, memory=memory, device=device,
+                threads=threads, decode=decode,
+            ))  # fmt: skip
+            found = measure(
+                predictor, store, options=options, progress=shown, first=first,
+                on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects, force=force, **asked,
+            )  # fmt: skip
+        else:
+            refuse_of_files()
+            refuse(("first",), "first repetitions are measured by one process alone")
+            client = opened.enter_context(rankers(dask, devices, threads))
+            from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
+
+            found = measure_apart(
+                run, store, client, estimator=estimator, memory=memory, decode=decode,
+                progress=shown, tell=shown.tell, **asked,
+            )  # fmt: skip
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     warn_of_skipped(found.skipped, store, rejects)
     if found.n_unseen:

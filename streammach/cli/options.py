@@ -285,6 +285,19 @@ def run_options(command: F) -> F:
     return _with(command, options)
 
 
+def cluster_options(what: str) -> Callable[[F], F]:
+    """Return what adds the options that name a cluster, or processes, which do something."""
+    options = [
+        click.option("--dask", metavar="ADDRESS",
+                     help=f"{what} on the workers of this Dask cluster: its scheduler's address "
+                          "or file."),
+        click.option("--devices", metavar="LIST",
+                     help=f"{what} in so many processes of this machine, such as cpu,cpu; they "
+                          "share the threads."),
+    ]  # fmt: skip
+    return lambda command: _with(command, options)
+
+
 def bad_row_options(command: F) -> F:
     """Add the options that say what becomes of rows that cannot be read."""
     options = [

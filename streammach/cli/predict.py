@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
+from streammach.cli.clusters import rankers, refuse_of_files
 from streammach.cli.options import (
     bad_row_options,
+    cluster_options,
     debug_option,
     decode_option,
     device_option,
@@ -52,6 +56,7 @@ from streammach.spec.types import Decoding
 @device_option
 @decode_option
 @threads_option
+@cluster_options("Rank the rows of a store")
 @cache_options
 @progress_option
 @json_option
@@ -76,6 +81,8 @@ def predict(
     device: str,
     decode: Decoding,
     threads: int | None,
+    dask: str | None,
+    devices: str | None,
     progress: str,
     as_json: bool,
 ) -> None:
@@ -88,6 +95,9 @@ def predict(
     The table has number and tag of each row, and label and score of each class: tab-separated or
     CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. A table
     that was interrupted goes on with --resume.
+
+    With --dask or --devices the rows of a store are ranked in several processes, and written to a
+    file; the table is the same.
 
     The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
     logsum, else a probability.
@@ -102,13 +112,28 @@ def predict(
         raise UsageError(
             "--json needs --out: standard output holds either predictions or the object"
         )
-    with Progress("none" if printed else progress, UNITS) as shown:
-        done = write(
-            run, source, out, k=k, threshold=threshold, probabilities=probabilities,
-            out_format=out_format, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
-            resume=resume, force=force, options=SourceOptions(form=form, x_path=x_path),
-            memory=memory, device=device, decode=decode, threads=threads, progress=shown,
-        )  # fmt: skip
+    asked: dict[str, Any] = {
+        "k": k, "threshold": threshold, "probabilities": probabilities, "out_format": out_format,
+        "resume": resume, "force": force, "memory": memory, "decode": decode,
+    }  # fmt: skip
+    with ExitStack() as opened:
+        shown = opened.enter_context(Progress("none" if printed else progress, UNITS))
+        if dask is None and devices is None:
+            done = write(
+                run, source, out, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
+                options=SourceOptions(form=form, x_path=x_path), device=device, threads=threads,
+                progress=shown, **asked,
+            )  # fmt: skip
+        else:
+            if out is None or printed:
+                raise UsageError("a cluster writes to a file: --out")
+            refuse_of_files()
+            client = opened.enter_context(rankers(dask, devices, threads))
+            from streammach.cluster.ranges import predict as write_apart  # loads on demand
+
+            done = write_apart(
+                run, source, client, out=out, progress=shown, tell=shown.tell, **asked
+            )
     if done.unknown_values:
         warnings.warn(
             f"{done.unknown_values:,} values of features never seen in training were left out: "

@@ -28,6 +28,7 @@ DECIDED = {
     "multilabel",
     "like",
     "progress",
+    "spread",
 }
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.options import (
+    cluster_options,
     debug_option,
     epilog,
     json_option,
@@ -22,7 +23,7 @@ from streammach.cli.options import (
 from streammach.cli.output import Document, peak_of, say, say_json, short_path
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.cli.plans import made_plan
-from streammach.errors import UsageError
+from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
 from streammach.progress import Progress
@@ -50,12 +51,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
               help="With --part: another part, where transform and rate are decided already.  "
                    "[default: decided again]")  # fmt: skip
-@click.option("--dask", metavar="ADDRESS",
-              help="Train on the workers of this Dask cluster: its scheduler's address or "
-                   "file.")  # fmt: skip
-@click.option("--devices", metavar="LIST",
-              help="Train in so many processes of this machine, such as cpu,cpu; they share the "
-                   "threads.")  # fmt: skip
+@cluster_options("Train")
 @cache_options
 @progress_option
 @json_option
@@ -106,12 +102,16 @@ def _trained_apart(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
         )
     from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.cluster.workers import check_installed, connected, count_of, started_here
+    from streammach.cluster.local import CPU, devices_of, started_here
+    from streammach.cluster.workers import check_installed, connected
 
     (address, devices), device = where, arguments.device
     check_installed()
-    n = None if devices is None else count_of(devices)
-    arguments = dataclasses.replace(arguments, device="cpu" if device == "auto" else device)
+    named = devices_of(devices or CPU)
+    wanted = CPU if {*named} == {CPU} else "cuda"
+    if devices is not None and device not in ("auto", wanted):
+        raise UsageError(f"--device {device} and --devices {clean(devices)} differ")
+    arguments = dataclasses.replace(arguments, device=wanted if device == "auto" else device)
     with ExitStack() as opened:
         client = None if address is None else opened.enter_context(connected(address))
         rows, given, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
@@ -119,7 +119,7 @@ def _trained_apart(
         _say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
-            client = opened.enter_context(started_here(n or 1, threads))
+            client = opened.enter_context(started_here(named, threads))
         return train_apart(
             store, plan, client, out=out, options=given.training(),
             class_weight=given.class_weight, callbacks=_watchers(shown),

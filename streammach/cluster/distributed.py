@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.clock import Clock
+from streammach.cluster.conversion import convert
 from streammach.cluster.part_task import PartTask
+from streammach.cluster.ranges import evaluate, predict
 from streammach.cluster.tasks import Tasks
 from streammach.cluster.workers import Workers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
@@ -31,6 +33,7 @@ from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
 if TYPE_CHECKING:
     from distributed import Client
 
+__all__ = ["convert", "evaluate", "predict", "train"]
 KIND, COUNT = "distributed training", "parts"
 
 
@@ -61,7 +64,7 @@ def train(
         The training store, on storage that this process and all workers share, by the same name; or
         its URL in object storage.
     plan : Plan
-        Model, batch, memory; of the CPU. Threads are those of each worker.
+        Model, batch, memory, and the kind of device. Threads are those of each worker.
     client : distributed.Client
         The connection to the cluster; it stays open.
     out : path-like

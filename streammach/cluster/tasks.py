@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from streammach.cluster.part_task import PartDone, PartTask, train_part
 from streammach.cluster.workers import Workers, part_bytes
 from streammach.errors import Interrupted, StreammachError, clean
-from streammach.files.workplaces import LOCK
+from streammach.files.workplaces import GOES_ON, LOCK
 from streammach.machine import size_text
 from streammach.training.run_part import PartNumber, RunPart
-from streammach.training.session import GOES_ON
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import size_text
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 VERSION: str = import_module("streammach").__version__
 INSTALL = 'pip install "streammach[dask]"'
-PRELOADED = "streammach.cluster.part_task"
 USABLE = 0.8  # of a worker's memory limit: beyond it Dask pauses the worker
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0  # until the first worker has to be there
@@ -61,45 +61,6 @@ def connected(address: str) -> Iterator[Client]:
         ) from None
     with client:
         yield client
-
-
-@contextmanager
-def started_here(n: int, threads: int) -> Iterator[Client]:
-    """Hold a cluster of processes on this machine.
-
-    Parameters
-    ----------
-    n : int
-        How many.
-    threads : int
-        Threads of all of them together.
-
-    Raises
-    ------
-    UsageError
-        If Dask is not installed.
-    """
-    check_installed()
-    from distributed import Client, LocalCluster
-
-    cluster = LocalCluster(
-        n_workers=n, threads_per_worker=max(threads // n, 1), processes=True, memory_limit=0,
-        dashboard_address=None, host="127.0.0.1", preload=[PRELOADED],
-        silence_logs=logging.ERROR,
-    )  # fmt: skip
-    with cluster, Client(cluster) as client:
-        yield client
-
-
-def count_of(devices: str) -> int:
-    """Return how many CPUs a list such as ``cpu,cpu`` names, or raise UsageError."""
-    names = [name.strip() for name in devices.split(",")]
-    for name in names:
-        if name.startswith("cuda"):
-            raise UsageError("trainings on a GPU are not trained in parts yet: --devices")
-        if name != "cpu":
-            raise UsageError(f"'{clean(name)}' is no device of a list such as cpu,cpu: --devices")
-    return len(names)
 
 
 def about(dask_worker: Any) -> tuple[str, int | None]:
@@ -147,13 +108,19 @@ class Workers:
     def __len__(self) -> int:
         return len(self._limits)
 
-    def able(self, n_bytes: int) -> list[str] | None:
+    def on_one_machine(self) -> int:
+        """Return how many of them the machine has that has most."""
+        return max(Counter(urlsplit(address).hostname for address in self._limits).values())
+
+    def able(self, n_bytes: int, what: str = "a part") -> list[str] | None:
         """Return those that may take so much memory; None where all may.
 
         Parameters
         ----------
         n_bytes : int
             The memory.
+        what : str
+            What takes it.
 
         Raises
         ------
@@ -164,7 +131,7 @@ class Workers:
         if not found:
             most = max(limit for limit in self._limits.values() if limit)
             raise BudgetError(
-                f"a part takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
+                f"{what} takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
                 f"which streammach uses {USABLE:.0%}",
                 hint="Give workers more, or plan for less: --memory.",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,13 +112,39 @@ class BadRows:
             self.reasons[row.reason.replace("'{}'", "...")] += 1
             self._list(f"{clean(path, 300)}\t{where}\t{row.byte or ''}\t{what}\n")
             if self._most is not None and self.total > self._most:
-                raise DataError(
-                    f"{self.total:,} bad rows are more than --max-bad {self._most:,}, the last: "
-                    f"{what}",
-                    path=path,
-                    line=None if row.byte is None else where,
-                    byte=row.byte,
-                )
+                raise self._too_many(self.total, what, path, where, row.byte)
+
+    def take_listed(self, lines: Iterable[str], names: Mapping[str, Path]) -> None:
+        """List rows that others left out and listed, or refuse them; they are not counted.
+
+        Parameters
+        ----------
+        lines : iterable of str
+            Lines of their lists, of all sources in their order.
+        names : dict of str to Path
+            The file that each file in them is called here.
+
+        Raises
+        ------
+        DataError
+            If there are too many.
+        DiskError
+            If the list cannot be written.
+        """
+        for n, text in enumerate(lines, 1):
+            name, where, byte, what = text.rstrip("\n").split("\t", 3)
+            path = names[name]
+            self._list(f"{clean(path, 300)}\t{where}\t{byte}\t{what}\n")
+            if self._most is not None and n > self._most:
+                raise self._too_many(n, what, path, int(where), int(byte) if byte else None)
+
+    def _too_many(self, n: int, what: str, path: Path, where: int, byte: int | None) -> DataError:
+        return DataError(
+            f"{n:,} bad rows are more than --max-bad {self._most:,}, the last: {what}",
+            path=path,
+            line=None if byte is None else where,
+            byte=byte,
+        )
 
     def allow(self, reasons: dict[str, int]) -> bool:
         """Return whether so many rows may be left out."""

@@ -179,7 +179,7 @@ def room_for(text_bytes: int) -> Parsed:
         places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
         label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(n, np.int32),
         indptr=np.zeros(n + 1, np.int64), features=np.empty(n, np.int32),
-        values=np.empty(n, np.float32), keys=np.empty((n, 3), np.uint64),
+        values=np.empty(n, np.float32), keys=np.empty((n, 2), np.uint64),
         spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
         scales=np.empty(n, np.float64), short=np.zeros(256, np.int32),
         direct=np.empty(0, np.int32), state=np.zeros(N_STATE, np.int64),

@@ -17,6 +17,7 @@ from streammach.files.writing import write_atomic
 
 MAX_MARKER = 64 << 10
 LOCK = ".lock"
+GOES_ON = "The same command with --resume goes on."
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,11 @@ class Document(
             raise ValueError("an array is coded that is not there")
 
     @property
+    def calibrated(self) -> Ranker:
+        """The ranking whose scores the calibration turns into probabilities."""
+        return "logsum" if self.hashed_weight is None else "blend"
+
+    @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
         return self.format == LISTS_FORMAT or (self.format > LISTS_FORMAT and self.n_rows > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from streammach.parts.expected import RATES, SCORE
+from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
 from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
@@ -19,7 +19,10 @@ FORWARD = 0.22e-9  # the same of a forward pass alone
 VALUE = 220e-9  # a value of a row in a pass: decoding, batches, lists by feature
 # Of a dense step: a feature and a column; a column, by whether weights are exact.
 DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
-RANK = 1.2e-9  # the same for all estimators together, the median being the slowest
+# Of finding the best classes of a row of many in a training: a row, and a class and a repetition;
+# the same for all estimators together, the median being the slowest.
+SCORE_ROW, SCORE = 11e-6, 0.025e-9
+RANK_ROW, RANK = 70e-6, 0.13e-9
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
 # logarithm; a class.
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
@@ -131,7 +134,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     step = alone = _step(facts, config) + sum(work.step for work in works)
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
     decoded = config.shape.n_classes * config.shape.n_repetitions
-    measure = held * (step / 3 + SCORE * decoded)
+    measure = held * (step / 3 + SCORE_ROW + SCORE * decoded)
     tried = [(_own_trials(facts), alone)]
     for work in works:
         step += work.own_step
@@ -140,7 +143,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     rows, passes = trial(n, epochs, trials)
     search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
-    finish = held * (step + RANK * decoded)
+    finish = held * (step + RANK_ROW + RANK * decoded)
     epoch = (n * step + measure) * scale + written
     if config.dense:
         needed = not any(part.ranks_untrained for part in planned(config))
@@ -167,7 +170,7 @@ def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str
         How many times as fast as the reference a thread of this machine is.
     """
     held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
-    ranked = held * RANK * config.shape.n_classes * config.shape.n_repetitions
+    ranked = held * (RANK_ROW + RANK * config.shape.n_classes * config.shape.n_repetitions)
     learnt = held * step_seconds(facts, config)
     return {"rank": ranked * scale, "learn": learnt * scale}
 

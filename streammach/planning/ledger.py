@@ -90,12 +90,13 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
 def _smaller(facts: DataFacts, config: RunConfig) -> int:
     """Return the bytes of judging forms of a model and of making it smaller.
 
-    Rows are read no more then, and when it is made, parts are gone, too.
+    Rows are read no more then, and when it is made, parts are gone, too; the names of the features
+    that it keeps stand beside all names.
     """
     judged = sum(part.judged_bytes(facts, config) for part in planned(config))
     made = sum(part.smaller_bytes(facts, config) for part in planned(config))
     narrowed = Narrowed.footprint(config, facts.max_row_nnz)
-    return max(narrowed + judged, Narrowed.coding(config) + made)
+    return max(narrowed + judged, Narrowed.coding(config) + made + facts.names_bytes)
 
 
 def _parts(facts: DataFacts, config: RunConfig) -> dict[str, int]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.prediction.id_counts import IdCounts
+
 GROUPS = 10  # of classes by frequency, equally many classes each
 
 
@@ -41,7 +43,13 @@ class ClassSums:
         self._there, self._right = (np.zeros(n_classes, np.int32) for _ in range(2))
 
     def add(self, classes: NDArray[np.int32], right: NDArray[np.bool_]) -> None:
-        """Add rows.
+        """Add rows; see :meth:`part`."""
+        self.take(*self.part(classes, right))
+
+    def part(
+        self, classes: NDArray[np.int32], right: NDArray[np.bool_]
+    ) -> tuple[IdCounts, IdCounts]:
+        """Return what rows add: how often each class is there, and how often it is right.
 
         Parameters
         ----------
@@ -50,8 +58,13 @@ class ClassSums:
         right : bool (n,)
             Whether the best class is the label.
         """
-        np.add.at(self._there, classes[classes >= 0], 1)
-        np.add.at(self._right, classes[right & (classes >= 0)], 1)
+        known = classes >= 0
+        return IdCounts.of(classes[known]), IdCounts.of(classes[right & known])
+
+    def take(self, there: IdCounts, right: IdCounts) -> None:
+        """Add what :meth:`part` returned."""
+        there.add_to(self._there)
+        right.add_to(self._right)
 
     def macro_recall(self) -> float:
         """Return the mean over the classes that occur of the share of their rows that is right."""

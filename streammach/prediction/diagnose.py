@@ -18,8 +18,8 @@ from streammach.prediction.class_sums import ClassSums
 from streammach.prediction.depths import Depth, depth_of, first_repetitions, rankings_of
 from streammach.prediction.diagnose_lists import ListSums
 from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
-from streammach.prediction.evaluate import lists_of_labels
 from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.measured import lists_of_labels
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import PLACES, ranked, top_k_hits
 from streammach.prediction.reliability import reliability

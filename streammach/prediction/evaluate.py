@@ -17,21 +17,15 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.figures import FormerNames, Reached, figures_text
 from streammach.files.urls import located
 from streammach.model.model import Model
-from streammach.prediction.calibrate import (
-    CANDIDATES,
-)
+from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.class_sums import Decile
-from streammach.prediction.depths import Depth, depth_of, first_repetitions, rankings_of
+from streammach.prediction.depths import Depth, depth_of, first_repetitions
 from streammach.prediction.inputs import Seen, rows_of
+from streammach.prediction.measured import Measured, Measures
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import Besides, ClassFigures, ListFigures, measure
-from streammach.prediction.set_metrics import (
-    DEFAULT_A,
-    DEFAULT_B,
-    F1,
-    SetMetrics,
-)
+from streammach.prediction.reached import measure
+from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetrics
 from streammach.prediction.slices import Slices
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
@@ -212,19 +206,15 @@ def evaluate(
             predictor = stack.enter_context(Predictor(known))
         model = predictor.model
         check_first(first, model, path)
-        sums = (
-            ListFigures(predictor, threshold, propensity)
-            if model.listed
-            else ClassFigures(predictor)
-        )
-        more = Besides(predictor, rankings_of(model) if estimators else [], by)
-        found = _added_up(predictor, located(path), sums, more, first, options, bad_rows, progress)
+        asked = Measures(threshold=threshold, propensity=propensity, estimators=estimators, by=by)
+        sums = Measured(model, asked)
+        found = _added_up(predictor, located(path), sums, first, options, bad_rows, progress)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
 def _added_up(
-    predictor: Predictor, path: Path, sums: ClassFigures | ListFigures, more: Besides,
-    first: Sequence[int], options: SourceOptions, bad_rows: BadRows, progress: Wanted,
+    predictor: Predictor, path: Path, sums: Measured, first: Sequence[int],
+    options: SourceOptions, bad_rows: BadRows, progress: Wanted,
 ) -> Evaluation:  # fmt: skip
     """Return what all rows of an input add up to."""
     seen, model = Seen(), predictor.model
@@ -232,9 +222,7 @@ def _added_up(
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
         for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
-            if block.labels is not None and not model.listed:
-                raise lists_of_labels(path)
-            more.add(block, sums.add(block))
+            sums.take(sums.part(predictor, block, path))
             told("evaluate", seen.rows, seen.total)
         depths = []
         for n_repetitions in first if seen.rows else ():
@@ -246,10 +234,14 @@ def _added_up(
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
+    return replace(evaluation_of(sums, seen, predictor.estimator), first=tuple(depths))
+
+
+def evaluation_of(sums: Measured, seen: Seen, estimator: Ranker) -> Evaluation:
+    """Return an evaluation of rows that were added up; its seconds are 0."""
     return Evaluation(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=predictor.estimator, seconds=0.0, first=tuple(depths), **sums.figures(seen),
-        **more.figures(seen.rows),
+        estimator=estimator, seconds=0.0, **sums.figures(seen),
     )  # fmt: skip
 
 
@@ -261,15 +253,6 @@ def check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]
             raise UsageError(f"{n_repetitions} is not from 1 to {most} repetitions: --first")
     if first and is_piped(located(path)):
         raise UsageError("standard input can be read once alone: --first")
-
-
-def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
-    """Return what is said of an input with lists of labels, where the model knows of none."""
-    return UsageError(
-        "its rows have lists of labels, those of the model's training had one each",
-        path=clean(path, 300),
-        hint="Convert it again with --first-label, or train on lists.",
-    )
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

@@ -114,7 +114,7 @@ def rows_of(
     options : SourceOptions
         How a file is read.
     label_needed : bool
-        Whether a row of text without a label is bad.
+        Whether a row of text without a label is bad; where it is not, no label of a file is known.
     met : MetLabels, optional
         Receives the labels.
     bad_rows : BadRows, optional
@@ -132,20 +132,29 @@ def rows_of(
     if stored:
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        blocks = _store_rows(path, model, seen, room, met)
-    else:
-        bad_rows = bad_rows or BadRows()
-        blocks = _file_rows(path, model, seen, room, options, label_needed, met, bad_rows)
-    for block in blocks:
+        yield from _store_rows(path, model, seen, room, met)
+        return
+    bad_rows = bad_rows or BadRows()
+    for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
         seen.rows += block.n_rows
         seen.unseen_labels += int((block.lists.classes < 0).sum())
         yield block
 
 
-def _store_rows(
-    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None
-) -> Iterator[RowBlock]:
-    with Dataset.open(path) as dataset:
+class StoreRows:
+    """The rows of a store with the ids of a model, any range of them.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The store; it stays open.
+    model : Model
+        Its labels and features give the ids.
+    met : MetLabels, optional
+        Receives the labels.
+    """
+
+    def __init__(self, dataset: Dataset, model: Model, met: MetLabels | None = None) -> None:
         features = labels = None
         if dataset.digest != model.store or len(dataset.features) != len(model.features):
             features = ids_of_features(
@@ -158,21 +167,52 @@ def _store_rows(
                 others = labels < 0
                 labels[others] = len(model.labels) + np.arange(np.count_nonzero(others))
                 met.names = model.labels.followed_by(dataset.labels.some(others))
-        seen.total = dataset.n_rows
         same = features is None or np.array_equal(features, np.arange(len(features)))
-        for start, stop in _ranges(dataset, room):
-            block = dataset.rows(start, stop)
-            done = canonicalize(block, None if same else features, labels)
+        self._dataset, self._labels = dataset, labels
+        self._features = None if same else features
+
+    def blocks(self, start: int, stop: int, seen: Seen, room: Room) -> Iterator[RowBlock]:
+        """Yield rows ``start:stop`` as they lie, with their numbers and tags.
+
+        Where `start` is a multiple of the most rows of a block, blocks are those of all rows.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows.
+        seen : Seen
+            Counts what is met.
+        room : Room
+            How much is held at a time.
+
+        Raises
+        ------
+        StoreError, DiskError
+            If the rows cannot be read.
+        """
+        for first, last in _ranges(self._dataset, start, stop, room):
+            block = self._dataset.rows(first, last)
+            done = canonicalize(block, self._features, self._labels)
+            seen.rows += block.n_rows
             seen.unknown_values += block.nnz - done.nnz
-            numbers, tags = dataset.origins(start, stop)
+            seen.unseen_labels += int((done.lists.classes < 0).sum())
+            numbers, tags = self._dataset.origins(first, last)
             yield replace(done, numbers=numbers, tags=tags)
 
 
-def _ranges(dataset: Dataset, room: Room) -> Iterator[tuple[int, int]]:
+def _store_rows(
+    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None
+) -> Iterator[RowBlock]:
+    with Dataset.open(path) as dataset:
+        rows = StoreRows(dataset, model, met)
+        seen.total = dataset.n_rows
+        yield from rows.blocks(0, dataset.n_rows, seen, room)
+
+
+def _ranges(dataset: Dataset, start: int, end: int, room: Room) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows that may be held."""
-    start = 0
-    while start < dataset.n_rows:
-        stop = min(start + room.rows, dataset.n_rows)
+    while start < end:
+        stop = min(start + room.rows, end)
         ends = dataset.pointers(start, stop)
         if dataset.listed:
             ends = ends + dataset.label_pointers(start, stop)
@@ -186,8 +226,8 @@ def _file_rows(
     met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels, model.features, add_labels=met is not None, add_features=False,
-        columns=model.columns,
+        model.labels if label_needed else None, model.features, add_labels=met is not None,
+        add_features=False, columns=model.columns,
     )  # fmt: skip
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")

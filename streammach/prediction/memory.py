@@ -43,6 +43,7 @@ CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
 LEAST_SORTED = 1 << 20
+MORE_ROWS = 0.1  # of what is needed at least, that rows may take where no budget was named
 NOTHING: Mapping[str, int] = {}
 
 
@@ -92,8 +93,9 @@ def room_before(
         If model or input cannot be opened.
     """
     held = held_in(run)
+    given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
-        held, task, Input.of(path, held, options), k, device=choose_device(device)[0],
+        held, task, given, k, device=choose_device(device)[0],
         threads=threads or cores(), budget=budget_of(memory),
         beside={**beside, **(held.smaller if smaller else NOTHING)},
     )  # fmt: skip
@@ -139,8 +141,9 @@ class Input:
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED
-    ) -> Input:
+        cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED, *,
+        labels: bool = True,
+    ) -> Input:  # fmt: skip
         """Look at an input.
 
         Parameters
@@ -151,6 +154,8 @@ class Input:
             What the model takes.
         options : SourceOptions
             How a file is read.
+        labels : bool
+            Whether the labels of its rows matter.
 
         Raises
         ------
@@ -158,15 +163,18 @@ class Input:
             If it cannot be opened.
         """
         place, known = located(path), held.names
-        tables = sum(table_bytes(n, n_bytes) for n, n_bytes in known)
+        # A table of labels may take in others, and one that grows is copied; names that are put
+        # into a table lie beside it.
+        tables = [n_bytes + table_bytes(n, n_bytes) for n, n_bytes in known]
+        named = 2 * tables[0] * labels + tables[1]
         if is_piped(place):
-            return cls(is_store=False, names=2 * tables, pieces=2 * TEXT_PIECE_BYTES)
+            return cls(is_store=False, names=named, pieces=2 * TEXT_PIECE_BYTES)
         if not is_store(place):
             if not place.exists():
                 raise UsageError("there is no such store or file", path=clean(place, 300))
             piece, whole = open_source(place, options).held()
-            # A table that grows is copied; one piece is read while another one is used.
-            return cls(is_store=False, names=2 * tables, pieces=2 * piece + whole)
+            # One piece is read while another one is used.
+            return cls(is_store=False, names=named, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:
             facts = dataset.facts
             same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
@@ -222,10 +230,16 @@ def room_for(
     fixed = _fixed(held, task, given, device, threads) | dict(beside)
     fixed["code"] += compiler_bytes(*kind)
     rows, values, ordered = READ_ROWS, READ_VALUES, SORTED
+    most = budget.n_bytes
+    if not budget.named:
+        few = _lines(
+            held, task, given, fixed, k=k, rows=1, values=LEAST_VALUES, ordered=LEAST_SORTED
+        )
+        needed = bytes_in(few, "host")
+        most = min(max(most, needed + int(MORE_ROWS * needed)), budget.limit)
     while True:
         lines = _lines(held, task, given, fixed, k=k, rows=rows, values=values, ordered=ordered)
         least = (rows, values, ordered) == (1, LEAST_VALUES, LEAST_SORTED)
-        most = budget.limit if least and not budget.named else budget.n_bytes
         if bytes_in(lines, "host") <= most:
             return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
         if least:

@@ -229,6 +229,35 @@ def after(parts: Iterable[Predictions], first: int) -> Iterator[Predictions]:
             yield part if not skipped else part.rest(skipped)
 
 
+def records_of(part: Predictions, chosen: NDArray[np.int64]) -> tuple[NDArray[Any], bytes]:
+    """Return some rows of predictions as records, in the given order, and their tags' bytes."""
+    records = np.empty(len(chosen), record_type(part.ids.shape[1]))
+    records["row"], records["ids"] = part.rows[chosen], part.ids[chosen]
+    records["scores"], records["tag"] = part.scores[chosen], 0
+    if part.tags is None:
+        return records, b""
+    tags = part.tags.take(chosen)
+    records["tag"] = np.diff(tags.offsets)
+    return records, tags.data.tobytes()
+
+
+def by_number(records: NDArray[Any], data: bytes | bytearray) -> Iterator[Predictions]:
+    """Yield the predictions of records, and of their tags' bytes, by rising number of the rows."""
+    order = np.argsort(records["row"], kind="stable")
+    tags = None
+    if data:
+        offsets = np.concatenate([[0], np.cumsum(records["tag"], dtype=np.int64)])
+        tags = Texts(offsets, np.frombuffer(data, np.uint8))
+    for start in range(0, len(order), GIVEN_ROWS):
+        chosen = order[start : start + GIVEN_ROWS]
+        found = records[chosen]
+        yield Predictions(
+            found["row"].astype(np.int64), found["ids"].astype(np.int64),
+            np.ascontiguousarray(found["scores"]),
+            None if tags is None else tags.take(chosen),
+        )  # fmt: skip
+
+
 class _Range:
     """Predictions of a range of numbers: so many rows in memory, or any number in files."""
 
@@ -244,13 +273,7 @@ class _Range:
 
     def add(self, part: Predictions, chosen: NDArray[np.int64]) -> None:
         """Take in some of the rows."""
-        records = np.empty(len(chosen), self._type)
-        records["row"], records["ids"] = part.rows[chosen], part.ids[chosen]
-        records["scores"], records["tag"] = part.scores[chosen], 0
-        data = b""
-        if part.tags is not None:
-            tags = part.tags.take(chosen)
-            records["tag"], data = np.diff(tags.offsets), tags.data.tobytes()
+        records, data = records_of(part, chosen)
         if self._path is None:
             self._records[self._n : self._n + len(records)] = records
             self._n += len(records)
@@ -262,20 +285,7 @@ class _Range:
 
     def sorted(self) -> Iterator[Predictions]:
         """Yield all rows by rising number; they are held no longer."""
-        records, data = self._all()
-        order = np.argsort(records["row"], kind="stable")
-        tags = None
-        if data:
-            offsets = np.concatenate([[0], np.cumsum(records["tag"], dtype=np.int64)])
-            tags = Texts(offsets, np.frombuffer(data, np.uint8))
-        for start in range(0, len(order), GIVEN_ROWS):
-            chosen = order[start : start + GIVEN_ROWS]
-            found = records[chosen]
-            yield Predictions(
-                found["row"].astype(np.int64), found["ids"].astype(np.int64),
-                np.ascontiguousarray(found["scores"]),
-                None if tags is None else tags.take(chosen),
-            )  # fmt: skip
+        return by_number(*self._all())
 
     def _all(self) -> tuple[NDArray[Any], bytes | bytearray]:
         if self._path is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,13 +18,11 @@ from streammach.data.identity import files_in, state_of
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.text import is_piped
-from streammach.errors import DiskError, Interrupted, UsageError, clean
+from streammach.errors import UsageError
 from streammach.files.destinations import Destination
-from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import located
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import DOCUMENT
-from streammach.prediction.calibrate import CANDIDATES
+from streammach.prediction.asked import Ask, document_digest
 from streammach.prediction.inputs import Seen, is_store
 from streammach.prediction.memory import room_before
 from streammach.prediction.order import NOTHING_KEPT, Kept, Predictions
@@ -38,8 +35,6 @@ from streammach.prediction.room import Room
 from streammach.progress import Told, Wanted, shown
 from streammach.spec.types import Decoding, Ranker
 
-WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on from
-GOES_ON = "The same command with --resume goes on."
 UNITS = {"predict": "rows", "write": "rows"}
 
 
@@ -167,7 +162,7 @@ def predict(
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
     began = time.monotonic()
-    ask = _Ask(k=k, threshold=threshold, probabilities=probabilities, options=options)
+    ask = Ask(k=k, threshold=threshold, probabilities=probabilities, options=options)
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
@@ -220,22 +215,6 @@ def predict(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ask:
-    """What is wanted of each row, and how the input is read."""
-
-    k: int
-    threshold: float | None
-    probabilities: bool
-    options: SourceOptions
-
-    @property
-    def best(self) -> int:
-        """Classes that are ranked of each row."""
-        more = self.probabilities or self.threshold is not None
-        return max(self.k, CANDIDATES) if more else self.k
-
-
 @dataclass
 class _Job:
     """The work: a thread reads rows, this one and its own rank them, one more makes bytes of them.
@@ -250,7 +229,7 @@ class _Job:
 
     predictor: Predictor
     path: Path
-    ask: _Ask
+    ask: Ask
     output: Output
     room: Room
     bad_rows: BadRows
@@ -263,14 +242,14 @@ class _Job:
     def shape(self) -> Shape:
         """What all rows of the table have in common."""
         model = self.predictor.model
-        word = "probability" if self.ask.probabilities else "score"
-        return Shape(k=min(self.ask.k, model.spec.n_classes), labels=model.labels, word=word)
+        k = min(self.ask.k, model.spec.n_classes)
+        return Shape(k=k, labels=model.labels, word=self.ask.word)
 
     @property
     def ranker(self) -> Ranker:
         """What makes the scores."""
-        calibrated = self.ask.probabilities or self.ask.threshold is not None
-        return self.predictor.model.calibrated if calibrated else self.predictor.estimator
+        model = self.predictor.model
+        return model.calibrated if self.ask.calibrated else self.predictor.estimator
 
     def stream(self, path: Path | None) -> None:
         """Write the table to standard output, or to a pipe or a device."""
@@ -282,8 +261,8 @@ class _Job:
         self, work: KeptWork, goal: Destination, identity: Mapping[str, Any], *, resume: bool
     ) -> None:
         """Write the table to a file, and keep what there is of it when that is interrupted."""
-        self._begin(work, identity, resume=resume)
-        try:
+        self.resumed = work.start(identity, resume=resume)
+        with work.gone_on_with(again=not is_piped(self.path)):
             parts = self._parts(work.kept)
             out = Appended(work, goal.path, self.output.format.heading(self.shape))
             self.n_rows = out.written.rows
@@ -295,35 +274,6 @@ class _Job:
             finally:
                 out.close()
             work.take(goal, work.finished(self.output, self.shape))
-        except KeyboardInterrupt:
-            if is_piped(self.path) or not work.has_rows:
-                work.remove()
-                raise
-            raise Interrupted("what was predicted is kept", hint=GOES_ON) from None
-        except DiskError as error:
-            if is_piped(self.path) or not work.has_rows:
-                work.remove()
-            else:
-                error.hint = GOES_ON
-            raise
-        except BaseException:
-            work.remove()
-            raise
-
-    def _begin(self, work: KeptWork, identity: Mapping[str, Any], *, resume: bool) -> None:
-        """Make the folder of the work, or go on with the one that is there."""
-        if work.is_there and resume:
-            work.check_same(identity)
-            self.resumed = True
-        elif work.is_there:
-            if work.has_rows:
-                warnings.warn(
-                    "what an interrupted prediction had kept is given up, --resume would have gone "
-                    f"on with it: {clean(work.folder, 300)}",
-                    stacklevel=5,
-                )
-            work.remove()
-        work.begin(identity)
 
     def _parts(self, kept: Kept) -> Iterator[Predictions]:
         ask = self.ask
@@ -363,15 +313,11 @@ def _identity(job: _Job, folder: Path | None) -> dict[str, Any]:
     else:
         files = files_in(path) if path.is_dir() else [path]
         source = [asdict(state_of(file)) for file in files]
-    document = None if folder is None else sha256(file_pieces(folder / DOCUMENT))
     # Products of dense rows depend, in their last digits, on how rows are cut and shared out.
     cut = [job.room.rows, job.room.values, job.predictor.threads] if model.dense else []
     return {
-        "model": document, "input": source,
-        "options": {
-            "work": WORK_FORMAT, "k": ask.k, "threshold": ask.threshold,
-            "probabilities": ask.probabilities, "format": ask.options.form,
-            "x_path": ask.options.x_path, "out_format": job.output.format.name,
-            "skip": job.bad_rows.skip, "device": job.predictor.device, "cut": cut,
-        },
+        "model": None if folder is None else document_digest(folder), "input": source,
+        "options": ask.facts(
+            job.output, skip=job.bad_rows.skip, device=job.predictor.device, cut=cut
+        ),
     }  # fmt: skip

@@ -372,7 +372,9 @@ class Predictor:
         UsageError, DataError, StoreError, DiskError
             If the input cannot be opened.
         """
-        given = None if path is None else Input.of(path, self._held, options)
+        given = None
+        if path is not None:
+            given = Input.of(path, self._held, options, labels=task != "predict")
         return room_for(
             self._held, task, given, k, device=self.device, threads=self.threads,
             budget=self._budget, beside=beside,
@@ -477,23 +479,25 @@ class Predictor:
             If the input cannot be read, or a threshold is given and rows have one label each, or
             probabilities are asked of an estimator that is not the calibrated one.
         """
-        if threshold is not None and not self.model.listed:
-            raise UsageError("rows have one label each: --threshold")
-        if probabilities:
-            self._check_calibrated()
+        rank = self.ranking(threshold=threshold, probabilities=probabilities)
         place, k = located(path), min(k, self.model.spec.n_classes)
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
         room = room or self.room("predict", place, best, options)
-        rank: Ranking = self.topk_ids
-        if threshold is not None:
-            rank = partial(self.likely_ids, threshold=threshold)
-        elif probabilities:
-            rank = self._probable_ids
         rows = rows_of(
             place, self.model, seen or Seen(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
         return ranked_source(rows, k, rank, room, source_order(place), kept, told)
+
+    def ranking(self, *, threshold: float | None, probabilities: bool) -> Ranking:
+        """Return how rows are ranked for :meth:`stream`, which says what is raised."""
+        if threshold is not None and not self.model.listed:
+            raise UsageError("rows have one label each: --threshold")
+        if probabilities:
+            self._check_calibrated()
+        if threshold is not None:
+            return partial(self.likely_ids, threshold=threshold)
+        return self._probable_ids if probabilities else self.topk_ids
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float

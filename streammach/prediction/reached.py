@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached
 from streammach.model.calibration import Calibration
+from streammach.model.model import Model
 from streammach.prediction.calibrate import (
     CANDIDATES,
     label_probabilities,
@@ -17,11 +18,12 @@ from streammach.prediction.calibrate import (
     stated_probabilities,
 )
 from streammach.prediction.class_sums import ClassSums
+from streammach.prediction.id_counts import IdCounts
 from streammach.prediction.inputs import Seen
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
-from streammach.prediction.reliability import ReliabilitySums
-from streammach.prediction.set_metrics import F1Figures, SetFigures
+from streammach.prediction.reliability import BinSums, ReliabilitySums
+from streammach.prediction.set_metrics import F1Figures, F1Sums, SetFigures, SetSums
 from streammach.prediction.slices import SliceSums
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Ranker
@@ -50,34 +52,55 @@ def measure(rows: RowBlock, ranking: Ranking) -> Reached:
     return reached(rows, ranking(rows, MOST)[0])
 
 
+class ClassPart(NamedTuple):
+    """What some rows with one label each add."""
+
+    hits: tuple[int, ...]
+    logs: float
+    majority: int
+    by_class: tuple[IdCounts, IdCounts]
+    stated: tuple[BinSums, ...]
+
+
 class ClassFigures:
     """Adds up what is reached on rows with one label each."""
 
-    def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self._hits, self._loss, self._majority = dict.fromkeys(PLACES, 0), 0.0, 0
-        self._by_class = ClassSums(predictor.model.spec.n_classes)
+        self._by_class = ClassSums(model.spec.n_classes)
         self._stated = tuple((map_, ReliabilitySums()) for map_ in (
-            predictor.model.calibration, Calibration()
+            model.calibration, Calibration()
         ))  # fmt: skip
 
-    def add(self, block: RowBlock) -> NDArray[np.int64]:
-        """Add rows; return their best classes."""
-        model, (best, ids, scores) = self._predictor.model, ranked(self._predictor, block)
-        known = block.classes >= 0
-        self._by_class.add(block.classes, best[:, 0] == block.classes)
+    def part(self, predictor: Predictor, block: RowBlock) -> tuple[NDArray[np.int64], ClassPart]:
+        """Return the best classes of rows, and what these add."""
+        model, (best, ids, scores) = self._model, ranked(predictor, block)
+        known, n_classes = block.classes >= 0, self._model.spec.n_classes
         right = (ids[:, 0] == block.classes)[known]
-        for map_, sums in self._stated:
-            sums.add(stated_probabilities(scores[known], model.spec.n_classes, map_), right)
         logs = log_probabilities(
-            ids[known], scores[known], block.classes[known], n_classes=model.spec.n_classes,
+            ids[known], scores[known], block.classes[known], n_classes=n_classes,
             calibration=model.calibration,
         )  # fmt: skip
-        for place in PLACES:
-            self._hits[place] += top_k_hits(best, block.classes, place)
-        self._loss -= float(logs.sum())
-        self._majority += int((block.classes == model.majority).sum())
-        return best
+        return best, ClassPart(
+            hits=tuple(top_k_hits(best, block.classes, place) for place in PLACES),
+            logs=float(logs.sum()), majority=int((block.classes == model.majority).sum()),
+            by_class=self._by_class.part(block.classes, best[:, 0] == block.classes),
+            stated=tuple(
+                sums.part(stated_probabilities(scores[known], n_classes, map_), right)
+                for map_, sums in self._stated
+            ),
+        )  # fmt: skip
+
+    def take(self, part: ClassPart) -> None:
+        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
+        for place, hits in zip(PLACES, part.hits, strict=True):
+            self._hits[place] += hits
+        self._loss -= part.logs
+        self._majority += part.majority
+        self._by_class.take(*part.by_class)
+        for (_, sums), stated in zip(self._stated, part.stated, strict=True):
+            sums.take(stated)
 
     def figures(self, seen: Seen) -> dict[str, Any]:
         """Return them as fields of an evaluation."""
@@ -92,29 +115,40 @@ class ClassFigures:
         } | (dict(zip(("ece", "ece_before"), errors, strict=True)) if known else {})  # fmt: skip
 
 
+class ListPart(NamedTuple):
+    """What some rows with lists of labels add."""
+
+    sets: SetSums
+    f1: F1Sums
+    majority: int
+
+
 class ListFigures:
     """Adds up what is reached on rows with lists of labels."""
 
-    def __init__(
-        self, predictor: Predictor, threshold: float, propensity: tuple[float, float]
-    ) -> None:
-        model = predictor.model
+    def __init__(self, model: Model, threshold: float, propensity: tuple[float, float]) -> None:
         assert model.label_counts is not None, "it was trained on lists"
         a, b = propensity
-        self._predictor, self._threshold, self._majority = predictor, threshold, 0
+        self._model, self._threshold, self._majority = model, threshold, 0
         self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
         self._f1 = F1Figures(model.spec.n_classes)
 
-    def add(self, block: RowBlock) -> NDArray[np.int64]:
-        """Add rows; return their best classes."""
-        model, lists = self._predictor.model, block.lists
-        best, ids, scores = ranked(self._predictor, block)
-        self._sets.add(best, lists)
+    def part(self, predictor: Predictor, block: RowBlock) -> tuple[NDArray[np.int64], ListPart]:
+        """Return the best classes of rows, and what these add."""
+        model, lists = self._model, block.lists
+        best, ids, scores = ranked(predictor, block)
         said = label_probabilities(scores, model.calibration) >= self._threshold
-        self._f1.add(ids, said, lists)
         majority = np.full((block.n_rows, 1), model.majority)
-        self._majority += int(lists.matched(majority).sum())
-        return best
+        return best, ListPart(
+            self._sets.part(best, lists), self._f1.part(ids, said, lists),
+            int(lists.matched(majority).sum()),
+        )  # fmt: skip
+
+    def take(self, part: ListPart) -> None:
+        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
+        self._sets.take(part.sets)
+        self._f1.take(part.f1)
+        self._majority += part.majority
 
     def figures(self, seen: Seen) -> dict[str, Any]:
         """Return them as fields of an evaluation."""
@@ -127,22 +161,38 @@ class ListFigures:
         }  # fmt: skip
 
 
+class BesidesPart(NamedTuple):
+    """What some rows add to what is told where it is asked for."""
+
+    by_ranking: dict[Ranker, NDArray[np.float64]]
+    by_value: tuple[IdCounts, IdCounts] | None
+
+
 class Besides:
     """Adds up what is told where it is asked for."""
 
-    def __init__(self, predictor: Predictor, names: Sequence[Ranker], by: str | None) -> None:
-        self._predictor = predictor
+    def __init__(self, model: Model, names: Sequence[Ranker], by: str | None) -> None:
         self._sums = {name: np.zeros(2) for name in names}
-        self._slices = None if by is None else SliceSums(predictor.model.features, by)
+        self._slices = None if by is None else SliceSums(model.features, by)
 
-    def add(self, block: RowBlock, best: NDArray[np.int64]) -> None:
-        """Add rows with their best classes."""
+    def part(self, predictor: Predictor, block: RowBlock, best: NDArray[np.int64]) -> BesidesPart:
+        """Return what rows with their best classes add."""
+        by_ranking = {}
         for name in self._sums:
-            own = name == self._predictor.estimator
-            found = reached(block, best if own else self._predictor.topk_ids(block, MOST, name)[0])
-            self._sums[name] += block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
-        if self._slices is not None:
-            self._slices.add(block, block.lists.matched(best[:, :1])[:, 0])
+            own = name == predictor.estimator
+            found = reached(block, best if own else predictor.topk_ids(block, MOST, name)[0])
+            by_ranking[name] = block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
+        if self._slices is None:
+            return BesidesPart(by_ranking, None)
+        right = block.lists.matched(best[:, :1])[:, 0]
+        return BesidesPart(by_ranking, self._slices.part(block, right))
+
+    def take(self, part: BesidesPart) -> None:
+        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
+        for name, sums in part.by_ranking.items():
+            self._sums[name] += sums
+        if self._slices is not None and part.by_value is not None:
+            self._slices.take(*part.by_value)
 
     def figures(self, n_rows: int) -> dict[str, Any]:
         """Return them as fields of an evaluation."""

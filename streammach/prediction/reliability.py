@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,14 @@ class Reliability:
         return stated, sum(b.n_rows * b.right for b in self.bins) / n
 
 
+class BinSums(NamedTuple):
+    """Of each of 15 bins: how many, the sum of what they state, how many are right."""
+
+    n: NDArray[np.int64]
+    stated: NDArray[Any]
+    right: NDArray[Any]
+
+
 class ReliabilitySums:
     """Adds up stated probabilities and what is right, block by block."""
 
@@ -61,10 +70,21 @@ class ReliabilitySums:
 
     def add(self, stated: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
         """Add probabilities float64 (n,), and whether each is of something right: bool (n,)."""
+        self.take(self.part(stated, right))
+
+    def part(self, stated: NDArray[np.float64], right: NDArray[np.bool_]) -> BinSums:
+        """Return what they add by bin."""
         place = np.minimum((stated * BINS).astype(np.int64), BINS - 1)
-        self._n += np.bincount(place, minlength=BINS)
-        self._stated += np.bincount(place, stated, BINS)
-        self._right += np.bincount(place, right, BINS)
+        return BinSums(
+            np.bincount(place, minlength=BINS), np.bincount(place, stated, BINS),
+            np.bincount(place, right, BINS),
+        )  # fmt: skip
+
+    def take(self, part: BinSums) -> None:
+        """Add what :meth:`part` returned."""
+        self._n += part.n
+        self._stated += part.stated
+        self._right += part.right
 
     def result(self) -> Reliability:
         """Return both by bin."""

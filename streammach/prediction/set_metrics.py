@@ -7,11 +7,13 @@ label count as rows in all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
+from streammach.prediction.id_counts import IdCounts
 from streammach.rows.label_lists import LabelLists
 
 PLACES = (1, 3, 5)
@@ -98,6 +100,26 @@ def propensities(
     return found
 
 
+class SetSums(NamedTuple):
+    """What some rows add to the metrics.
+
+    Attributes
+    ----------
+    n_rows, n_labels : int
+        Rows, and labels of all of them.
+    sums : float64 (7, 5)
+        What :func:`add_rows` adds up.
+    there, found : IdCounts
+        How often each label occurs, and how often it is among the first five.
+    """
+
+    n_rows: int
+    n_labels: int
+    sums: NDArray[np.float64]
+    there: IdCounts
+    found: IdCounts
+
+
 class SetFigures:
     """Adds up what rankings reach, block by block.
 
@@ -127,7 +149,11 @@ class SetFigures:
         self._n_rows = self._n_labels = 0
 
     def add(self, ids: NDArray[np.int64], labels: LabelLists) -> None:
-        """Add rows.
+        """Add rows; see :meth:`part`."""
+        self.take(self.part(ids, labels))
+
+    def part(self, ids: NDArray[np.int64], labels: LabelLists) -> SetSums:
+        """Return what rows add.
 
         Parameters
         ----------
@@ -138,11 +164,27 @@ class SetFigures:
         """
         first = np.full((len(ids), MOST), -2, np.int64)
         first[:, : ids.shape[1]] = ids[:, :MOST]
-        add_rows(
-            first, labels.starts, labels.classes, self._gains, self._sums, self._found, self._there
+        own, places = np.unique(labels.classes, return_inverse=True)
+        n_unseen, known = int(np.searchsorted(own, 0)), own[own >= 0].astype(np.int64)
+        # Labels by their place among those that are there: nothing of the size of K is filled.
+        gains = np.append(self._gains[known], self._gains[-1])
+        sums = np.zeros((7, MOST))
+        found, there = np.zeros((2, len(known)), np.int64)
+        classes = (places.reshape(-1) - n_unseen).astype(np.int32)
+        near = np.searchsorted(known, first)
+        first = np.where(np.append(known, -3)[near] == first, near, -2)
+        add_rows(first, labels.starts, classes, gains, sums, found, there)
+        return SetSums(
+            len(labels), labels.n_labels, sums, IdCounts(known, there), IdCounts(known, found)
         )
-        self._n_rows += len(labels)
-        self._n_labels += labels.n_labels
+
+    def take(self, part: SetSums) -> None:
+        """Add what :meth:`part` returned."""
+        self._n_rows += part.n_rows
+        self._n_labels += part.n_labels
+        self._sums += part.sums
+        part.there.add_to(self._there)
+        part.found.add_to(self._found)
 
     def result(self) -> SetMetrics:
         """Return the figures of all rows."""
@@ -242,6 +284,15 @@ class F1:
     macro: float
 
 
+class F1Sums(NamedTuple):
+    """What some rows add to F1: labels that are right, said and true, and how many are unseen."""
+
+    right: IdCounts
+    said: IdCounts
+    true: IdCounts
+    unseen: int
+
+
 class F1Figures:
     """Adds up right and wrong labels, block by block.
 
@@ -256,7 +307,11 @@ class F1Figures:
         self._unseen = 0
 
     def add(self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists) -> None:
-        """Add rows.
+        """Add rows; see :meth:`part`."""
+        self.take(self.part(ids, said, labels))
+
+    def part(self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists) -> F1Sums:
+        """Return what rows add.
 
         Parameters
         ----------
@@ -267,12 +322,18 @@ class F1Figures:
         labels : LabelLists
             The rows' labels; those never seen in training (-1) are missed.
         """
-        size = len(self._right)
-        self._right += np.bincount(ids[said & labels.matched(ids)], minlength=size)
-        self._said += np.bincount(ids[said], minlength=size)
         known = labels.classes[labels.classes >= 0]
-        self._true += np.bincount(known, minlength=size)
-        self._unseen += labels.n_labels - len(known)
+        return F1Sums(
+            IdCounts.of(ids[said & labels.matched(ids)]), IdCounts.of(ids[said]),
+            IdCounts.of(known), labels.n_labels - len(known),
+        )  # fmt: skip
+
+    def take(self, part: F1Sums) -> None:
+        """Add what :meth:`part` returned."""
+        part.right.add_to(self._right)
+        part.said.add_to(self._said)
+        part.true.add_to(self._true)
+        self._unseen += part.unseen
 
     def result(self) -> F1:
         """Return F1 over all labels together, and its mean over labels that are said or true."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError, clean
+from streammach.prediction.id_counts import IdCounts
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
 from streammach.rows.namespaces import in_namespace, namespaces
@@ -90,6 +91,10 @@ class SliceSums:
 
     def add(self, block: RowBlock, right: NDArray[np.bool_]) -> None:
         """Add rows, and whether the best class of each is right: bool (n,)."""
+        self.take(*self.part(block, right))
+
+    def part(self, block: RowBlock, right: NDArray[np.bool_]) -> tuple[IdCounts, IdCounts]:
+        """Return what rows add by the place of their value: how many there are, how many right."""
         places = np.searchsorted(self._own, block.features)
         places = np.minimum(places, len(self._own) - 1)
         own = np.flatnonzero(self._own[places] == block.features)
@@ -97,8 +102,12 @@ class SliceSums:
         with_one, first = np.unique(rows, return_index=True)
         group = np.full(block.n_rows, len(self._own))
         group[with_one] = places[own[first]]
-        self._there += np.bincount(group, minlength=len(self._there))
-        self._right += np.bincount(group[right], minlength=len(self._there))
+        return IdCounts.of(group), IdCounts.of(group[right])
+
+    def take(self, there: IdCounts, right: IdCounts) -> None:
+        """Add what :meth:`part` returned."""
+        there.add_to(self._there)
+        right.add_to(self._right)
 
     def result(self) -> Slices:
         """Return the rows by value."""

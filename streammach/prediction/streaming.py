@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from streammach.prediction.order import Kept, Order, Predictions, SourceOrder, after
 from streammach.prediction.ranking import Ranking
@@ -37,18 +37,32 @@ def ranked_source(
         Called with the number of rows that are ranked, where all are before the first is given.
     """
     if order is None:
-        yield from _ranked(rows, k, rank, kept.rows, None)
+        yield from ranked_blocks(rows, k, rank, kept.rows, None)
     else:
         put_aside = SourceOrder(order, k, room.sorted_bytes, kept.folder)
-        found = _ranked(rows, k, rank, put_aside.n_rows, told)
+        found = ranked_blocks(rows, k, rank, put_aside.n_rows, told)
         yield from after(put_aside.sorted(found), kept.rows)
     room.done()
 
 
-def _ranked(
+def ranked_blocks(
     rows: Iterator[RowBlock], k: int, rank: Ranking, first: int, told: Told | None
-) -> Iterator[Predictions]:
-    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
+) -> Generator[Predictions, None, None]:
+    """Yield the best classes of rows as they lie in the input, from the row `first` on.
+
+    Parameters
+    ----------
+    rows : iterator of RowBlock
+        The rows.
+    k : int
+        How many classes a row.
+    rank : callable
+        Ranks the classes of some rows.
+    first : int
+        Those before it are passed over.
+    told : callable or None
+        Called with the number of rows so far.
+    """
     done = 0
     for block in ahead(rows, "rows"):
         skipped = min(max(first - done, 0), block.n_rows)

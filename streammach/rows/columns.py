@@ -188,13 +188,13 @@ def _column_ids(
                 digits[start] = 48 + rest % 10
                 rest //= 10
         size = stop - start
-        state, head, second = hash_name(text, start, size, 0)
+        state = hash_name(text, start, size, 0)
         if add:
-            found = find_or_add(table, text, start, size, 0, state, head, second)
+            found = find_or_add(table, text, start, size, 0, state)
             if found < 0:
                 return i
         else:
-            found = find(table, text, start, size, 0, state, head, second)[0]
+            found = find(table, text, start, size, 0, state)[0]
         out[i] = found
         if column < known.shape[0]:
             known[column] = found

@@ -119,7 +119,7 @@ def fill_slots(slots: Array, offsets: Array, data: Array, text: Array) -> Any:
     """
     for own in range(offsets.shape[0] - 1):
         start, size = offsets[own], offsets[own + 1] - offsets[own]
-        state, _, _ = hash_name(text, start, size, 0)
+        state = hash_name(text, start, size, 0)
         i, mark = slot_of(slots, offsets, data, text, start, size, state)
         if slots[i] != FREE:
             return False
@@ -145,7 +145,7 @@ def find_in_slots(
     for first in range(0, out.shape[0], TOGETHER):
         last = min(first + TOGETHER, out.shape[0])
         for k in range(first, last):
-            states[k - first], _, _ = hash_name(text, wanted[k], wanted[k + 1] - wanted[k], 0)
+            states[k - first] = hash_name(text, wanted[k], wanted[k + 1] - wanted[k], 0)
             prefetch(slots, np.int64((states[k - first] >> np.uint64(4)) & mask))
         for k in range(first, last):
             own = slots[(states[k - first] >> np.uint64(4)) & mask]

@@ -13,19 +13,21 @@ from streammach.simd import PADDING, load8, low_bytes
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LOW32 = np.uint64(0xFFFFFFFF)
+LARGEST = EMPTY - np.uint64(1)  # hash of a name
+WORD = 8  # bytes that are hashed at once
+SLOT_BYTES = 16
 
 
 class NameTable(NamedTuple):
     """An open-addressing hash table of byte strings, in arrays that kernels can fill.
 
-    ``slots`` is uint64 (capacity, 4): hash, id | length << 32 | namespace << 44, first 16 bytes.
-    ``starts`` int64 and ``sizes`` int32 (capacity / 2,) place each id's bytes in ``arena`` uint8;
-    ``spaces`` int32 holds its namespace. ``used`` int64 (2,) counts names and arena bytes.
+    ``slots`` is uint64 (capacity, 2): hash, id | length << 32 | namespace << 44. ``starts`` int64
+    (names + 1,) places each id's bytes in ``arena`` uint8; ``spaces`` int32 (names,) holds its
+    namespace. ``used`` int64 (2,) counts names and arena bytes.
     """
 
     slots: NDArray[np.uint64]
     starts: NDArray[np.int64]
-    sizes: NDArray[np.int32]
     spaces: NDArray[np.int32]
     arena: NDArray[np.uint8]
     used: NDArray[np.int64]
@@ -46,16 +48,11 @@ def start_state(space: int) -> Any:
 
 @kernel(fastmath=False)
 def hash_name(text: Array, start: int, size: int, space: int) -> Any:
-    """Return the hash and the first two words of ``text[start : start + size]``."""
-    state, first, second = start_state(space), np.uint64(0), np.uint64(0)
+    """Return the hash of ``text[start : start + size]``."""
+    state = start_state(space)
     for done in range(0, size, 8):
-        word = low_bytes(load8(text, start + done), size - done)
-        if done == 0:
-            first = word
-        elif done == 8:
-            second = word
-        state = mix(state, word)
-    return min(state, EMPTY - np.uint64(1)), first, second
+        state = mix(state, low_bytes(load8(text, start + done), size - done))
+    return min(state, LARGEST)
 
 
 @kernel(inline=True)
@@ -64,32 +61,26 @@ def tag_of(size: int, space: int) -> Any:
     return (np.uint64(size) << np.uint64(32)) | (np.uint64(space) << np.uint64(44))
 
 
+@kernel(inline=True)
+def must_be_compared(size: int, state: Number) -> Any:
+    """Return whether names of this length and namespace may have this hash in common."""
+    # One word is hashed one to one, but for the two that share the largest hash.
+    return size > WORD or state == LARGEST
+
+
 @kernel(fastmath=False)
-def find(
-    table: NameTable,
-    text: Array,
-    start: int,
-    size: int,
-    space: int,
-    state: Number,
-    first: Number,
-    second: Number,
-) -> Any:
+def find(table: NameTable, text: Array, start: int, size: int, space: int, state: Number) -> Any:
     """Return (id, slot) of a name; id is -1 and the slot a free one when it is not there."""
     mask = np.uint64(table.slots.shape[0] - 1)
     tag = tag_of(size, space)
     i = (state >> np.uint64(20)) & mask
     while table.slots[i, 0] != EMPTY:
-        if (
-            table.slots[i, 0] == state
-            and table.slots[i, 1] & ~LOW32 == tag
-            and table.slots[i, 2] == first
-            and table.slots[i, 3] == second
-        ):
+        if table.slots[i, 0] == state and table.slots[i, 1] & ~LOW32 == tag:
             found = np.int64(table.slots[i, 1] & LOW32)
             same = True
-            for q in range(16, size):
-                same = same and table.arena[table.starts[found] + q] == text[start + q]
+            if must_be_compared(size, state):
+                for q in range(size):
+                    same = same and table.arena[table.starts[found] + q] == text[start + q]
             if same:
                 return found, i
         i = (i + np.uint64(1)) & mask
@@ -98,27 +89,18 @@ def find(
 
 @kernel(fastmath=False)
 def find_or_add(
-    table: NameTable,
-    text: Array,
-    start: int,
-    size: int,
-    space: int,
-    state: Number,
-    first: Number,
-    second: Number,
+    table: NameTable, text: Array, start: int, size: int, space: int, state: Number
 ) -> Any:
     """Return the id of a name, a new one if it was not there, or -1 if the table is too small."""
-    found, i = find(table, text, start, size, space, state, first, second)
+    found, i = find(table, text, start, size, space, state)
     if found >= 0:
         return found
     new, end = table.used[0], table.used[1]
-    if new >= table.starts.shape[0] or end + size > table.arena.shape[0]:
+    if new >= table.spaces.shape[0] or end + size > table.arena.shape[0]:
         return np.int64(-1)
     table.slots[i, 0] = state
     table.slots[i, 1] = np.uint64(new) | tag_of(size, space)
-    table.slots[i, 2] = first
-    table.slots[i, 3] = second
-    table.starts[new], table.sizes[new], table.spaces[new] = end, size, space
+    table.starts[new + 1], table.spaces[new] = end + size, space
     for q in range(size):
         table.arena[end + q] = text[start + q]
     table.used[0], table.used[1] = new + 1, end + size
@@ -134,17 +116,15 @@ def rehash(old: Array, new: Array) -> None:
             i = (old[s, 0] >> np.uint64(20)) & mask
             while new[i, 0] != EMPTY:
                 i = (i + np.uint64(1)) & mask
-            for w in range(4):
-                new[i, w] = old[s, w]
+            new[i, 0], new[i, 1] = old[s, 0], old[s, 1]
 
 
 def new_table(capacity: int = 1 << 12, arena_bytes: int = 1 << 16) -> NameTable:
-    """Return an empty table for `capacity` / 2 names; the capacity is a power of two."""
+    """Return an empty table; the capacity is a power of two, three quarters of it are for names."""
     return NameTable(
-        np.full((capacity, 4), EMPTY, np.uint64),
-        np.empty(capacity // 2, np.int64),
-        np.empty(capacity // 2, np.int32),
-        np.empty(capacity // 2, np.int32),
+        np.full((capacity, 2), EMPTY, np.uint64),
+        np.zeros(_most_names(capacity) + 1, np.int64),
+        np.empty(_most_names(capacity), np.int32),
         np.empty(arena_bytes, np.uint8),
         np.zeros(2, np.int64),
     )
@@ -154,29 +134,32 @@ def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
     """Return the table, or a larger copy if it has no room for so many more names and bytes."""
     names, used_bytes = (int(x) for x in table.used)
     capacity, arena = len(table.slots), len(table.arena)
-    while capacity // 2 < names + more_names:
+    while _most_names(capacity) < names + more_names:
         capacity *= 2
     while arena < used_bytes + more_bytes:
         arena *= 2
-    if capacity == len(table.slots) and arena == len(table.arena):
-        return table
-    new = new_table(capacity, arena)
-    for name in ("starts", "sizes", "spaces"):
-        getattr(new, name)[:names] = getattr(table, name)[:names]
-    new.arena[:used_bytes] = table.arena[:used_bytes]
-    new.used[:] = table.used
-    rehash(table.slots, new.slots)
-    return new
+    slots, starts, spaces, data, used = table
+    if capacity > len(slots):
+        wider = new_table(capacity, 0)
+        wider.starts[: names + 1], wider.spaces[:names] = starts[: names + 1], spaces[:names]
+        rehash(slots, wider.slots)
+        slots, starts, spaces = wider.slots, wider.starts, wider.spaces
+    if arena > len(data):
+        data = np.empty(arena, np.uint8)
+        data[:used_bytes] = table.arena[:used_bytes]
+    return NameTable(slots, starts, spaces, data, used)
 
 
 def table_bytes(n_names: int, n_bytes: int) -> int:
     """Return the bytes of a table that finds so many names of so many bytes, once filled."""
-    capacity = _power_of_two(2 * n_names + 2)
-    return capacity * (32 + 8) + 2 * n_bytes
+    capacity = 1
+    while _most_names(capacity) < n_names + 1:
+        capacity *= 2
+    return SLOT_BYTES * capacity + 12 * _most_names(capacity) + 2 * n_bytes
 
 
-def _power_of_two(at_least: int) -> int:
-    return 1 << max(at_least - 1, 1).bit_length()
+def _most_names(capacity: int) -> int:
+    return 3 * capacity // 4
 
 
 def padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -189,8 +172,7 @@ def add_all(table: NameTable, offsets: Array, data: Array) -> None:
     """Add every name of a list to a table that has room, in order; ids follow the order."""
     for i in range(offsets.shape[0] - 1):
         start, size = offsets[i], offsets[i + 1] - offsets[i]
-        state, first, second = hash_name(data, start, size, 0)
-        find_or_add(table, data, start, size, 0, state, first, second)
+        find_or_add(table, data, start, size, 0, hash_name(data, start, size, 0))
 
 
 @kernel()
@@ -198,6 +180,4 @@ def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
     """Write the id of every name of a list, or -1, into `out` int32 (n,)."""
     for i in range(offsets.shape[0] - 1):
         start, size = offsets[i], offsets[i + 1] - offsets[i]
-        state, first, second = hash_name(data, start, size, 0)
-        found, _ = find(table, data, start, size, 0, state, first, second)
-        out[i] = found
+        out[i], _ = find(table, data, start, size, 0, hash_name(data, start, size, 0))

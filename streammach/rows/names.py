@@ -71,10 +71,8 @@ class Names:
 
     def some(self, kept: NDArray[np.bool_]) -> Names:
         """Return the list of some of the names, bool (n,), in their order, of the same kind."""
-        lengths = np.diff(self.offsets)
-        offsets = np.zeros(int(np.count_nonzero(kept)) + 1, np.int64)
-        np.cumsum(lengths[kept], out=offsets[1:])
-        return Names(offsets, np.asarray(self.data)[np.repeat(kept, lengths)], self.kind)
+        found = Texts(self.offsets, np.asarray(self.data)).take(np.flatnonzero(kept))
+        return Names(found.offsets, found.data, self.kind)
 
     def followed_by(self, more: Names) -> Names:
         """Return the names of this list and then those of another one, of the kind of all."""

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.rows.name_table import NameTable, find_or_add, grown, hash_name, padded
+from streammach.rows.name_table import NameTable, find_or_add, grown, hash_name, new_table, padded
 from streammach.rows.vocabulary import Vocabulary
 
 NO_IDS = np.empty(0, np.int32)
+MOST_LABELS = 1 << 19  # that a reader knows before it begins anew: few of so many come again soon
 
 
 class SharedVocabulary:
@@ -40,7 +41,8 @@ class SharedVocabulary:
 class LocalNames:
     """The tables that one reader fills, and what their ids are in the shared vocabulary.
 
-    Tables that take in no names are not copied but used by all.
+    Tables that take in no names are not copied but used by all. Labels get their shared ids piece
+    by piece, so that they need not all be in the tables of every reader.
 
     Attributes
     ----------
@@ -77,6 +79,8 @@ class LocalNames:
         if self.vocabulary.add_labels and len(self._labels):
             known = classes >= 0
             classes[known] = self._labels[classes[known]]
+            if len(self._labels) > MOST_LABELS:
+                self.vocabulary.labels, self._labels = new_table(), NO_IDS
 
     @property
     def features(self) -> NDArray[np.int32]:
@@ -84,6 +88,13 @@ class LocalNames:
         if self._alone or not self.vocabulary.add_features:
             return np.arange(self.vocabulary.n_features, dtype=np.int32)
         return self._features
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """The shared vocabulary's id of each label: int32 (K,)."""
+        if self._alone or not self.vocabulary.add_labels:
+            return np.arange(self.vocabulary.n_labels, dtype=np.int32)
+        return self._labels
 
     @property
     def n_bytes(self) -> int:
@@ -139,9 +150,8 @@ def _merge(
     """Add the names from `first` on, whose bytes are `data`, to a table that has room."""
     for i in range(first, out.shape[0]):
         at: Any = table.starts[i] - start
-        size: Any = np.int64(table.sizes[i])
+        size: Any = table.starts[i + 1] - table.starts[i]
         space: Any = np.int64(0)
         if table.spaces[i] > 0:
             space = np.int64(spaces[table.spaces[i] - 1]) + 1
-        state, head, second = hash_name(data, at, size, space)
-        out[i] = find_or_add(into, data, at, size, space, state, head, second)
+        out[i] = find_or_add(into, data, at, size, space, hash_name(data, at, size, space))

@@ -111,7 +111,7 @@ class Vocabulary:
     def label_names(self) -> Names:
         """Return the labels in the order of their ids."""
         n, n_bytes = self.n_labels, int(self.labels.used[1])
-        offsets = np.append(self.labels.starts[:n], n_bytes).astype(np.int64)
+        offsets = self.labels.starts[: n + 1].copy()
         data = self.labels.arena[:n_bytes].copy()
         return Names(offsets, data, kind_of(offsets, data))
 
@@ -162,13 +162,13 @@ def _add_composed(
         space = 0
         if cut < end:
             if cut > start:
-                state, first, second = hash_name(data, start, cut - start, 0)
-                space = find_or_add(spaces, data, start, cut - start, 0, state, first, second) + 1
+                state = hash_name(data, start, cut - start, 0)
+                space = find_or_add(spaces, data, start, cut - start, 0, state) + 1
                 if space == 0:
                     return i
             start = cut + 1
-        state, first, second = hash_name(data, start, end - start, space)
-        find_or_add(table, data, start, end - start, space, state, first, second)
+        state = hash_name(data, start, end - start, space)
+        find_or_add(table, data, start, end - start, space, state)
     return offsets.shape[0] - 1
 
 
@@ -176,11 +176,12 @@ def _add_composed(
 def _composed_sizes(table: NameTable, spaces: NameTable, offsets: Array) -> None:
     """Write where each composed name starts into `offsets` int64 (n + 1,)."""
     for i in range(table.used[0]):
-        size = np.int64(table.sizes[i])
+        size = table.starts[i + 1] - table.starts[i]
         if table.spaces[i] > 0:
-            size += spaces.sizes[table.spaces[i] - 1] + 1
+            s = table.spaces[i] - 1
+            size += spaces.starts[s + 1] - spaces.starts[s] + 1
         else:
-            for q in range(table.starts[i], table.starts[i] + table.sizes[i]):
+            for q in range(table.starts[i], table.starts[i + 1]):
                 if table.arena[q] == SEPARATOR:
                     size += 1
                     break
@@ -194,14 +195,15 @@ def _compose(table: NameTable, spaces: NameTable, offsets: Array, data: Array) -
         p = offsets[i]
         if table.spaces[i] > 0:
             s = table.spaces[i] - 1
-            for q in range(spaces.sizes[s]):
-                data[p + q] = spaces.arena[spaces.starts[s] + q]
-            p += spaces.sizes[s]
-        if offsets[i + 1] - p > table.sizes[i]:
+            for q in range(spaces.starts[s], spaces.starts[s + 1]):
+                data[p] = spaces.arena[q]
+                p += 1
+        if offsets[i + 1] - p > table.starts[i + 1] - table.starts[i]:
             data[p] = SEPARATOR
             p += 1
-        for q in range(table.sizes[i]):
-            data[p + q] = table.arena[table.starts[i] + q]
+        for q in range(table.starts[i], table.starts[i + 1]):
+            data[p] = table.arena[q]
+            p += 1
 
 
 def _listed(table: NameTable, spaces: NameTable) -> Names:
@@ -230,7 +232,8 @@ def by_frequency(names: Names, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     heads = np.zeros((len(names), 2), np.uint64)
     _heads(names.offsets, names.data, heads)
     order = np.lexsort((heads[:, 1], heads[:, 0], -counts))
-    same = (np.diff(counts[order]) == 0) & (np.diff(heads[order], axis=0) == 0).all(axis=1)
+    sorted_counts, heads = counts[order], heads[order]
+    same = (sorted_counts[1:] == sorted_counts[:-1]) & (heads[1:] == heads[:-1]).all(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
     for a, b in edges.reshape(-1, 2).tolist():  # names alike in their first 16 bytes
         order[a : b + 1] = sorted(order[a : b + 1].tolist(), key=names.raw)

@@ -23,8 +23,8 @@ from streammach.model.held import Held, held_in
 from streammach.model.model import folder_of
 from streammach.model.ours import MODEL
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.evaluate import lists_of_labels
 from streammach.prediction.inputs import MetLabels, Seen, rows_of
+from streammach.prediction.measured import lists_of_labels
 from streammach.prediction.memory import Input, Task, room_for
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.room import Room

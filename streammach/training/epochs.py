@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import DiskError, Interrupted, MismatchError, clean
 from streammach.figures import EpochFigures
+from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Model
@@ -20,7 +21,7 @@ from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.events import Interruption, Pulse, Saved, Validated
 from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
-from streammach.training.session import GOES_ON, Session
+from streammach.training.session import Session
 
 OUT_OF_TIME = "the time is used up"
 FAILED_SAVES = 3  # in a row, before a run gives up

@@ -164,7 +164,8 @@ class JoinedEpochs(Epochs):
         self._backend.restore()
         self._read = tuple(found)
         self.progress = msgspec.structs.replace(
-            self.progress, step=found[0].step, row=0, wave=0, wave_steps=0,
+            self.progress, step=found[0].step // self.parts[0].waves * self._backend.n_waves,
+            row=0, wave=0, wave_steps=0,
             loss_sum=sum(self._loss_of(*one) for one in zip(self.parts, found, strict=True)),
         )  # fmt: skip
         return self.state()
@@ -177,7 +178,7 @@ class JoinedEpochs(Epochs):
             checkpoints = part.checkpoints
             step = checkpoints.ends()[epochs]
             found.append(checkpoints.read(step, _columns(arrays, part)))
-            if step != found[0].step:
+            if step * self.parts[0].waves != found[0].step * part.waves:
                 raise ModelError(
                     "damaged: its epochs are not those of the first part",
                     path=clean(part.path, 300), hint="Train it again.",

@@ -21,6 +21,7 @@ from streammach.errors import (
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
 from streammach.files.urls import absolute
+from streammach.files.workplaces import GOES_ON
 from streammach.files.writing import write_atomic
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -40,7 +41,6 @@ from streammach.training.job import CHECKPOINTS, Job, Work
 from streammach.training.pace import Pace
 from streammach.training.run import SETTINGS, Settings, begun, workplace
 from streammach.training.run_part import COUNT, KIND, PART, PartFacts, PartNumber, RunPart
-from streammach.training.session import GOES_ON
 from streammach.training.timetable import ALONE, EPOCHS, SEARCH, timetable
 from streammach.training.whole import decide
 
@@ -102,7 +102,8 @@ class PartJob(Job[RunPart]):
         """The plan of its repetitions: what is trained, without what comes before and after."""
         plan, some = self.plan, self._number.repetitions(self.plan.n_repetitions)
         model = plan.model.some(*some)
-        config = replace(plan.config, shape=model.shape, parts=())
+        placement = replace(plan.config.placement, waves=self._number.waves(plan))
+        config = replace(plan.config, shape=model.shape, placement=placement, parts=())
         lines = tuple(x for x in ledger(plan.facts, config) if x.name != "smaller model")
         return replace(plan, model=model, config=config, ledger=lines)
 
@@ -116,12 +117,15 @@ class PartJob(Job[RunPart]):
     def check(self, options: TrainingOptions, clock: Clock, start: Model | None) -> None:
         """Raise UsageError if the run cannot be had in such parts."""
         config = self.plan.config
-        if config.placement.device != "cpu":
-            raise UsageError("parts are trained on the CPU: --part", hint="Use --device cpu.")
         if config.dense:
             raise UsageError(
                 "dense rows are not trained in parts: the bits of their matrix products depend on "
                 "the repetitions beside: --part"
+            )
+        if config.placement.weights == "bfloat16":
+            raise UsageError(
+                "bfloat16 weights are rounded by their places in the whole model: --part",
+                hint="Use --weights float32.",
             )
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -63,6 +64,12 @@ class PartNumber:
         first, last = (n_repetitions * n // self.of for n in (self.number - 1, self.number))
         return first, last
 
+    def waves(self, plan: Plan) -> int:
+        """Return in how many groups they are trained: of as many as the whole plan's groups."""
+        first, last = self.repetitions(plan.n_repetitions)
+        at_once = math.ceil(plan.n_repetitions / plan.config.placement.waves)
+        return math.ceil((last - first) / at_once)
+
 
 class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a part says of itself, beside its plan.
@@ -113,6 +120,11 @@ class RunPart:
     def repetitions(self) -> tuple[int, int]:
         """Its repetitions of the model, ``first:last``."""
         return self.facts.part.repetitions(self.plan.n_repetitions)
+
+    @property
+    def waves(self) -> int:
+        """In how many groups they were trained, each of which goes through all rows."""
+        return self.facts.part.waves(self.plan)
 
     @property
     def left(self) -> str:

@@ -12,6 +12,7 @@ from streammach.data.holdout import HeldOut, hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
 from streammach.figures import Reached
+from streammach.files.workplaces import GOES_ON
 from streammach.model.findings import Findings
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
@@ -26,7 +27,6 @@ from streammach.training.signals import StopSignals
 from streammach.training.timetable import EPOCHS
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
-GOES_ON = "The same command with --resume goes on."
 FOUND_SAVED = ("interrupted: what was found is saved", GOES_ON)
 EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
 MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)

@@ -21,7 +21,7 @@ from streammach.errors import Interrupted, MismatchError, UsageError, clean
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, sha256
-from streammach.files.workplaces import LOCK
+from streammach.files.workplaces import GOES_ON, LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.model.model import Model
 from streammach.planning.speed import known_speed
@@ -38,7 +38,6 @@ from streammach.training.part_job import PartJob
 from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import PLAN, Kept, Run, check_request, known_request, workplace
 from streammach.training.run_part import PartNumber, RunPart
-from streammach.training.session import GOES_ON
 from streammach.training.signals import StopSignals
 from streammach.training.timetable import COMPILING, SURE, timetable
 from streammach.training.whole import WholeRun

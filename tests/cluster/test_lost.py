@@ -100,7 +100,7 @@ def killed_at_random(made, data, joint, folder, seed, turns):
     how, seconds = random.Random(seed), 4.0
     for turn in range(-1, turns):
         with distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0
         ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
             delay, began = how.uniform(0, seconds), time.monotonic()
             pid = how.choice(sorted(client.run(os.getpid).values()))

@@ -1,6 +1,7 @@
 """A run that the workers of a cluster train has the bytes of one that was trained at once."""
 
 import importlib.util
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.cluster.local import CPU, SEEN, devices_of, started_here
 from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.training.run_part import PartNumber
@@ -34,7 +36,7 @@ def data(store):
 @pytest.fixture(scope="module")
 def client():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     ) as cluster, distributed.Client(cluster) as made:  # fmt: skip
         yield made
 
@@ -84,7 +86,10 @@ def test_the_command_with_processes_of_this_machine(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--devices", "cpu,cuda:0"], "trainings on a GPU are not trained in parts yet"),
+        (["--devices", "cpu,cuda:0"], "'cuda:0' is no device of a list such as cpu,cpu or 0,1"),
+        (["--devices", "cpu,0"], "on CPUs or on GPUs, not on both"),
+        (["--devices", "0,1,00"], "a GPU is there twice"),
+        (["--devices", "cpu", "--device", "cuda"], "--device cuda and --devices cpu differ"),
         (["--devices", "cpu,tpu"], "'tpu' is no device of a list such as cpu,cpu"),
         (["--devices", "cpu", "--part", "1/2"], "only one of these can be"),
         (["--devices", "cpu", "--time", "1min"], "depends on a machine's speed"),
@@ -208,3 +213,14 @@ def test_parts_fit_the_memory_of_workers(data):
         Workers(Told(ModuleNotFoundError("no module")))
     with pytest.raises(UsageError, match=r"has streammach 0\.0\.1, not"):
         Workers(Told(("0.0.1", None)))
+
+
+def test_each_process_of_this_machine_has_its_gpu(monkeypatch):
+    monkeypatch.delenv(SEEN, raising=False)
+    with started_here(devices_of("2, 0"), threads=2) as client:
+        assert sorted(client.run(os.getenv, SEEN).values()) == ["0", "2"]
+    monkeypatch.setenv(SEEN, "7,GPU-5a")
+    assert devices_of("1,0") == ("GPU-5a", "7")
+    assert devices_of("cpu,cpu") == (CPU, CPU)
+    with pytest.raises(UsageError, match="names 2 GPUs, no number 2"):
+        devices_of("2")

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from streammach.data.bad_rows import BadRows
+from streammach.data.text import TextSource
+from streammach.rows.name_table import LARGEST, MULTIPLIER, hash_name, padded
 from streammach.rows.names import Names
 from streammach.rows.namespaces import in_namespace, namespace_ids, namespaces
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
@@ -39,6 +42,32 @@ def test_ids_of_another_list_are_found_by_name(rng):
 def test_names_that_share_their_first_16_bytes_are_told_apart():
     words = [f"{'s' * 16}{tail}" for tail in ("", "a", "b", "ab", "ba", "aa" * 40)]
     assert Names.of(words).ids_of(Names.of(words[::-1])).tolist() == [5, 4, 3, 2, 1, 0]
+
+
+def words_that_share_a_hash(space):
+    """The eight bytes that would have the hash of an empty slot, and those that have theirs."""
+    mask, inverse = (1 << 64) - 1, pow(int(MULTIPLIER), -1, 1 << 64)
+    states = int(LARGEST), int(LARGEST) + 1
+    words = ((state ^ (state >> 32)) * inverse & mask for state in states)
+    return [(w ^ (space + 1) * int(MULTIPLIER) & mask).to_bytes(8, "little") for w in words]
+
+
+def test_the_two_words_that_share_a_hash_are_told_apart(tmp_path):
+    words = words_that_share_a_hash(0)
+    text = padded(Names.of(words).data)
+    assert [hash_name(text, 8 * i, 8, 0) for i in range(2)] == [LARGEST, LARGEST]
+    assert Vocabulary().label_ids([*words, words[0], b"another1"]).tolist() == [0, 1, 0, 2]
+    space, words = next(
+        (space, words) for space in range(1, 200) if min(b"".join(words :=
+            words_that_share_a_hash(space))) > 32 and not set(b"".join(words)) & set(b":|")
+    )  # fmt: skip
+    lines = [b"1 |s%d x\n" % i for i in range(1, space)]
+    lines += [b"1 |s%d %s %s\n" % (space, *words), b"1 |s%d %s %s\n" % (space, *words[::-1])]
+    (tmp_path / "a.vw").write_bytes(b"".join(lines))
+    vocabulary, reader = Vocabulary(), TextSource(tmp_path / "a.vw", "vw")
+    (block,) = reader.blocks(vocabulary, BadRows())
+    first = space - 1
+    assert block.features[first:].tolist() == [first, first + 1, first + 1, first]
 
 
 def test_equal_lists_are_seen_as_equal():

@@ -21,6 +21,21 @@ def blocks(path, names):
         ]
 
 
+def test_a_reader_begins_anew_with_labels(tiny, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 256)
+    monkeypatch.setattr("streammach.rows.shared.MOST_LABELS", 10)
+    labels = [f"l{i % 40}" for i in range(300)]
+    path = tiny.text("r.vw", [f"{label} |w x{label}" for label in labels])
+    names = SharedVocabulary(Vocabulary()).local(alone=False)
+    rows, most = [], 0
+    for block in blocks(path, names):
+        rows += block
+        most = max(most, names.vocabulary.n_labels)
+    whole = names._shared.whole
+    assert spelled(rows, whole) == [(n.encode(), [b"w^x" + n.encode()]) for n in labels]
+    assert whole.n_labels == 40 > most
+
+
 def spelled(rows, vocabulary):
     labels, features = vocabulary.label_names(), vocabulary.feature_names()
     return [(labels.raw(y), [features.raw(f) for f in ids]) for y, ids in rows]

@@ -18,7 +18,7 @@ from streammach.rows.texts import Texts
 Counts = NDArray[np.int64]
 MAX_BYTE = 255
 FEATURE_BYTES = 4
-ROW_BYTES = 8 + 1 + 4 + 4 + 8 + 8  # what is held
+ROW_BYTES = 8 + 2 + 4 + 4 + 8 + 8  # what is held
 TAG_BYTES = 8  # of the place of a row's tag, where rows have tags
 LIST_BYTES = 8  # of the place of a row's list of labels, where rows have lists
 LABEL_BYTES = 4 + 4  # of a label in a list, and of its weight
@@ -41,7 +41,7 @@ class RowBuffer:
     n_rows, nnz : int
         Rows and values held.
     starts, groups, classes, importance, keys, numbers : arrays (rows,)
-        Where each row's values start (int64), whose ids it has (int8), its class (int32),
+        Where each row's values start (int64), whose ids it has (int16), its class (int32),
         importance (float32), the key that decides where it goes (uint64) and its number among the
         rows of all sources (int64).
     features : int32 (values,)
@@ -61,7 +61,7 @@ class RowBuffer:
         self.n_rows = self.nnz = 0
         rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
         self.starts = np.zeros(rows + 1, np.int64)
-        self.groups = np.empty(rows, np.int8)
+        self.groups = np.empty(rows, np.int16)
         self.classes = np.empty(rows, np.int32)
         self.importance = np.empty(rows, np.float32)
         self.keys = np.empty(rows, np.uint64)

@@ -15,18 +15,19 @@ import psutil
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
-from streammach.data.conversion.intake import Intake
+from streammach.data.conversion.intake import Counts, Intake
 from streammach.data.conversion.job import Exactly, Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.request import decided
 from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
+from streammach.data.conversion.spread import Spread
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.store.dataset import MAX_BLOCK_ROWS
 from streammach.data.store.held import HeldDataset, HeldWriter
 from streammach.data.store.root import Root, RootFacts, SourceFacts
-from streammach.data.store.writer import StoreWriter
+from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
@@ -35,6 +36,7 @@ from streammach.rows.columns import trained_columns
 from streammach.rows.names import Names
 from streammach.rows.spellings import spelled_differently
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.vocabulary import Vocabulary
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
@@ -62,6 +64,8 @@ class Settings:
     held_bytes : int
         The memory that rows take before they are in their order, where they stay in memory: then
         none are put aside, and no file is written. 0 for a store.
+    spread : Spread, optional
+        The processes that do the work, where it is not done in this one.
     """
 
     options: list[SourceOptions]
@@ -74,6 +78,7 @@ class Settings:
     progress: Told | None
     known: Known | None = None
     held_bytes: int = 0
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -99,15 +104,17 @@ class Build:
         self._job = job
         self._settings = settings
         self._kind = (
-            "convert", sorted({source.form for source in sources}), settings.like is not None,
-            settings.n_threads > 1,
+            "join" if settings.spread else "convert", sorted({source.form for source in sources}),
+            settings.like is not None, settings.n_threads > 1,
         )  # fmt: skip
         if settings.held_bytes:
             self._memory: Memory = Exactly.of_rows(settings.held_bytes, settings.n_threads)
         else:
             self._memory = Memory.of(
-                settings.memory, [source.held() for source in sources], settings.n_threads,
-                compiler_bytes(*self._kind),
+                settings.memory,
+                [] if settings.spread else [source.held() for source in sources],
+                settings.n_threads, compiler_bytes(*self._kind),
+                settings.spread.shares if settings.spread else 1,
             )  # fmt: skip
         self._known = Known.of(settings.like) if settings.known is None else settings.known
         self._bad_rows = BadRows(
@@ -143,38 +150,42 @@ class Build:
                 told = self._told(READ)
                 told(0, 0)
                 intake.read(told)
-                self._check_rows(intake)
+                self._check_rows(intake.tally)
                 return self._write(intake, pool)
         except BudgetError as error:
-            recipe = self._settings.options[0].recipe
-            if recipe is not None and recipe.texts and (recipe.ngrams > 1 or recipe.chars):
-                error.hint = f"{error.hint or ''} Or have fewer features: --ngrams 1.".strip()
+            self._hint_at_ngrams(error)
             raise
         finally:
             self._bad_rows.close()
+
+    def _hint_at_ngrams(self, error: BudgetError) -> None:
+        """Say that there may be fewer features, where words of a text have many."""
+        recipe = self._settings.options[0].recipe
+        if recipe is not None and recipe.texts and (recipe.ngrams > 1 or recipe.chars):
+            error.hint = f"{error.hint or ''} Or have fewer features: --ngrams 1.".strip()
 
     def _told(self, stage: str) -> Callable[[int, int], None]:
         progress = self._settings.progress or (lambda stage, done, total: None)
         return lambda done, total: progress(stage, done, total)
 
-    def _check_rows(self, intake: Intake) -> None:
+    def _check_rows(self, tally: Tally) -> None:
         place = clean(self._sources[0].path, 300)
-        if intake.tally.rows == 0:
+        if tally.rows == 0:
             raise DataError("no row could be read", path=place)
-        if intake.tally.listed and not intake.tally.labels:
+        if tally.listed and not tally.labels:
             raise DataError("no row has a label", path=place)
-        if intake.tally.nnz == 0:
+        if tally.nnz == 0:
             like = self._settings.like
             what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
             raise DataError(what, path=place)
-        if not intake.tally.importance:
+        if not tally.importance:
             warnings.warn(
                 f"all rows have importance 0: nothing can be learnt, {place}", stacklevel=4
             )
-        elif intake.tally.importance > LARGEST:
+        elif tally.importance > LARGEST:
             warnings.warn(
-                f"the importances add up to {intake.tally.importance:.2g}, more than float32 "
-                f"holds: divide them by one number, {place}",
+                f"the importances add up to {tally.importance:.2g}, more than float32 holds: "
+                f"divide them by one number, {place}",
                 stacklevel=4,
             )
 
@@ -185,13 +196,15 @@ class Build:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
         tally, runs, rows = intake.tally, intake.runs, intake.rows
-        labels, features = self._ranked(intake)
-        groups = [features.rank] if runs else [features.rank[ids] for ids in intake.groups()]
-        intake.forget()
+        known = [] if runs else intake.groups()
+        names, counts = self._names(intake.vocabulary), intake.counts()
+        intake.forget()  # the tables go before names are put into order
+        labels, features = self._ranked(names, counts)
+        groups = [features.rank[ids] for ids in known] if known else [features.rank]
+        del known
         told = self._told(WRITE)
         shuffle = Shuffle(
-            Ranks(labels.rank, Ids.of(groups), len(features.names)),
-            min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS), pool,
+            Ranks(labels.rank, Ids.of(groups), len(features.names)), block_rows(tally), pool,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
         if runs:
@@ -202,45 +215,56 @@ class Build:
         try:
             if runs:
                 assert isinstance(writer, StoreWriter), "rows that are held are not put aside"
-                wide = not fit_bytes(tally.integers, tally.largest)
+                wide = value_type(tally) == np.float32
                 room = self._room_beside(labels, features, wide=wide)
                 if tally.listed:
                     room.list_labels()
                 shuffle.write_runs(runs, room, writer, self._job.written)
             else:
                 shuffle.write(rows, writer)
-            self._told(NAMES)(0, 0)
-            writer.add_names("labels", labels.names, labels.counts)
-            writer.add_names("features", features.names, features.counts)
-            columns = self._columns(tally, features.names)
-            writer.add_columns(columns)
-            root = writer.finish(self._facts(tally, shuffle, labels, features, columns))
-            keep_compiled(*self._kind)
+            root = self._finished(writer, tally, shuffle, (labels, features))
             held = writer.dataset(root) if isinstance(writer, HeldWriter) else None
             return Made(root, self._memory.n_bytes, held)
         finally:
             writer.release()
 
+    def _finished(
+        self, writer: RowsWriter, tally: Tally, shuffle: Shuffle, ranked: tuple[Ranked, Ranked]
+    ) -> Root:
+        """Write all but the rows, which are there; return what the root says."""
+        labels, features = ranked
+        self._told(NAMES)(0, 0)
+        writer.add_names("labels", labels.names, labels.counts)
+        writer.add_names("features", features.names, features.counts)
+        columns = self._columns(tally, features.names)
+        writer.add_columns(columns)
+        root = writer.finish(self._facts(tally, shuffle, labels, features, columns))
+        keep_compiled(*self._kind)
+        return root
+
     def _writer(
         self, tally: Tally, shuffle: Shuffle, pool: ThreadPoolExecutor
     ) -> StoreWriter | HeldWriter:
         """Return what takes the rows in their final order: a store's files, or memory."""
-        value_type = np.uint8 if fit_bytes(tally.integers, tally.largest) else np.float32
-        content: dict[str, Any] = {"weighted": tally.weighted, "labels": _label_type(tally)}
+        types = value_type(tally)
+        content: dict[str, Any] = {"weighted": tally.weighted, "labels": label_type(tally)}
         if self._settings.held_bytes:
             return HeldWriter(
-                value_type, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
+                types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
         return StoreWriter(
-            self._job.store, value_type, tagged=tally.tagged, pool=pool,
+            self._job.store, types, tagged=tally.tagged, pool=pool,
             state=shuffle.written.arrays or None, **content,
         )  # fmt: skip
 
-    def _ranked(self, intake: Intake) -> tuple[Ranked, Ranked]:
+    def _names(self, vocabulary: Vocabulary) -> tuple[Names, Names]:
+        """Return labels and features by their provisional ids."""
+        return vocabulary.label_names(), self._known.features or vocabulary.feature_names()
+
+    def _ranked(self, names: tuple[Names, Names], counts: Counts) -> tuple[Ranked, Ranked]:
         """Return labels and features by their final ids; warn of numbers spelled in two ways."""
-        label_counts, feature_counts = intake.counts()
-        labels = self._known.ranked_labels(intake.vocabulary, label_counts)
-        features = self._known.ranked_features(intake.vocabulary, feature_counts)
+        labels = self._known.ranked_labels(names[0], counts[0])
+        features = self._known.ranked_features(names[1], counts[1])
         _warn_of_spellings("labels", "classes", labels.names)
         _warn_of_spellings("features", "features", features.names)
         return labels, features
@@ -257,7 +281,7 @@ class Build:
         known = self._known.n_labels if self._known.labels is not None else len(labels.names)
         return RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            nnz=tally.nnz, max_row_nnz=tally.longest, labels=shuffle.written.labels,
+            nnz=tally.nnz, max_row_nnz=tally.longest, labels=shuffle.n_labels,
             pairs=min(shuffle.n_pairs, tally.nnz * max(1, shuffle.written.longest_list)),
             max_row_labels=shuffle.written.longest_list, max_block_labels=shuffle.max_block_labels,
             block_rows=shuffle.block_rows, max_block_nnz=shuffle.max_block_nnz,
@@ -292,7 +316,17 @@ class Build:
         return RowBuffer(int(RUN_SHARE * free), wide=wide)
 
 
-def _label_type(tally: Tally) -> type[np.generic] | None:
+def value_type(tally: Tally) -> type[np.generic]:
+    """Return the type of the values of a store."""
+    return np.uint8 if fit_bytes(tally.integers, tally.largest) else np.float32
+
+
+def block_rows(tally: Tally) -> int:
+    """Return the rows of a block of a store."""
+    return min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS)
+
+
+def label_type(tally: Tally) -> type[np.generic] | None:
     """Return the type of the weights of labels, None where a row has one label."""
     if not tally.listed:
         return None

@@ -21,7 +21,7 @@ from streammach.data.conversion.runs import Packed, Run, State, Tally, read_run,
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
 from streammach.data.source import START, AnyPiece, Part, RowReader, Source
-from streammach.errors import DataError, StoreError
+from streammach.errors import StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.rows.canonical import merge_repeats
@@ -36,7 +36,8 @@ SMALL_ROOM = 64 << 20
 UNLIMITED = 1 << 62
 KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
 MARGIN = 1.25  # of that estimate
-NAME_BYTES = 160  # for a name, while names are put into their order
+NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
+ORDER_BYTES = 112  # for a name, while names are put into their order, after the tables are gone
 TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -121,6 +122,8 @@ class Intake:
         Threads that parse and compress.
     n_threads : int
         How many pieces are parsed at a time.
+    first : int
+        The number of the first source, where there are others before it.
 
     Attributes
     ----------
@@ -143,12 +146,14 @@ class Intake:
         memory: Memory,
         pool: ThreadPoolExecutor,
         n_threads: int,
+        first: int = 0,
     ) -> None:
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._pool, self._n_threads = pool, n_threads
+        self._pool, self._n_threads, self._first = pool, n_threads, first
         self._named = [vocabulary.n_labels, vocabulary.n_features]
+        self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
         self._total = sum(source.n_bytes for source in sources)
@@ -223,8 +228,18 @@ class Intake:
             tally.source_rows = tally.source_bad = 0
             before += source.n_bytes
 
-    def put_aside(self) -> None:
+    @property
+    def at_end(self) -> bool:
+        """Whether all sources were read."""
+        return self.tally.source == len(self._sources)
+
+    def put_aside(self, *, always: bool = False) -> None:
         """Write the rows in memory, if there are any, as a run.
+
+        Parameters
+        ----------
+        always : bool
+            Whether a run is written without rows, too, for what else is known.
 
         Raises
         ------
@@ -232,7 +247,7 @@ class Intake:
             If it cannot be written, or if the rest will not fit the disk.
         """
         tally, rows = self.tally, self.rows
-        if not rows.n_rows:
+        if not (rows.n_rows or always):
             return
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
@@ -307,6 +322,7 @@ class Intake:
         self._bad_rows.unknown_values += done.part.unknown_values
         assert block.places is not None
         before = tally.source_rows + tally.source_bad + sum(tally.source_lengths)
+        number += self._first
         self.rows.add(block.numbered(before), keys(self._seed, number, block.places), done.group)
         tally.place = done.piece.end
         tally.lines += done.part.n_lines
@@ -326,38 +342,25 @@ class Intake:
             tally.take_lists(block.labels)
 
     def _meet_columns(self, source: Source[Any]) -> None:
-        """Compare the columns of a source with those before.
-
-        Raises
-        ------
-        DataError
-            If neither has names, and there are more or fewer: their places say nothing then.
-        """
-        tally, met = self.tally, source.columns
-        if met is None or not met.n_columns:
-            tally.n_columns = 0
-            return
-        if tally.n_columns == -1:
-            tally.n_columns, tally.column_names = met.n_columns, met.digest
-        elif (tally.n_columns, tally.column_names) != (met.n_columns, met.digest):
-            if tally.n_columns > 0 and not met.digest and not tally.column_names:
-                raise DataError(
-                    f"the matrix has {met.n_columns:,} columns, the one before {tally.n_columns:,}",
-                    path=source.path,
-                    hint="Columns without names are told by their places.",
-                )
-            tally.n_columns = 0
+        """Compare the columns of a source with those before."""
+        met = source.columns
+        n_columns, names = (0, "") if met is None else (met.n_columns, met.digest)
+        self.tally.meet_columns(n_columns, names, source.path)
 
     def _other_bytes(self) -> int:
         """Bytes that names take, now and while they are put into their order."""
         words = self.vocabulary
-        names = NAME_BYTES * (words.n_labels + words.n_features)
-        return words.n_bytes + names + sum(local.n_bytes for local in self._names)
+        tables = [words, *(local.vocabulary for local in self._names)]
+        largest = max(t.nbytes for one in tables for t in (one.labels.slots, one.features.slots))
+        held = words.n_bytes + sum(local.n_bytes for local in self._names)
+        n = words.n_labels + words.n_features
+        # A table that grows stands beside one of twice its size.
+        return max(held + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)
 
     def _in_the_end(self, done: Read) -> int:
         """Bytes that names will take, if new ones come as they came since half of what was read."""
         words, share = self.vocabulary, self._share(done)
-        met = words.n_labels + words.n_features
+        met = words.n_labels + words.n_features - self._n_known
         self._met.append((share, met))
         if share < KNOWN_SHARE:  # too little was read to say anything
             return 0
@@ -366,12 +369,15 @@ class Intake:
         power = 1.0  # of the text: Heaps' law
         if fewer and before < share:
             power = min(1.0, math.log(met / fewer) / math.log(share / before))
-        times = MARGIN / share**power
-        tables = (1 + len(self._names)) * sum(
+        n = met + self._n_known
+        times = 1 + (MARGIN / share**power - 1) * met / max(n, 1)
+        own = [local.vocabulary for local in self._names if local.vocabulary.add_features]
+        found = [
             table_bytes(int(times * table.used[0]), int(times * table.used[1]))
-            for table in (words.labels, words.features)
-        )
-        return tables + int(times * NAME_BYTES * met)
+            for table in (words.labels, words.features, *(one.features for one in own))
+        ]
+        names = int(times * n)
+        return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
 
     def _share(self, done: Read) -> float:
         """Return which share of the sources was read, where that is known."""

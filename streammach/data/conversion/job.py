@@ -40,16 +40,24 @@ class Memory:
         What is taken beside rows and names.
     ahead : int
         Pieces that are on their way at a time.
+    shares : int
+        Among how many processes the user's memory is divided.
     """
 
     n_bytes: int
     limit: int
     fixed: int
     ahead: int
+    shares: int = 1
 
     @classmethod
     def of(
-        cls, asked: str | int | float | None, held: Sequence[Held], n_threads: int, more: int
+        cls,
+        asked: str | int | float | None,
+        held: Sequence[Held],
+        n_threads: int,
+        more: int,
+        shares: int = 1,
     ) -> Memory:
         """Return what was asked for, or the default; it is compared when the first rows are there.
 
@@ -63,6 +71,8 @@ class Memory:
             Threads of the conversion.
         more : int
             Bytes that are taken beside all this.
+        shares : int
+            Among how many processes it is divided.
 
         Raises
         ------
@@ -74,7 +84,8 @@ class Memory:
         ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
         fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
         fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
-        return cls(given.n_bytes, given.n_bytes if given.named else given.limit, fixed, ahead)
+        most = given.n_bytes if given.named else given.limit
+        return cls(given.n_bytes // shares, most // shares, fixed, ahead, shares)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
         """Return the bytes that rows may take beside labels and features.
@@ -96,12 +107,14 @@ class Memory:
         self.n_bytes = max(self.n_bytes, min(needed, self.limit))
         left = self.n_bytes - self.fixed - others
         if left < least // 2 or left < piece:
-            enough = self.fixed + max(others, in_the_end) + 2 * least
+            enough = (self.fixed + max(others, in_the_end) + 2 * least) * self.shares
             what = f"labels and features take {size_text(others)} and more"
-            if others < LEAST_ROOM:
+            if self.shares > 1:
+                what = f"{size_text(enough)} are needed by {self.shares} processes"
+            elif others < LEAST_ROOM:
                 what = f"{size_text(enough)} are needed"
             raise BudgetError(
-                f"{what}, {size_text(self.n_bytes)} are too little",
+                f"{what}, {size_text(self.n_bytes * self.shares)} are too little",
                 path="--memory",
                 hint=f"Use --memory {advised(enough)} or more.",
             )
@@ -129,6 +142,9 @@ class Job:
     ----------
     folder, runs, store, written, listed : Path
         The folder, and in it: runs, the store, what is written of it, the list of bad rows.
+    division, joined, ranges : Path
+        In it, where several processes work: which sources each partition has, what was joined of
+        all of them, the ranges of the store.
     """
 
     def __init__(self, target: Path) -> None:
@@ -137,11 +153,14 @@ class Job:
         self.store = self.folder / "store"
         self.written = self.folder / "written"
         self.listed = self.folder / "rejects.tsv"
+        self.division = self.folder / "partitions.json"
+        self.joined = self.folder / "joined"
+        self.ranges = self.folder / "ranges"
 
     @property
     def has_runs(self) -> bool:
         """Whether there is something to go on from."""
-        return self.runs.is_dir() and any(self.runs.glob("run-*"))
+        return self.runs.is_dir() and any(self.runs.rglob("run-*"))
 
     def check(self) -> bool:
         """Return whether the folder is there; refuse one that is not that of a conversion.

@@ -51,9 +51,9 @@ class Known:
             self.labels, self.features, add_features=self.features is None, columns=self.columns
         )
 
-    def ranked_labels(self, vocabulary: Vocabulary, counts: NDArray[np.int64]) -> Ranked:
+    def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> Ranked:
         """Return the final list of labels, of which each occurs so often."""
-        names, first = vocabulary.label_names(), self.n_labels
+        first = self.n_labels
         start = names.offsets[first]
         new = Names(names.offsets[first:] - start, names.data[start:], "")
         order = np.concatenate(
@@ -61,12 +61,10 @@ class Known:
         ).astype(np.int64)
         return Ranked(permuted(names, order), counts[order], _inverse(order))
 
-    def ranked_features(self, vocabulary: Vocabulary, counts: NDArray[np.int64]) -> Ranked:
+    def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> Ranked:
         """Return the final list of features, of which each occurs so often."""
         if self.features is not None:
-            same = np.arange(len(self.features), dtype=np.int32)
-            return Ranked(self.features, counts, same)
-        names = vocabulary.feature_names()
+            return Ranked(names, counts, np.arange(len(names), dtype=np.int32))
         order = by_frequency(names, counts)
         return Ranked(permuted(names, order), counts[order], _inverse(order))
 

@@ -7,12 +7,12 @@ that a conversion needs to go on from there: so the runs are its journal.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from streammach.data.conversion.threads import in_order
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
-from streammach.errors import StoreError
+from streammach.errors import DataError, StoreError
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
 from streammach.rows.canonical import copy_rows
@@ -44,6 +44,8 @@ META = (
 )  # fmt: skip
 NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
+
+T = TypeVar("T")
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -101,6 +103,36 @@ class Tally(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     listed_bytes: int = 0
 
+    def meet_columns(self, n_columns: int, names: str, path: Path) -> None:
+        """Compare the columns of a source with those before.
+
+        Parameters
+        ----------
+        n_columns : int
+            How many it has, 0 where it is no matrix.
+        names : str
+            What tells their names; empty without names.
+        path : Path
+            The source.
+
+        Raises
+        ------
+        DataError
+            If neither has names, and there are more or fewer: their places say nothing then.
+        """
+        if not n_columns:
+            self.n_columns = 0
+        elif self.n_columns == -1:
+            self.n_columns, self.column_names = n_columns, names
+        elif (self.n_columns, self.column_names) != (n_columns, names):
+            if self.n_columns > 0 and not names and not self.column_names:
+                raise DataError(
+                    f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}",
+                    path=path,
+                    hint="Columns without names are told by their places.",
+                )
+            self.n_columns = 0
+
     def take_lists(self, lists: LabelLists) -> None:
         """Take in that some rows have lists of labels."""
         self.listed, self.labels = True, self.labels + lists.n_labels
@@ -151,11 +183,7 @@ def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Exec
             index[b] = out.size, *facts
             out.write(body)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
-        document = sealed(msgspec.msgpack.encode(state))
-        start = out.size
-        out.write(document)
-        out.write(sealed(FOOTER.pack(start, len(document))))
-        out.commit()
+        write_behind(out, state)
     return state
 
 
@@ -173,6 +201,7 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
     tags = Texts.of([b""] * len(chosen)) if rows.tags is None else rows.tags.take(chosen)
     lists = NO_LISTS if rows.lists is None else rows.lists.take(chosen)
     lengths_of_lists = np.ones(len(chosen), np.int32) if lists is NO_LISTS else lists.lengths
+    n_labels = int(lengths_of_lists.sum())
     assert lists.weights is not None
     meta = np.stack([
         lengths.astype(np.int32), rows.classes[chosen], rows.importance[chosen].view(np.int32),
@@ -186,7 +215,7 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
     body = sealed(b"".join(parts))
     return body, (
         len(body), len(chosen), len(features), *map(len, parts[:3]), int(not rows.wide),
-        len(tags.data), len(lists.classes), *map(len, parts[3:5]),
+        len(tags.data), n_labels, *map(len, parts[3:5]),
     )  # fmt: skip
 
 
@@ -209,10 +238,27 @@ def _packed(values: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was written: its file, and its index int64 (bins, 12)."""
+    """A run that was written.
+
+    Attributes
+    ----------
+    path : Path
+        Its file.
+    index : int64 (bins, 12)
+        Where its bins are.
+    group : int
+        The group whose ids its features have.
+    before : int
+        What is added to the numbers of its rows.
+    classes : int32 (classes,) or None
+        What its classes are; None: what they are called there.
+    """
 
     path: Path
     index: NDArray[np.int64]
+    group: int = 0
+    before: int = 0
+    classes: NDArray[np.int32] | None = None
 
     def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
         """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
@@ -233,7 +279,7 @@ class Run:
         ).tolist()
         blosc.decompress(body[:a], meta)
         lengths, classes, importance, tag_lengths = meta[:4]
-        lists = _lists(meta, int(line[LABELS]), body[d:e], body[e:]) if rows.listed else None
+        lists = self._lists(meta, line, body[d:e], body[e:]) if rows.listed else None
         where, values = rows.more(
             int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]),
             0 if lists is None else lists.n_labels,
@@ -241,11 +287,11 @@ class Run:
         rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
             lengths, dtype=np.int64
         )
-        rows.classes[where], rows.importance[where] = classes, importance.view(np.float32)
-        rows.groups[where] = 0
+        rows.classes[where] = classes if self.classes is None else _named(classes, self.classes)
+        rows.importance[where], rows.groups[where] = importance.view(np.float32), self.group
         rows.keys[where], rows.numbers[where] = (
             _whole(meta[4:6], np.uint64),
-            _whole(meta[6:8], np.int64),
+            _whole(meta[6:8], np.int64) + self.before,
         )
         if line[TAG_BYTES]:
             tags = np.empty(int(line[TAG_BYTES]), np.uint8)
@@ -263,22 +309,47 @@ class Run:
         else:
             blosc.decompress(body[b:c], rows.values[values])
 
+    def _lists(
+        self, meta: NDArray[np.int32], line: NDArray[np.int64], classes: memoryview,
+        weights: memoryview,
+    ) -> LabelLists:  # fmt: skip
+        """Return the labels of a bin's rows; where none are written, each has its class or none."""
+        starts = np.concatenate([[0], np.cumsum(meta[8], dtype=np.int64)])
+        if not line[CLASSES_SIZE]:
+            lists = LabelLists(starts, meta[1][: starts[-1]])
+        else:
+            n_labels = int(line[LABELS])
+            found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
+            blosc.decompress(classes, found)
+            blosc.decompress(weights, own)
+            lists = LabelLists(starts, found, own)
+        return lists if self.classes is None else lists.renamed(self.classes)
 
-def _lists(
-    meta: NDArray[np.int32], n_labels: int, classes: memoryview, weights: memoryview
-) -> LabelLists:
-    """Return the labels of a bin's rows; where none are written, each has its class or none."""
-    starts = np.concatenate([[0], np.cumsum(meta[8], dtype=np.int64)])
-    if not n_labels:
-        return LabelLists(starts, meta[1][: starts[-1]])
-    found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
-    blosc.decompress(classes, found)
-    blosc.decompress(weights, own)
-    return LabelLists(starts, found, own)
+
+def _named(ids: NDArray[np.int32], names: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return what ids are in another numbering; -1 stays."""
+    known = ids >= 0
+    found = np.full(len(ids), -1, np.int32)
+    found[known] = names[ids[known]]
+    return found
+
+
+def write_behind(out: Writer, state: msgspec.Struct) -> None:
+    """Write what a file holds behind its content, and commit it, or raise DiskError."""
+    document = sealed(msgspec.msgpack.encode(state))
+    start = out.size
+    out.write(document)
+    out.write(sealed(FOOTER.pack(start, len(document))))
+    out.commit()
 
 
 def read_run(path: Path) -> State:
     """Return what a run holds behind its rows, or raise StoreError or DiskError."""
+    return read_behind(path, State)
+
+
+def read_behind(path: Path, kind: type[T]) -> T:
+    """Return what :func:`write_behind` wrote, or raise StoreError or DiskError."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -290,7 +361,7 @@ def read_run(path: Path) -> State:
     document = _read(path, start, length)
     if not is_sealed(document):
         raise _damaged(path)
-    return msgspec.msgpack.decode(document[:-4], type=State)
+    return msgspec.msgpack.decode(document[:-4], type=kind)
 
 
 def run_of(path: Path, state: State) -> Run:
@@ -298,15 +369,22 @@ def run_of(path: Path, state: State) -> Run:
     return Run(path, state.index.array().reshape(BINS, INDEX_COLUMNS))
 
 
-def partitions(
-    runs: list[Run], first: int, fits: Callable[[int, int, int, int], bool]
+def totals(runs: Sequence[Run]) -> NDArray[np.int64]:
+    """Return rows, values, bytes of tags and labels of each bin of all runs: int64 (bins, 4)."""
+    columns = [ROWS, VALUES, TAG_BYTES, LABELS]
+    found: NDArray[np.int64] = np.sum([run.index[:, columns] for run in runs], axis=0)
+    return found
+
+
+def bins_that_fit(
+    runs: Sequence[Run], first: int, stop: int, fits: Callable[[int, int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins from `first` on while ``fits(rows, values, tag bytes, labels)``."""
-    totals = np.sum([run.index[:, [ROWS, VALUES, TAG_BYTES, LABELS]] for run in runs], axis=0)
-    while first < BINS:
-        end, held = first + 1, totals[first]
-        while end < BINS and fits(*(held + totals[end]).tolist()):
-            held = held + totals[end]
+    """Yield ranges of bins ``first:stop`` while ``fits(rows, values, tag bytes, labels)``."""
+    held_by = totals(runs)
+    while first < stop:
+        end, held = first + 1, held_by[first]
+        while end < stop and fits(*(held + held_by[end]).tolist()):
+            held = held + held_by[end]
             end += 1
         yield first, end
         first = end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
-from streammach.data.conversion.runs import Run, partitions
+from streammach.data.conversion.runs import BINS, Run, bins_that_fit
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
-from streammach.data.store.writer import RowsWriter, StoreWriter
+from streammach.data.store.writer import RowsAppender, StoreWriter
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
@@ -42,20 +42,28 @@ class Ranks:
 class Written(msgspec.Struct, kw_only=True):
     """What is written of a store.
 
-    ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``block_nnz`` is
-    the most values of a whole block of rows, ``open_nnz`` those of the block that is being filled;
-    ``block_labels`` and ``open_labels`` are the same for lists of labels, ``labels`` all of these.
+    ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``nnz`` and
+    ``labels`` are the values and the labels of each block of rows from ``first_block`` on, the last
+    of which may not be full.
     """
 
     bins: int = 0
     arrays: dict[str, OpenArray] = msgspec.field(default_factory=dict)
     registers: bytes = b""
-    block_nnz: int = 0
-    open_nnz: int = 0
-    block_labels: int = 0
-    open_labels: int = 0
-    labels: int = 0
+    first_block: int = 0
+    nnz: list[int] = msgspec.field(default_factory=list)
+    labels: list[int] = msgspec.field(default_factory=list)
     longest_list: int = 0
+
+    def take_blocks(self, first: int, nnz: list[int], labels: list[int]) -> None:
+        """Take in blocks from `first` on; that may be the last one, which is being filled."""
+        if not self.nnz:
+            self.first_block = first
+        for held, more in ((self.nnz, nnz), (self.labels, labels)):
+            open_one = int(bool(more) and first < self.first_block + len(held))
+            if open_one:
+                held[-1] += more[0]
+            held.extend(more[open_one:])
 
 
 class Shuffle:
@@ -87,12 +95,23 @@ class Shuffle:
     @property
     def max_block_nnz(self) -> int:
         """The most values of a block."""
-        return max(self.written.block_nnz, self.written.open_nnz)
+        return max(self.written.nnz, default=0)
 
     @property
     def max_block_labels(self) -> int:
         """The most labels of a block, where rows have lists."""
-        return max(self.written.block_labels, self.written.open_labels)
+        return max(self.written.labels, default=0)
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all rows, where these have lists."""
+        return sum(self.written.labels)
+
+    def take(self, written: Written) -> None:
+        """Take in what another one wrote, whose rows follow."""
+        self.written.take_blocks(written.first_block, written.nnz, written.labels)
+        self.written.longest_list = max(self.written.longest_list, written.longest_list)
+        self._sketch.merge(np.frombuffer(written.registers, np.uint8))
 
     def load(self, path: Path) -> None:
         """Go on from what :meth:`write_runs` saved, if there is anything."""
@@ -103,7 +122,7 @@ class Shuffle:
             self.written = msgspec.msgpack.decode(document[:-4], type=Written)
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
-    def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
+    def write(self, rows: RowBuffer, writer: RowsAppender) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
@@ -139,20 +158,46 @@ class Shuffle:
         DiskError
             If a file cannot be written or read.
         """
-
-        def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
-            labels = n_labels + n_rows if room.listed else 0  # rows of a run may have one each
-            return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
-
-        for first, end in partitions(runs, self.written.bins, fits):
-            room.clear()
-            for run in runs:
-                run.read_into(room, first, end)
-            self.write(room, writer)
+        for end in self.write_bins(runs, room, writer, self.written.bins, BINS):
             self.written.bins = end
             self.written.arrays = writer.saved()
-            self.written.registers = self._sketch.registers.tobytes()
-            write_atomic(path, sealed(msgspec.msgpack.encode(self.written)))
+            write_atomic(path, sealed(msgspec.msgpack.encode(self.saved())))
+
+    def saved(self) -> Written:
+        """Return what is done, the sketch of pairs too."""
+        self.written.registers = self._sketch.registers.tobytes()
+        return self.written
+
+    def write_bins(
+        self, runs: Sequence[Run], room: RowBuffer, writer: RowsAppender, first: int, stop: int
+    ) -> Iterator[int]:
+        """Append the rows of some bins of runs, as many at a time as fit; yield where each ends.
+
+        Parameters
+        ----------
+        runs, room : list of Run, RowBuffer
+            As for :meth:`write_runs`.
+        writer : RowsAppender
+            Takes in the rows.
+        first, stop : int
+            The bins.
+
+        Raises
+        ------
+        StoreError, DiskError
+            As for :meth:`write_runs`.
+        """
+
+        def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
+            labels = n_labels if room.listed else 0
+            return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
+
+        for a, b in bins_that_fit(runs, first, stop, fits):
+            room.clear()
+            for run in runs:
+                run.read_into(room, a, b)
+            self.write(room, writer)
+            yield b
 
     def _piece(
         self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]
@@ -186,29 +231,19 @@ class Shuffle:
     def _count_blocks(
         self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
     ) -> None:
-        """Take rows into the size of the largest block."""
-        written = self.written
-        written.block_nnz, written.open_nnz = self._largest(
-            first_row, lengths, written.block_nnz, written.open_nnz
-        )
+        """Take rows into the sizes of their blocks."""
+        first = first_row // self.block_rows
+        blocks = (first_row + np.arange(len(lengths))) // self.block_rows - first
+        nnz, labels = _sums(blocks, lengths), []
         if lists is not None:
-            written.block_labels, written.open_labels = self._largest(
-                first_row, lists.lengths, written.block_labels, written.open_labels
-            )
-            written.labels += lists.n_labels
-            written.longest_list = max(written.longest_list, int(lists.lengths.max()))
+            labels = _sums(blocks, lists.lengths)
+            self.written.longest_list = max(self.written.longest_list, int(lists.lengths.max()))
+        self.written.take_blocks(first, nnz, labels)
 
-    def _largest(
-        self, first_row: int, lengths: NDArray[np.int64], most: int, open_sum: int
-    ) -> tuple[int, int]:
-        """Return the largest sum of a whole block, and that of the block that is being filled."""
-        blocks = (first_row + np.arange(len(lengths))) // self.block_rows
-        sums = np.bincount(blocks - blocks[0], weights=lengths).astype(np.int64)
-        if first_row % self.block_rows:
-            sums[0] += open_sum
-        elif first_row:
-            most = max(most, open_sum)
-        return max(most, int(sums[:-1].max(initial=0))), int(sums[-1])
+
+def _sums(blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
+    """Return the sum of lengths by block."""
+    return [int(n) for n in np.bincount(blocks, weights=lengths)]
 
 
 def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

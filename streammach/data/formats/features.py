@@ -56,7 +56,15 @@ from streammach.data.formats.tokens import (
 )
 from streammach.data.number_kernels import MAX_FLOAT32, long_number, must_be_rounded_again, number
 from streammach.jit import Array, kernel
-from streammach.rows.name_table import EMPTY, LOW32, NameTable, find, find_or_add, hash_name
+from streammach.rows.name_table import (
+    EMPTY,
+    LOW32,
+    NameTable,
+    find,
+    find_or_add,
+    hash_name,
+    must_be_compared,
+)
 from streammach.rows.names import MAX_NAME, MAX_NAMESPACES, SEPARATOR
 from streammach.simd import prefetch
 
@@ -73,7 +81,7 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     start = p + 1
     if text[start] <= SPACE:
         return 0, 1.0, start, OK
-    state, first, second, p = name_at(text, start, 0, BAR)
+    state, _, p = name_at(text, start, 0, BAR)
     size, scale, reason = p - start, 1.0, OK
     for q in range(start, p):
         if text[q] == SEPARATOR:
@@ -87,11 +95,11 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     if reason != OK or size == 0:
         return 0, scale, p, reason
     if add:
-        space = find_or_add(spaces, text, start, size, 0, state, first, second) + 1
+        space = find_or_add(spaces, text, start, size, 0, state) + 1
         if space == 0:
             return -1, scale, p, OK
     else:
-        space = find(spaces, text, start, size, 0, state, first, second)[0] + 1
+        space = find(spaces, text, start, size, 0, state)[0] + 1
         space = MAX_NAMESPACES if space == 0 else space
     return space, scale, p, MANY_SPACES if add and space >= MAX_NAMESPACES else OK
 
@@ -100,11 +108,11 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
 def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
     """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
     size = end - start
-    state, first, second = hash_name(text, start, size, 0)
+    state = hash_name(text, start, size, 0)
     if add:
-        found = find_or_add(table, text, start, size, 0, state, first, second)
+        found = find_or_add(table, text, start, size, 0, state)
         return found if found >= 0 else -2
-    return find(table, text, start, size, 0, state, first, second)[0]
+    return find(table, text, start, size, 0, state)[0]
 
 
 @kernel(fastmath=False)
@@ -194,7 +202,7 @@ def features_of_row(
             continue
         if z0 + n >= out.values.shape[0]:
             return p, n, FULL
-        state, first, second, end = name_at(text, p, space, stop)
+        state, first, end = name_at(text, p, space, stop)
         if end == p:
             return p, n, refused(out.state, NO_NAME, p, token_end(text, p, BAR))
         if end - p > MAX_NAME:
@@ -230,8 +238,8 @@ def features_of_row(
                 hard += 1
         out.values[z0 + n] = value
         if space > 0 or end - p > 7:
-            prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 4)
-        out.keys[n, 0], out.keys[n, 1], out.keys[n, 2] = state, first, second
+            prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 2)
+        out.keys[n, 0], out.keys[n, 1] = state, first
         out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
         n, p = n + 1, q
     out.state[HARD] = hard
@@ -306,7 +314,7 @@ def take_row(
     mask = np.uint64(names.slots.shape[0] - 1)
     kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[HARD]
     for r in range(n_values):
-        state, first, second = out.keys[r, 0], out.keys[r, 1], out.keys[r, 2]
+        state, first = out.keys[r, 0], out.keys[r, 1]
         span = out.spans[r]
         number = small_number(first, span & IN_SLOT, out.direct.shape[0])
         found = np.int64(-1)
@@ -318,28 +326,19 @@ def take_row(
             while names.slots[i, 0] != state and names.slots[i, 0] != EMPTY:
                 i = (i + np.uint64(1)) & mask
             word = names.slots[i, 1]
-            same = (
-                names.slots[i, 0] == state
-                and word & ~LOW32 == np.uint64(span) << np.uint64(32)
-                and names.slots[i, 2] == first
-                and names.slots[i, 3] == second
-            )
-            if same and size > 16:
+            same = names.slots[i, 0] == state and word & ~LOW32 == np.uint64(span) << np.uint64(32)
+            if same and must_be_compared(size, state):
                 start = names.starts[np.int64(word & LOW32)] - (span >> 32)
-                for q in range((span >> 32) + 16, (span >> 32) + size):
+                for q in range(span >> 32, (span >> 32) + size):
                     same = same and names.arena[start + q] == text[q]
             if same:  # the usual case without a call
                 found = np.int64(word & LOW32)
             elif add_names:
-                found = find_or_add(
-                    names, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
-                )
+                found = find_or_add(names, text, span >> 32, size, (span >> 12) & SPACES, state)
                 if found < 0:
                     return GROW
             else:
-                found = find(
-                    names, text, span >> 32, size, (span >> 12) & SPACES, state, first, second
-                )[0]
+                found = find(names, text, span >> 32, size, (span >> 12) & SPACES, state)[0]
             if number >= 0:
                 out.direct[number] = found
         is_hard = hard < all_hard and out.hard[hard, 0] == first_value + r

@@ -63,7 +63,7 @@ class Parsed(NamedTuple):
     where a row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; where labels
     are lists, ``label_starts`` int64 (rows + 1,) and ``label_ids`` int32 (labels,); ``indptr``
     int64 (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
-    (values, 3) hash and first words of a name, ``spans`` int64 (values,) its start, namespace (20
+    (values, 2) hash and first word of a name, ``spans`` int64 (values,) its start, namespace (20
     bits) and length (12), the last two as a slot of names has them. ``hard`` int64 (values, 3):
     place among the values, start and end of numbers that need Python's own rounding, ``scales``
     float64 (values,) their factors. ``short`` int32 (256,) keeps the ids of namespaces of one byte,

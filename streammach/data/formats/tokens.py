@@ -9,15 +9,15 @@ import numpy as np
 from streammach.data.formats.parsed import COLON, NEWLINE, NINE, SPACE, ZERO
 from streammach.data.number_kernels import leading_digits
 from streammach.jit import Array, Number, kernel
-from streammach.rows.name_table import mix, start_state
+from streammach.rows.name_table import LARGEST, mix, start_state
 from streammach.simd import HIGH, ONES, load8, low_bytes, trailing_zeros, zero_bytes
 
 
 @kernel(inline=True)
 def name_at(text: Array, p: int, space: int, stop: int) -> Any:
-    """Return hash, first two words and end of the name at `p`."""
+    """Return hash, first word and end of the name at `p`."""
     # It ends before a blank, a control byte, ':' or the byte `stop`.
-    state, first, second = start_state(space), np.uint64(0), np.uint64(0)
+    state, first = start_state(space), np.uint64(0)
     start = p
     while True:
         word = load8(text, p)
@@ -29,12 +29,10 @@ def name_at(text: Array, p: int, space: int, stop: int) -> Any:
         if count > 0:
             if p == start:
                 first = word
-            elif p == start + 8:
-                second = word
             state = mix(state, word)
         p += count
         if count < 8:
-            return min(state, np.uint64(0xFFFFFFFFFFFFFFFE)), first, second, p
+            return min(state, LARGEST), first, p
 
 
 @kernel(inline=True)

@@ -11,9 +11,10 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,11 @@ def sealed(body: bytes) -> bytes:
 def is_sealed(data: bytes) -> bool:
     """Return whether bytes end with the crc32c of those before."""
     return bool(google_crc32c.value(data) == CRC_OF_SEALED)
+
+
+def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
+    """Return a chunk as it stands in a shard: `CHUNK` values, cast to a type."""
+    return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, dtype)))
 
 
 class OpenArray(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,18 +113,24 @@ class ArrayWriter:
         stop = head + (len(values) - head) // CHUNK * CHUNK
         whole += [values[i : i + CHUNK] for i in range(head, stop, CHUNK)]
         chunk = self.n_values // CHUNK
-        for body in self._map(self._encoded, whole):
+        for body in self._map(partial(encoded, self.dtype), whole):
             self._write_chunk(chunk, body)
             chunk += 1
         self._chunk[: len(values) - stop] = values[stop:]
         self.n_values += len(values)
+
+    def append_encoded(self, chunks: Iterable[bytes]) -> None:
+        """Append whole chunks, encoded as here, where a chunk begins, or raise DiskError."""
+        for body in chunks:
+            self._write_chunk(self.n_values // CHUNK, body)
+            self.n_values += CHUNK
 
     def close(self) -> None:
         """Write what is left; the last chunk is filled up with zeros."""
         rest = self.n_values % CHUNK
         if rest:
             self._chunk[rest:] = 0
-            self._write_chunk(self.n_values // CHUNK, self._encoded(self._chunk))
+            self._write_chunk(self.n_values // CHUNK, encoded(self.dtype, self._chunk))
         self._end_shard()
 
     def saved(self) -> OpenArray:
@@ -171,9 +183,6 @@ class ArrayWriter:
     def _writer(self, number: int, keep: int = 0) -> Writer:
         folder = self._folder / "c"
         return Writer(folder / str(number), temporary=folder / _temporary(number), keep=keep)
-
-    def _encoded(self, chunk: NDArray[np.generic]) -> bytes:
-        return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, self.dtype)))
 
     def _write_chunk(self, chunk: int, body: bytes) -> None:
         if self._shard is None:

@@ -1,4 +1,4 @@
-"""Opens a store and reads rows from it."""
+"""Opens a store: what it says of itself, views of it, and its rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
+from streammach.data.store.agreement import disagreements
 from streammach.data.store.arrays import ReadArray
 from streammach.data.store.blobs import Blobs, damaged
-from streammach.data.store.content import (
-    Content,
-    Numbers,
-    Seen,
-    check_distinct,
-    check_names,
-    checked_columns,
-)
+from streammach.data.store.content import check_distinct, check_names, checked_columns
 from streammach.data.store.opening import (
-    NUMBERED,
     kind_of_names,
     open_arrays,
     read_documents,
@@ -33,15 +26,13 @@ from streammach.data.store.opening import (
 )
 from streammach.data.store.remote import blobs_of
 from streammach.data.store.root import Root
+from streammach.data.store.stored_rows import StoredRows
 from streammach.errors import StoreError
 from streammach.files.reading import sha256
 from streammach.progress import Told, Wanted, shown
-from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import MAX_NAME, Names
-from streammach.rows.texts import Texts
+from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 from streammach.spec.facts import DataFacts
 from streammach.spec.reported import Reported
@@ -49,7 +40,7 @@ from streammach.spec.reported import Reported
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
 
-class Dataset(Reported):
+class Dataset(StoredRows, Reported):
     """A store of labelled rows, opened for reading; safe to read from several threads.
 
     Use :meth:`open`. A ``with`` block closes its files.
@@ -73,16 +64,10 @@ class Dataset(Reported):
         self, path: Path, root: Root, arrays: Mapping[str, ReadArray],
         blobs: Blobs | None = None, documents: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
-        self.path = path
-        self.root = root
-        self._arrays = arrays
+        super().__init__(path, root, arrays)
         self._blobs, self._documents = blobs, documents or {}
         if blobs is not None:
             self.libraries_bytes = blobs.libraries_bytes
-        self._float = self.value_type == np.float32
-        self._class_weights: NDArray[np.float32] | None = None
-        self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
-        self._content = Content(path=path, root=root)
 
     @classmethod
     def open(
@@ -200,39 +185,9 @@ class Dataset(Reported):
         return int(product(most, rows) / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
 
     @property
-    def value_type(self) -> np.dtype[np.generic]:
-        """Type of the values: uint8 or float32."""
-        return self._arrays["X/data"].dtype
-
-    @property
-    def listed(self) -> bool:
-        """Whether rows have lists of labels: format 4."""
-        return self.root.listed
-
-    @property
     def n_labels(self) -> int:
         """Labels of all rows together."""
         return self.root.labels if self.listed else self.n_rows
-
-    @property
-    def weighted(self) -> bool:
-        """Whether rows have an importance, of their own or by their class."""
-        return "weight" in self._arrays or self._class_weights is not None
-
-    @property
-    def numbered(self) -> bool:
-        """Whether rows have the numbers that they had in their sources: from format 3 on."""
-        return NUMBERED in self._arrays
-
-    @property
-    def tagged(self) -> bool:
-        """Whether rows have tags."""
-        return "tag/bytes" in self._arrays
-
-    @property
-    def tag_bytes(self) -> int:
-        """Bytes of all tags."""
-        return self._arrays["tag/bytes"].n_values if self.tagged else 0
 
     @cached_property
     def columns(self) -> TrainedColumns:
@@ -272,158 +227,6 @@ class Dataset(Reported):
         """Return a whole array by its path in the store, as it is."""
         reader = self._arrays[name]
         return reader.read(0, reader.n_values)
-
-    def pointers(
-        self, start: int, stop: int, out: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
-        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows.
-        out : int64 (n + 1,), optional
-            Receives them.
-
-        Raises
-        ------
-        StoreError
-            If they are damaged, or lead anywhere else.
-        """
-        indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
-        self._content.check_pointers(indptr, start)
-        return indptr
-
-    def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
-        """Read rows into arrays of just their size, and check what they hold, the first time.
-
-        Parameters
-        ----------
-        start : int
-            The first row.
-        indptr : int64 (n + 1,)
-            What :meth:`pointers` returned for them.
-        rows : RowBlock
-            Its arrays, row pointers aside, receive the rows; not the labels where rows have lists
-            of them, which :meth:`lists` returns.
-
-        Raises
-        ------
-        StoreError
-            If the rows are damaged, or are none that a store may hold.
-        """
-        a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, seen, known = self._arrays, Seen(), (start, stop) in self._checked
-        looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
-        arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
-        arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
-        if not self.listed:
-            arrays["y"].read(start, stop, rows.classes, looks["y"])
-        if rows.importance is not None:
-            self._read_importance(start, stop, rows, looks["weight"])
-        if not known:
-            self._content.check_rows(start, indptr, rows.features, seen)
-            self._checked.add((start, stop))
-
-    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Any) -> None:
-        """Read what rows count for, times the weights of their classes where there are any."""
-        importance = rows.importance
-        assert importance is not None, "room for it"
-        if "weight" in self._arrays:
-            self._arrays["weight"].read(start, stop, importance, look)
-        else:
-            importance[:] = 1
-        if self._class_weights is not None:
-            importance *= self._class_weights[rows.classes]
-
-    def rows(self, start: int, stop: int) -> RowBlock:
-        """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""
-        indptr = self.pointers(start, stop)
-        n, nnz = stop - start, int(indptr[-1] - indptr[0])
-        rows = RowBlock(
-            indptr=indptr - indptr[0], features=np.empty(nnz, np.int32),
-            values=np.empty(nnz, self.value_type), classes=np.empty(n, np.int32),
-            importance=np.empty(n, np.float32) if self.weighted else None,
-        )  # fmt: skip
-        self.read_into(start, indptr, rows)
-        return rows.with_labels(self.lists(start, stop))
-
-    def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows, which have lists of labels.
-
-        Raises
-        ------
-        StoreError
-            If they are damaged, or lead anywhere else.
-        """
-        starts = self._arrays["y/indptr"].read(start, stop + 1)
-        self._content.check_label_pointers(starts, start)
-        return starts
-
-    def lists(self, start: int, stop: int) -> LabelLists | None:
-        """Return the labels of rows ``start:stop``, where rows have lists of them.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows.
-
-        Raises
-        ------
-        StoreError
-            If what is read is damaged.
-        """
-        if not self.listed:
-            return None
-        arrays, seen = self._arrays, Seen()
-        starts = self.label_pointers(start, stop)
-        a, b, weights = int(starts[0]), int(starts[-1]), None
-        classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
-        if arrays["y/data"].dtype == np.float32:
-            weights = arrays["y/data"].read(a, b, None, seen.look_at_label_weights)
-        lists = LabelLists(starts - a, classes, weights)
-        self._content.check_lists(start, lists, seen)
-        return lists
-
-    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
-        """Return where rows of the store came from.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows ``start:stop`` of the store's order.
-
-        Returns
-        -------
-        numbers : int64 (n,)
-            Number of each row among those of all sources, in their order, from 0; rows that were
-            left out count. A store of format 2 does not know it: there it is the store's order.
-        tags : Texts or None
-            Their tags, if any row has one.
-
-        Raises
-        ------
-        StoreError
-            If what is read is damaged.
-        """
-        numbers = np.arange(start, stop)
-        if self.numbered:
-            numbers = self._arrays[NUMBERED].read(start, stop)
-            self._content.check_numbers(numbers, start, self.root.source_rows)
-        if not self.tagged:
-            return numbers, None
-        offsets = self._arrays["tag/offsets"].read(start, stop + 1)
-        n_bytes, lengths = self._arrays["tag/bytes"].n_values, np.diff(offsets)
-        sound = 0 <= offsets[0] <= offsets[-1] <= n_bytes
-        if not sound or lengths.min() < 0 or lengths.max() > MAX_NAME:
-            raise damaged(self.path, f"tags of rows {start:,} to {stop:,} are wrong")
-        data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
-        return numbers, Texts(offsets - offsets[0], data)
 
     def first(self, n_rows: int) -> Dataset:
         """Return a view of the first rows: a random sample, since a store is shuffled.
@@ -494,10 +297,8 @@ class Dataset(Reported):
             If there is no such way to tell it.
         """
         with shown(progress, "", {"files": 1.0, "rows": 3.0}) as told:
-            found, sizes = (
-                list[str](),
-                [a.n_values * a.dtype.itemsize for a in self._arrays.values()],
-            )
+            found = list[str]()
+            sizes = [a.n_values * a.dtype.itemsize for a in self._arrays.values()]
             for i, array in enumerate(self._arrays.values()):
                 told("files", sum(sizes[:i]), sum(sizes))
                 found += array.verify(deep=deep)
@@ -505,36 +306,15 @@ class Dataset(Reported):
 
     def _wrong_content(self, told: Told) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded."""
-        features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
-        most, labels, step = 0, 0, min(self.facts.block_rows, self.n_rows)
-        numbers = Numbers(self.root.source_rows, self.n_rows) if self.numbered else None
         try:
             _ = self.columns
             for group, names in (("labels", self.labels), ("features", self.features)):
                 check_distinct(self.path, group, names)
-            for start in range(0, self.n_rows, step):
-                told("rows", start, self.n_rows)
-                block = self.rows(start, min(start + step, self.n_rows))
-                features += np.bincount(block.features, minlength=self.n_features)
-                classes += np.bincount(block.lists.classes, minlength=self.n_classes)
-                labels = max(labels, block.lists.n_labels)
-                most = max(most, block.nnz)
-                origins, _ = self.origins(start, start + block.n_rows)
-                if numbers is not None:
-                    numbers.take(origins)
-            if not np.array_equal(features, self.feature_counts):
-                yield f"damaged: {self.path}/features/count does not agree with the rows"
-            if not np.array_equal(classes, self.label_counts):
-                yield f"damaged: {self.path}/labels/count does not agree with the rows"
+            said = {"features": self.feature_counts, "labels": self.label_counts}
+            step = min(self.facts.block_rows, self.n_rows)
+            yield from disagreements(self, said, step, told)
         except StoreError as error:
             yield str(error)
-            return
-        if numbers is not None and numbers.twice():
-            yield f"damaged: {self.path}/row: two rows have one number"
-        if most > self.root.max_block_nnz:
-            yield f"damaged: {self.path}: a block has more values than the root says"
-        if self.listed and labels > self.root.max_block_labels:
-            yield f"damaged: {self.path}: a block has more labels than the root says"
 
     def close(self) -> None:
         """Close the store's files."""

@@ -22,7 +22,7 @@ from streammach.data.formats.parsed import (
     Parsed,
 )
 from streammach.jit import Array, kernel
-from streammach.rows.name_table import EMPTY, NameTable, mix, start_state
+from streammach.rows.name_table import LARGEST, NameTable, mix, start_state
 from streammach.rows.names import MAX_NAME
 from streammach.simd import HIGH, PADDING, load8, prefetch
 
@@ -177,7 +177,7 @@ def emit(
 ) -> None:
     """Write a span of the row's text as its feature `n`."""
     # The hash is that of hash_name. Arrays come one by one: each look into a tuple would count.
-    state, first, second = start_state(space), np.uint64(0), np.uint64(0)
+    state, first = start_state(space), np.uint64(0)
     size = stop - start
     for done in range(0, size, 8):
         word = load8(text, start + done)
@@ -186,13 +186,11 @@ def emit(
             word &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
         if done == 0:
             first = word
-        elif done == 8:
-            second = word
         state = mix(state, word)
-    state = min(state, EMPTY - np.uint64(1))
+    state = min(state, LARGEST)
     mask = np.uint64(slots.shape[0] - 1)
-    prefetch(slots, np.int64((state >> np.uint64(20)) & mask) * 4)
-    keys[n, 0], keys[n, 1], keys[n, 2] = state, first, second
+    prefetch(slots, np.int64((state >> np.uint64(20)) & mask) * 2)
+    keys[n, 0], keys[n, 1] = state, first
     spans[n] = (np.int64(start) << 32) | (np.int64(space) << 12) | size
 
 

@@ -100,7 +100,7 @@ class TableReader:
         self._fixed = self._framer.fixed_names
         self._columns: NDArray[np.int64] | None = None
         self._scratch = self._scratch_for(1 << 16, 1 << 12)
-        self._keys = np.empty((1 << 12, 3), np.uint64), np.empty(1 << 12, np.int64)
+        self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
         self._nothing = np.full(0, -1, np.int32)
 
     def read(
@@ -182,7 +182,7 @@ class TableReader:
                 max(2 * n_bytes, len(self._scratch.text)), max(2 * words, len(self._scratch.words))
             )
         if features > len(self._keys[1]):
-            self._keys = np.empty((2 * features, 3), np.uint64), np.empty(2 * features, np.int64)
+            self._keys = np.empty((2 * features, 2), np.uint64), np.empty(2 * features, np.int64)
         out = out._replace(keys=self._keys[0], spans=self._keys[1])
         have = int(out.state[VALUES])
         if have + features > len(out.values):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,20 @@ from typing import Any
 import msgspec
 from isal import igzip
 
-from streammach.errors import DiskError, LockedError, MismatchError, UsageError, clean
+from streammach.errors import (
+    DiskError,
+    Interrupted,
+    LockedError,
+    MismatchError,
+    StreammachError,
+    UsageError,
+    clean,
+)
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_folder, remove_left
 from streammach.files.locks import locked
 from streammach.files.reading import file_pieces, read_small
-from streammach.files.workplaces import Workplace
+from streammach.files.workplaces import GOES_ON, Workplace
 from streammach.files.writing import TEMPORARY, Writer, remove_file, write_atomic
 from streammach.prediction.order import SAVED, SAVED_SECONDS, Kept
 from streammach.prediction.output.base import Bytes, Shape
@@ -54,6 +63,7 @@ class KeptWork:
         self._appended = self.folder / "rows"
         self._state = self.folder / "state.json"
         self._order = self.folder / "order"
+        self.ranges = self.folder / "ranges"  # made by other processes
 
     @property
     def kept(self) -> Kept:
@@ -85,7 +95,8 @@ class KeptWork:
     @property
     def has_rows(self) -> bool:
         """Whether there is something to go on from."""
-        return self.written().rows > 0 or (self._order / SAVED).exists()
+        order, ranges = self._order / SAVED, self.ranges.glob("*/range-*")
+        return self.written().rows > 0 or order.exists() or any(ranges)
 
     def tidy(self) -> None:
         """Remove what a process left that was killed after the table had got its name."""
@@ -128,17 +139,89 @@ class KeptWork:
         """Raise MismatchError if something else was predicted here."""
         if self._unsaid():
             return
-        known = (self._place.facts() or {}).get(IDENTITY)
+        known = self.identity()
         same = msgspec.json.decode(msgspec.json.encode(identity))
         if known == same:
             return
-        known = known if isinstance(known, dict) else {}
         other = next((WHAT.get(key, key) for key in same if known.get(key) != same[key]), "it")
         raise MismatchError(
             f"{other} is not that of the prediction that was interrupted",
             path=self.folder,
             hint="Leave --resume out to start anew.",
         )
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what was predicted here; nothing where that is not known."""
+        known = (self._place.facts() or {}).get(IDENTITY)
+        return known if isinstance(known, dict) else {}
+
+    def start(self, identity: Mapping[str, Any], *, resume: bool) -> bool:
+        """Make the folder, or go on with the one that is there; return whether it is gone on with.
+
+        Parameters
+        ----------
+        identity : mapping
+            What is predicted.
+        resume : bool
+            Whether to go on; otherwise what is there is given up, with a warning.
+
+        Raises
+        ------
+        MismatchError
+            If something else was predicted there.
+        UsageError, DiskError
+            If it cannot be made.
+        """
+        goes_on = self.is_there and resume
+        if goes_on:
+            self.check_same(identity)
+        elif self.is_there:
+            if self.has_rows:
+                warnings.warn(
+                    "what an interrupted prediction had kept is given up, --resume would have gone "
+                    f"on with it: {clean(self.folder, 300)}",
+                    stacklevel=5,
+                )
+            self.remove()
+        self.begin(identity)
+        return goes_on
+
+    @contextlib.contextmanager
+    def gone_on_with(
+        self, *, again: bool = True, also: type[StreammachError] = DiskError
+    ) -> Iterator[None]:
+        """Keep the folder where a block ends early and there is something to go on from.
+
+        It does after a signal and errors of the disk; after others the folder is removed.
+
+        Parameters
+        ----------
+        again : bool
+            Whether the input can be read again; else nothing is kept.
+        also : type
+            Another error after which it is kept.
+
+        Raises
+        ------
+        Interrupted
+            After a signal, where something is kept.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not again or not self.has_rows:
+                self.remove()
+                raise
+            raise Interrupted("what was predicted is kept", hint=GOES_ON) from None
+        except (DiskError, also) as error:
+            if not again or not self.has_rows:
+                self.remove()
+            else:
+                error.hint = GOES_ON
+            raise
+        except BaseException:
+            self.remove()
+            raise
 
     def begin(self, identity: Mapping[str, Any]) -> None:
         """Make the folder, or keep one that is there."""

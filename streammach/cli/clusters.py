@@ -1,0 +1,82 @@
+"""Work by the workers of a cluster, or by processes of this machine, as commands ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from streammach.errors import UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+OF_FILES = (
+    "on_bad_row", "max_bad", "rejects", "form", "labels", "x_path", "y_path", "first_label",
+    "multilabel",
+)  # fmt: skip
+
+
+@contextmanager
+def rankers(dask: str | None, devices: str | None, threads: int | None) -> Iterator[Client]:
+    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
+
+    Parameters
+    ----------
+    dask : str or None
+        The address of a scheduler, or its file.
+    devices : str or None
+        A process for each of them, such as ``cpu,cpu``.
+    threads : int or None
+        Threads of all processes here together; all cores otherwise.
+
+    Raises
+    ------
+    UsageError
+        If both are given, or no scheduler answers, or Dask is not installed.
+    """
+    if dask is not None and devices is not None:
+        raise UsageError("only one of these can be: --dask, --devices")
+    from streammach.cluster.local import CPU, devices_of, started_here  # loads on demand
+    from streammach.cluster.workers import check_installed, connected
+    from streammach.machine import cores
+
+    check_installed()
+    if dask is not None:
+        refuse(("threads",), "workers of a cluster have threads of their own")
+        with connected(dask) as client:
+            yield client
+        return
+    named = devices_of(devices or CPU)
+    if {*named} != {CPU}:
+        raise UsageError("a cluster ranks rows on CPUs alone: --devices")
+    with started_here(named, threads or cores()) as client:
+        yield client
+
+
+def refuse_of_files() -> None:
+    """Refuse what the user asks of files: a cluster ranks the rows of a store alone."""
+    refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
+    given = click.get_current_context().params.get("device")
+    if given not in (None, "auto", "cpu"):
+        raise UsageError("a cluster ranks rows on CPUs alone: --device")
+
+
+def refuse(names: Collection[str], why: str) -> None:
+    """Raise UsageError if the user gives one of some options.
+
+    Parameters
+    ----------
+    names : collection of str
+        The options, by their parameters.
+    why : str
+        What is said of them.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{why}: {option.opts[0]}")

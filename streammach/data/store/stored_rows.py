@@ -1,0 +1,223 @@
+"""Reads the rows of a store: values, labels, importances and origins, checked as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.arrays import ReadArray
+from streammach.data.store.blobs import damaged
+from streammach.data.store.content import Content, Seen
+from streammach.data.store.opening import NUMBERED
+from streammach.data.store.root import Root
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.names import MAX_NAME
+from streammach.rows.texts import Texts
+
+
+class StoredRows:
+    """The rows of a store; safe to read from several threads.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder, or its URL.
+    root : Root
+        Its root document.
+    arrays : mapping of str to ReadArray
+        Its arrays by their paths in the store.
+    """
+
+    def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
+        self.path, self.root, self._arrays = path, root, arrays
+        self._float = self.value_type == np.float32
+        self._class_weights: NDArray[np.float32] | None = None
+        self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
+        self._content = Content(path=path, root=root)
+
+    @property
+    def value_type(self) -> np.dtype[np.generic]:
+        """Type of the values: uint8 or float32."""
+        return self._arrays["X/data"].dtype
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels: format 4."""
+        return self.root.listed
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have an importance, of their own or by their class."""
+        return "weight" in self._arrays or self._class_weights is not None
+
+    @property
+    def numbered(self) -> bool:
+        """Whether rows have the numbers that they had in their sources: from format 3 on."""
+        return NUMBERED in self._arrays
+
+    @property
+    def tagged(self) -> bool:
+        """Whether rows have tags."""
+        return "tag/bytes" in self._arrays
+
+    @property
+    def tag_bytes(self) -> int:
+        """Bytes of all tags."""
+        return self._arrays["tag/bytes"].n_values if self.tagged else 0
+
+    def pointers(
+        self, start: int, stop: int, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows.
+        out : int64 (n + 1,), optional
+            Receives them.
+
+        Raises
+        ------
+        StoreError
+            If they are damaged, or lead anywhere else.
+        """
+        indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
+        self._content.check_pointers(indptr, start)
+        return indptr
+
+    def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
+        """Read rows into arrays of just their size, and check what they hold, the first time.
+
+        Parameters
+        ----------
+        start : int
+            The first row.
+        indptr : int64 (n + 1,)
+            What :meth:`pointers` returned for them.
+        rows : RowBlock
+            Its arrays, row pointers aside, receive the rows; not the labels where rows have lists
+            of them, which :meth:`lists` returns.
+
+        Raises
+        ------
+        StoreError
+            If the rows are damaged, or are none that a store may hold.
+        """
+        a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        arrays, seen, known = self._arrays, Seen(), (start, stop) in self._checked
+        looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
+        arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
+        arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
+        if not self.listed:
+            arrays["y"].read(start, stop, rows.classes, looks["y"])
+        if rows.importance is not None:
+            self._read_importance(start, stop, rows, looks["weight"])
+        if not known:
+            self._content.check_rows(start, indptr, rows.features, seen)
+            self._checked.add((start, stop))
+
+    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Any) -> None:
+        """Read what rows count for, times the weights of their classes where there are any."""
+        importance = rows.importance
+        assert importance is not None, "room for it"
+        if "weight" in self._arrays:
+            self._arrays["weight"].read(start, stop, importance, look)
+        else:
+            importance[:] = 1
+        if self._class_weights is not None:
+            importance *= self._class_weights[rows.classes]
+
+    def rows(self, start: int, stop: int) -> RowBlock:
+        """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""
+        indptr = self.pointers(start, stop)
+        n, nnz = stop - start, int(indptr[-1] - indptr[0])
+        rows = RowBlock(
+            indptr=indptr - indptr[0], features=np.empty(nnz, np.int32),
+            values=np.empty(nnz, self.value_type), classes=np.empty(n, np.int32),
+            importance=np.empty(n, np.float32) if self.weighted else None,
+        )  # fmt: skip
+        self.read_into(start, indptr, rows)
+        return rows.with_labels(self.lists(start, stop))
+
+    def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows, which have lists of labels.
+
+        Raises
+        ------
+        StoreError
+            If they are damaged, or lead anywhere else.
+        """
+        starts = self._arrays["y/indptr"].read(start, stop + 1)
+        self._content.check_label_pointers(starts, start)
+        return starts
+
+    def lists(self, start: int, stop: int) -> LabelLists | None:
+        """Return the labels of rows ``start:stop``, where rows have lists of them.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows.
+
+        Raises
+        ------
+        StoreError
+            If what is read is damaged.
+        """
+        if not self.listed:
+            return None
+        arrays, seen = self._arrays, Seen()
+        starts = self.label_pointers(start, stop)
+        a, b, weights = int(starts[0]), int(starts[-1]), None
+        classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
+        if arrays["y/data"].dtype == np.float32:
+            weights = arrays["y/data"].read(a, b, None, seen.look_at_label_weights)
+        lists = LabelLists(starts - a, classes, weights)
+        self._content.check_lists(start, lists, seen)
+        return lists
+
+    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
+        """Return where rows of the store came from.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows ``start:stop`` of the store's order.
+
+        Returns
+        -------
+        numbers : int64 (n,)
+            Number of each row among those of all sources, in their order, from 0; rows that were
+            left out count. A store of format 2 does not know it: there it is the store's order.
+        tags : Texts or None
+            Their tags, if any row has one.
+
+        Raises
+        ------
+        StoreError
+            If what is read is damaged.
+        """
+        numbers = np.arange(start, stop)
+        if self.numbered:
+            numbers = self._arrays[NUMBERED].read(start, stop)
+            self._content.check_numbers(numbers, start, self.root.source_rows)
+        if not self.tagged:
+            return numbers, None
+        offsets = self._arrays["tag/offsets"].read(start, stop + 1)
+        n_bytes, lengths = self._arrays["tag/bytes"].n_values, np.diff(offsets)
+        sound = 0 <= offsets[0] <= offsets[-1] <= n_bytes
+        if not sound or lengths.min() < 0 or lengths.max() > MAX_NAME:
+            raise damaged(self.path, f"tags of rows {start:,} to {stop:,} are wrong")
+        data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
+        return numbers, Texts(offsets - offsets[0], data)

@@ -44,7 +44,7 @@ def joint(sources, tmp_path_factory):
 
 
 def test_a_store_of_two_workers(sources, joint, client, tmp_path):
-    done = sm.distributed.convert(sources, tmp_path / "out", client, memory="3GB")
+    done = sm.distributed.convert(sources, tmp_path / "out", client, memory="9GB")
     assert files_in(tmp_path / "out") == joint
     assert done.n_rows == 4000
     assert not done.resumed

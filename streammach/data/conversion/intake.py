@@ -18,7 +18,6 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.job import Memory
 from streammach.data.conversion.runs import (
-    BINS,
     Packed,
     Run,
     State,
@@ -133,7 +132,7 @@ class Intake:
         How many pieces are parsed at a time.
     first : int
         The number of the first source, where there are others before it.
-    bins : int
+    bins : int, optional
         Bins of the keys that are told apart in a run.
 
     Attributes
@@ -158,7 +157,7 @@ class Intake:
         pool: ThreadPoolExecutor,
         n_threads: int,
         first: int = 0,
-        bins: int = BINS,
+        bins: int | None = None,
     ) -> None:
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)

@@ -152,7 +152,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_run(
-    path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor, bins: int = BINS
+    path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor, bins: int | None = None
 ) -> State:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards.
 
@@ -168,7 +168,7 @@ def write_run(
         What else the file holds; it is returned with the index.
     pool : Executor
         Its threads compress the bins.
-    bins : int
+    bins : int, optional
         A power of two: where it is less than `BINS`, each of so many holds the rows of those that
         follow, which are empty.
 
@@ -182,7 +182,7 @@ def write_run(
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
     cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
     index = np.zeros((BINS, INDEX_COLUMNS), np.int64)
-    step = BINS // bins
+    step = BINS // (bins or BINS)
     places = ((cuts[b], cuts[b if b % step else b + step]) for b in range(BINS))
     bodies = (partial(_encoded, rows, ids, order[start:stop]) for start, stop in places)
     with Writer(path) as out:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
-from streammach.data.conversion.runs import BINS, Run, bins_that_fit
+from streammach.data.conversion.runs import Run, bins_that_fit
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
 from streammach.data.store.writer import RowsAppender, StoreWriter
@@ -158,7 +158,7 @@ class Shuffle:
         DiskError
             If a file cannot be written or read.
         """
-        for end in self.write_bins(runs, room, writer, self.written.bins, BINS):
+        for end in self.write_bins(runs, room, writer, self.written.bins, len(runs[0].index)):
             self.written.bins = end
             self.written.arrays = writer.saved()
             write_atomic(path, sealed(msgspec.msgpack.encode(self.saved())))

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streammach.cluster.at_work import AtWork
-from streammach.cluster.part_task import ELSEWHERE_SECONDS, ONE, Wanted
+from streammach.cluster.worker import alone
 from streammach.cluster.workers import Workers, check_installed
 from streammach.data.conversion.spread import Work
 from streammach.data.convert import Conversion
 from streammach.data.convert import convert as convert_here
 from streammach.data.source_options import Paths
-from streammach.errors import Interrupted, StreammachError, UsageError
+from streammach.errors import StreammachError, UsageError
 from streammach.files.urls import Url, located
 from streammach.machine import budget
 
@@ -157,24 +157,12 @@ def do(work: Work[T, R], task: T) -> R:
     distributed.Reschedule
         If this process does another one.
     """
-    from distributed import Reschedule, get_worker
-
-    worker = get_worker()
-    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
-        raise Reschedule
-    key, wanted = worker.get_current_task(), Wanted(worker)
-
-    def told(*how_far: int) -> None:
-        del how_far
-        if not wanted:
-            raise Interrupted("it is no longer wanted here")
-
-    _at_work.add(key)
-    try:
-        return work(task, worker.state.nthreads, told)
-    finally:
-        _at_work.discard(key)
-        ONE.release()
+    with alone("it is") as wanted:
+        _at_work.add(wanted.key)
+        try:
+            return work(task, wanted.threads, wanted.check)
+        finally:
+            _at_work.discard(wanted.key)
 
 
 async def left(keys: Sequence[str], seconds: float) -> None:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from streammach.cluster.worker import Wanted, alone
 from streammach.data.class_weights import weighed
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, LockedError
+from streammach.errors import LockedError
 from streammach.machine import peak_bytes
 from streammach.planning.ledger import ledger
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.stages import StageState
 from streammach.training.run_part import PartNumber
-from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from distributed import Worker
 
-ONE = threading.Lock()  # held by the part that this process trains
-ELSEWHERE_SECONDS = 2.0  # a part waits here before another worker is asked
 LOCKED_SECONDS = 600.0  # in which a worker notices that it was given up
 AGAIN_SECONDS = 0.5
 
@@ -80,33 +76,6 @@ class PartDone:
     peak_bytes: int
 
 
-class Wanted:
-    """Says whether the task that this thread works at is still wanted.
-
-    Parameters
-    ----------
-    worker : Worker
-        Dask's worker.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker, self._key = worker, worker.get_current_task()
-        self.stop = StopSignals()
-
-    def __bool__(self) -> bool:
-        from distributed.core import Status
-
-        task = self._worker.state.tasks.get(self._key)
-        alive = self._worker.status in (Status.running, Status.paused)
-        return alive and task is not None and task.state == "executing"
-
-    def on_stage(self, state: StageState) -> None:
-        """Ask the training for its end, twice a second, once it is not wanted."""
-        del state
-        if not self:
-            self.stop.requested = True
-
-
 def dask_setup(worker: Worker) -> None:
     """Leave Ctrl-C to the client, in a worker process that it started; called by Dask there."""
     del worker
@@ -130,21 +99,14 @@ def train_part(task: PartTask) -> PartDone:
     StreammachError
         As :meth:`streammach.training.trainer.Trainer.fit_part`.
     """
-    from distributed import Reschedule, get_worker
-
-    worker = get_worker()
-    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
-        raise Reschedule
-    try:
-        _train(task, Wanted(worker), worker.state.nthreads)
-    finally:
-        ONE.release()
-    return PartDone(worker.address, peak_bytes())
+    with alone("the part is") as wanted:
+        _train(task, wanted)
+    return PartDone(wanted.worker.address, peak_bytes())
 
 
-def _train(task: PartTask, wanted: Wanted, threads: int) -> None:
+def _train(task: PartTask, wanted: Wanted) -> None:
     """Train a part; wait until a worker that was taken for lost has left its folder."""
-    plan = with_threads(task.plan, threads)
+    plan = with_threads(task.plan, wanted.threads)
     trainer = Trainer(
         plan, task.options, callbacks=[wanted], checkpoint_minutes=task.checkpoint_minutes,
         stop=wanted.stop,
@@ -162,8 +124,7 @@ def _train(task: PartTask, wanted: Wanted, threads: int) -> None:
                     raise
             else:
                 return
-            if not wanted:
-                raise Interrupted("the part is no longer wanted here")
+            wanted.check()
             time.sleep(AGAIN_SECONDS)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from streammach.cluster.part_task import ELSEWHERE_SECONDS, ONE, Wanted
+from streammach.cluster.worker import ONE, alone
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, MismatchError, clean
+from streammach.errors import MismatchError, clean
 from streammach.files.urls import located
 from streammach.files.writing import Writer
 from streammach.machine import peak_bytes
@@ -285,26 +285,12 @@ def _done(seen: Seen, parts: list[RowsPart]) -> RangeDone:
 
 def _alone(task: RowsTask, work: Callable[[Opened, Callable[[int], None]], T]) -> T:
     """Do some work with a task's model and store, while this process does no other."""
-    from distributed import Reschedule, get_worker
-
-    worker = get_worker()
-    wanted = Wanted(worker)
-
-    def check(n_rows: int) -> None:
-        del n_rows
-        if not wanted:
-            raise Interrupted("the rows are no longer wanted here")
-
-    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
-        raise Reschedule
-    try:
-        threads = worker.state.nthreads
+    with alone("the rows are") as wanted:
+        threads = wanted.threads
         with _kept.of((task, threads), lambda stack: _opened(task, threads, stack)) as opened:
-            done = work(opened, check)
+            done = work(opened, wanted.check)
         task.room.done()
         return done
-    finally:
-        ONE.release()
 
 
 def _opened(task: RowsTask, threads: int, stack: ExitStack) -> Opened:

@@ -1,0 +1,92 @@
+"""What a worker of a cluster is asked of a task: to do it alone, as long as it is wanted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from streammach.errors import Interrupted
+from streammach.stages import StageState
+from streammach.training.signals import StopSignals
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+ONE = threading.Lock()  # held by the task that this process works at
+ELSEWHERE_SECONDS = 2.0  # a task waits here before another worker is asked
+
+
+class Wanted:
+    """Says whether the task that this thread works at is still wanted.
+
+    Parameters
+    ----------
+    worker : Worker
+        Dask's worker.
+    what : str
+        What is worked at, with its verb.
+
+    Attributes
+    ----------
+    worker : Worker
+        Dask's worker.
+    key : str
+        What Dask calls the task.
+    stop : StopSignals
+        Asked to end a training, once it is not wanted.
+    """
+
+    def __init__(self, worker: Worker, what: str) -> None:
+        self.worker, self.key, self._what = worker, worker.get_current_task(), what
+        self.stop = StopSignals()
+
+    @property
+    def threads(self) -> int:
+        """Threads that Dask gives a task."""
+        return int(self.worker.state.nthreads)
+
+    def __bool__(self) -> bool:
+        from distributed.core import Status
+
+        task = self.worker.state.tasks.get(self.key)
+        alive = self.worker.status in (Status.running, Status.paused)
+        return alive and task is not None and task.state == "executing"
+
+    def on_stage(self, state: StageState) -> None:
+        """Ask the training for its end, twice a second, once it is not wanted."""
+        del state
+        if not self:
+            self.stop.requested = True
+
+    def check(self, *how_far: int) -> None:
+        """Raise Interrupted if it is not."""
+        del how_far
+        if not self:
+            raise Interrupted(f"{self._what} no longer wanted here")
+
+
+@contextmanager
+def alone(what: str) -> Iterator[Wanted]:
+    """Hold this process for the task that this thread works at.
+
+    Parameters
+    ----------
+    what : str
+        What is worked at, with its verb.
+
+    Raises
+    ------
+    distributed.Reschedule
+        If this process works at something else.
+    """
+    from distributed import Reschedule, get_worker
+
+    worker = get_worker()
+    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
+        raise Reschedule
+    try:
+        yield Wanted(worker, what)
+    finally:
+        ONE.release()

@@ -19,9 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from distributed import Client, LocalCluster
 
-from benchmarks.distributed import count
+from benchmarks.distributed import sent_by, workers
 from benchmarks.machine_facts import facts, parser, report
 from streammach.cluster.conversion import convert as convert_apart
 from streammach.data.convert import convert
@@ -72,10 +71,11 @@ def numbers(text):
 
 def by_threads(files, n):
     """Convert in this process; return seconds and memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        convert(small_file(folder), Path(folder) / "small", threads=n)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        convert(small_file(folder), folder / "small", threads=n)
         stages, spent = Stages(), time.process_time()
-        done = convert(files, Path(folder) / "store", threads=n, progress=stages)
+        done = convert(files, folder / "store", threads=n, progress=stages)
         seconds, by_stage = stages.ended()
         spent = time.process_time() - spent
     return {"seconds": seconds, "stages": by_stage, "bytes_sent": 0, "peak_bytes": peak_bytes(),
@@ -84,20 +84,15 @@ def by_threads(files, n):
 
 def by_processes(files, n):
     """Convert in worker processes; return seconds, bytes sent and memory."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
-        as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+    with workers(n) as (folder, client):
         small = [small_file(folder)] * 2 * n
-        convert_apart(small, Path(folder) / "small", client, threads=1)
-        before, stages = count() + sum(client.run(count).values()), Stages()
+        convert_apart(small, folder / "small", client, threads=1)
+        before, stages = sent_by(client), Stages()
         spent = [time.process_time(), *client.run(time.process_time).values()]
-        done = convert_apart(files, Path(folder) / "store", client, threads=1, progress=stages)
+        done = convert_apart(files, folder / "store", client, threads=1, progress=stages)
         seconds, by_stage = stages.ended()
         spent = np.subtract([time.process_time(), *client.run(time.process_time).values()], spent)
-        sent = count() + sum(client.run(count).values()) - before
+        sent = sent_by(client) - before
         peak = peak_bytes() + sum(client.run(peak_bytes).values())
     return {"seconds": seconds, "stages": by_stage, "bytes_sent": sent, "peak_bytes": peak,
             "cpu_seconds": spent.round(2).tolist(), "digest": done.digest}  # fmt: skip
@@ -124,7 +119,7 @@ class Stages:
 
 def small_file(folder):
     """Write a few rows; return their file."""
-    path = Path(folder) / "small.vw"
+    path = folder / "small.vw"
     path.write_text(SMALL)
     return path
 

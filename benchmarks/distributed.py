@@ -21,6 +21,7 @@ import hashlib
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, LocalCluster
@@ -96,14 +97,9 @@ def predictions(given, numbers):
 def predicted(given, n):
     """Predict or evaluate with so many workers; return seconds, bytes and what came out."""
     found = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
-        as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+    with workers(n) as (folder, client):
         for name in ("first", *["warm"] * given.warm):
-            spent, before = client.run(time.process_time), count() + sum(client.run(count).values())
+            spent, before = client.run(time.process_time), sent_by(client)
             began = time.monotonic()
             ranked = [began]
 
@@ -116,7 +112,7 @@ def predicted(given, n):
                 figures = sm.distributed.evaluate(*given_to, progress=told)
                 result = repr({**dataclasses.asdict(figures), "seconds": 0})
             else:
-                table = Path(folder) / f"{name}.tsv"
+                table = folder / f"{name}.tsv"
                 sm.distributed.predict(*given_to, out=table, force=True, progress=told)
                 result = hashlib.sha256(table.read_bytes()).hexdigest()
             ended = time.monotonic()
@@ -126,7 +122,7 @@ def predicted(given, n):
             for what, n_seconds in {**seconds, "busiest_processor": max(busiest)}.items():
                 key = f"{name}_{what}_seconds"
                 found[key] = min(n_seconds, found.get(key, n_seconds))
-            found["bytes_sent"] = count() + sum(client.run(count).values()) - before
+            found["bytes_sent"] = sent_by(client) - before
             found["result"] = result
     return found
 
@@ -137,13 +133,8 @@ def measured(given, n):
         plan = sm.plan(data, memory="2GB", device="cpu", threads=1, n_buckets=given.buckets,
                        n_repetitions=given.repetitions, counts="off")  # fmt: skip
     options = sm.TrainingOptions(epochs=given.epochs, transform="log1p", learning_rate=1.0)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
-        as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
-        before, began = count() + sum(client.run(count).values()), time.monotonic()
+    with workers(n) as (folder, client):
+        before, began = sent_by(client), time.monotonic()
         done = []
 
         def tell(line):
@@ -151,13 +142,30 @@ def measured(given, n):
                 done.append(time.monotonic())
 
         run = sm.distributed.train(
-            given.store, plan, client, out=Path(folder) / "run", options=options, tell=tell
+            given.store, plan, client, out=folder / "run", options=options, tell=tell
         )
         ended = time.monotonic()
-        sent = count() + sum(client.run(count).values()) - before
+        sent = sent_by(client) - before
         model = (run.path / "model/model.safetensors").read_bytes()
     return {"parts_seconds": done[-1] - began, "whole_seconds": ended - began,
             "bytes_sent": sent, "model": model}  # fmt: skip
+
+
+@contextmanager
+def workers(n):
+    """Hold so many workers of one thread each on this machine; yield a folder and a client."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
+        as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        yield Path(folder), client
+
+
+def sent_by(client):
+    """Return the bytes that this process and the workers have written to others."""
+    return count() + sum(client.run(count).values())
 
 
 def count():

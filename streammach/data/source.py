@@ -237,6 +237,10 @@ class Source(ABC, Generic[P]):
         """Say that a piece and the rows read from it are needed no more."""
         del piece
 
+    def take_over(self, other: Source[Any]) -> None:
+        """Use what another source, which was read to its end, holds to read into."""
+        del other
+
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Refuse a source that promised another number of rows than it held."""
         del n_rows, n_bad, n_lines

@@ -243,6 +243,11 @@ class TextSource(Source[TextPiece]):
         """Say that a piece and the rows read from it are needed no more."""
         self._free.append(piece.buffer)
 
+    def take_over(self, other: Source[Any]) -> None:
+        """Read into the memory of a text that was read before."""
+        if isinstance(other, TextSource):
+            self._free, other._free = other._free, self._free
+
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Refuse text with another number of rows than its header names."""
         if self._header is None:
@@ -303,6 +308,7 @@ class TextSource(Source[TextPiece]):
                 raise DataError(
                     f"{self.row_is} is longer than {MAX_LINE >> 20} MiB", path=self.path
                 )
+        self._free.append(buffer)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
         """Return where the last whole row in the first bytes ends, 0 without one."""

@@ -174,16 +174,18 @@ class TextReader:
 def room_for(text_bytes: int) -> Parsed:
     """Return arrays for all rows of a text: a row or a value takes two bytes at least."""
     n = text_bytes // 2 + 1
-    return Parsed(
+    room = Parsed(
         classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
         places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
-        label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(n, np.int32),
-        indptr=np.zeros(n + 1, np.int64), features=np.empty(n, np.int32),
+        label_starts=np.empty(n + 1, np.int64), label_ids=np.empty(n, np.int32),
+        indptr=np.empty(n + 1, np.int64), features=np.empty(n, np.int32),
         values=np.empty(n, np.float32), keys=np.empty((n, 2), np.uint64),
         spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
         scales=np.empty(n, np.float64), short=np.zeros(256, np.int32),
         direct=np.empty(0, np.int32), state=np.zeros(N_STATE, np.int64),
     )  # fmt: skip
+    room.label_starts[0] = room.indptr[0] = 0
+    return room
 
 
 def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.job import Memory
+from streammach.data.conversion.pieces import PieceReader, Read
 from streammach.data.conversion.runs import (
     Packed,
     Run,
@@ -28,15 +31,14 @@ from streammach.data.conversion.runs import (
 )
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
-from streammach.data.source import START, AnyPiece, Part, RowReader, Source
+from streammach.data.source import START, AnyPiece, Source
 from streammach.errors import StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
-from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
 from streammach.rows.order import keys
-from streammach.rows.shared import LocalNames, SharedVocabulary
+from streammach.rows.shared import SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
@@ -46,67 +48,8 @@ KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can b
 MARGIN = 1.25  # of that estimate
 NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
 ORDER_BYTES = 112  # for a name, while names are put into their order, after the tables are gone
-TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Read:
-    """The rows of a piece, whose features have the ids of a group, and what they are."""
-
-    piece: AnyPiece
-    part: Part
-    group: int
-    duplicates: int
-    integers: bool
-    largest: float
-
-
-class PieceReader:
-    """Reads pieces of a source in one thread, with tables of names of its own."""
-
-    def __init__(self, source: Source[Any], names: LocalNames, group: int, *, strict: bool) -> None:
-        self._names = names
-        self._group = group
-        self._rows: RowReader = source.reader(names.vocabulary, label_needed=True, strict=strict)
-
-    def read(self, piece: AnyPiece) -> Read:
-        """Return the rows of a piece; values of one feature are added up."""
-        with self._names.filling():
-            part = self._rows.read(piece)
-        block, facts = part.block, np.zeros(2, np.int64)
-        indptr = np.empty(len(block.indptr), np.int64)
-        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
-        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
-        part.block = replace(
-            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
-        )
-        if block.labels is None:
-            self._names.share(block.classes)
-        else:
-            self._names.share(block.labels.classes)
-            part.block = part.block.with_labels(block.labels)
-        if facts[1]:
-            places = _leave_out_infinite(part)
-            part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
-            part.bad.sort(key=lambda row: row.line)
-        return Read(
-            piece=piece, part=part, group=self._group, duplicates=duplicates,
-            integers=not facts[0], largest=float(largest),
-        )  # fmt: skip
-
-
-def _leave_out_infinite(part: Part) -> list[int]:
-    """Take rows with sums that are not finite out of a part; return their places."""
-    block = part.block
-    owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
-    bad = np.zeros(block.n_rows, bool)
-    bad[owner[~np.isfinite(block.values)]] = True
-    part.block = block.take(np.flatnonzero(~bad))
-    assert block.places is not None
-    places: list[int] = block.places[bad].tolist()
-    return places
 
 
 class Intake:
@@ -167,8 +110,9 @@ class Intake:
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
-        self._total = sum(source.n_bytes for source in sources)
-        known = all(source.n_bytes for source in sources)
+        sizes = [source.n_bytes for source in sources]
+        *self._before, self._total = itertools.accumulate(sizes, initial=0)  # bytes before each
+        known = all(sizes)
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
         self.runs: list[Run] = []
@@ -220,9 +164,9 @@ class Intake:
     def read(self, progress: Callable[[int, int], None] | None) -> None:
         """Read all sources; `progress` is told the bytes read and those there are."""
         tally = self.tally
-        before = sum(source.n_bytes for source in self._sources[: tally.source])
         for number in range(tally.source, len(self._sources)):
             source = self._sources[number]
+            source.take_over(self._sources[max(number - 1, 0)])
             states = source.states()
             for place, done in enumerate(self._ahead(source)):
                 if place == 0:
@@ -230,14 +174,13 @@ class Intake:
                 self._take(source, number, done)
                 source.give_back(done.piece)
                 if progress is not None:
-                    progress(before + done.piece.n_read, self._total)
+                    progress(self._before[number] + done.piece.n_read, self._total)
             source.check_end(tally.source_rows, tally.source_bad, tally.lines)
             check_unchanged(states, source.files())
             tally.finished.append(source.fingerprint())
             tally.source_lengths.append(tally.source_rows + tally.source_bad)
             tally.source, tally.place, tally.lines = number + 1, START, 0
             tally.source_rows = tally.source_bad = 0
-            before += source.n_bytes
 
     @property
     def at_end(self) -> bool:
@@ -375,8 +318,8 @@ class Intake:
         self._met.append((share, met))
         if share < KNOWN_SHARE:  # too little was read to say anything
             return 0
-        half = [one for one in self._met if one[0] <= share / 2] or self._met[:1]
-        before, fewer = half[-1]
+        half = bisect_right(self._met, share / 2, key=itemgetter(0))
+        before, fewer = self._met[max(half - 1, 0)]
         power = 1.0  # of the text: Heaps' law
         if fewer and before < share:
             power = min(1.0, math.log(met / fewer) / math.log(share / before))
@@ -392,8 +335,8 @@ class Intake:
 
     def _share(self, done: Read) -> float:
         """Return which share of the sources was read, where that is known."""
-        read = sum(source.n_bytes for source in self._sources[: self.tally.source])
-        return max((read + done.piece.n_read) / self._total, 1e-9) if self._total else 1.0
+        read = self._before[self.tally.source] + done.piece.n_read
+        return max(read / self._total, 1e-9) if self._total else 1.0
 
     def _check_disk(self, done: Read) -> None:
         """Refuse to go on if runs and store will not fit the disk."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
-from streammach.simd import PADDING, load8, low_bytes
+from streammach.simd import PADDING, load8, low_bytes, prefetch
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -16,14 +16,15 @@ LOW32 = np.uint64(0xFFFFFFFF)
 LARGEST = EMPTY - np.uint64(1)  # hash of a name
 WORD = 8  # bytes that are hashed at once
 SLOT_BYTES = 16
+TOGETHER = 16  # names whose slots are asked for before the first of them is looked at
 
 
 class NameTable(NamedTuple):
     """An open-addressing hash table of byte strings, in arrays that kernels can fill.
 
     ``slots`` is uint64 (capacity, 2): hash, id | length << 32 | namespace << 44. ``starts`` int64
-    (names + 1,) places each id's bytes in ``arena`` uint8; ``spaces`` int32 (names,) holds its
-    namespace. ``used`` int64 (2,) counts names and arena bytes.
+    (names + 1,) places each id's bytes in ``arena`` uint8, which is padded; ``spaces`` int32
+    (names,) holds its namespace. ``used`` int64 (2,) counts names and arena bytes.
     """
 
     slots: NDArray[np.uint64]
@@ -68,6 +69,16 @@ def must_be_compared(size: int, state: Number) -> Any:
     return size > WORD or state == LARGEST
 
 
+@kernel(inline=True)
+def same_bytes(table: NameTable, name: Number, text: Array, start: int, size: int) -> Any:
+    """Return whether the bytes of a name, which has this size, are those of a text."""
+    at, same = table.starts[name], True
+    for q in range(0, size, WORD):
+        differs = load8(table.arena, at + q) ^ load8(text, start + q)
+        same = same and low_bytes(differs, size - q) == np.uint64(0)
+    return same
+
+
 @kernel(fastmath=False)
 def find(table: NameTable, text: Array, start: int, size: int, space: int, state: Number) -> Any:
     """Return (id, slot) of a name; id is -1 and the slot a free one when it is not there."""
@@ -77,11 +88,7 @@ def find(table: NameTable, text: Array, start: int, size: int, space: int, state
     while table.slots[i, 0] != EMPTY:
         if table.slots[i, 0] == state and table.slots[i, 1] & ~LOW32 == tag:
             found = np.int64(table.slots[i, 1] & LOW32)
-            same = True
-            if must_be_compared(size, state):
-                for q in range(size):
-                    same = same and table.arena[table.starts[found] + q] == text[start + q]
-            if same:
+            if not must_be_compared(size, state) or same_bytes(table, found, text, start, size):
                 return found, i
         i = (i + np.uint64(1)) & mask
     return np.int64(-1), i
@@ -96,7 +103,7 @@ def find_or_add(
     if found >= 0:
         return found
     new, end = table.used[0], table.used[1]
-    if new >= table.spaces.shape[0] or end + size > table.arena.shape[0]:
+    if new >= table.spaces.shape[0] or end + size > table.arena.shape[0] - PADDING:
         return np.int64(-1)
     table.slots[i, 0] = state
     table.slots[i, 1] = np.uint64(new) | tag_of(size, space)
@@ -125,7 +132,7 @@ def new_table(capacity: int = 1 << 12, arena_bytes: int = 1 << 16) -> NameTable:
         np.full((capacity, 2), EMPTY, np.uint64),
         np.zeros(_most_names(capacity) + 1, np.int64),
         np.empty(_most_names(capacity), np.int32),
-        np.empty(arena_bytes, np.uint8),
+        np.empty(arena_bytes + PADDING, np.uint8),
         np.zeros(2, np.int64),
     )
 
@@ -133,7 +140,7 @@ def new_table(capacity: int = 1 << 12, arena_bytes: int = 1 << 16) -> NameTable:
 def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
     """Return the table, or a larger copy if it has no room for so many more names and bytes."""
     names, used_bytes = (int(x) for x in table.used)
-    capacity, arena = len(table.slots), len(table.arena)
+    capacity, arena = len(table.slots), len(table.arena) - PADDING
     while _most_names(capacity) < names + more_names:
         capacity *= 2
     while arena < used_bytes + more_bytes:
@@ -144,8 +151,8 @@ def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
         wider.starts[: names + 1], wider.spaces[:names] = starts[: names + 1], spaces[:names]
         rehash(slots, wider.slots)
         slots, starts, spaces = wider.slots, wider.starts, wider.spaces
-    if arena > len(data):
-        data = np.empty(arena, np.uint8)
+    if arena + PADDING > len(data):
+        data = np.empty(arena + PADDING, np.uint8)
         data[:used_bytes] = table.arena[:used_bytes]
     return NameTable(slots, starts, spaces, data, used)
 
@@ -168,11 +175,34 @@ def padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 @kernel()
-def add_all(table: NameTable, offsets: Array, data: Array) -> None:
-    """Add every name of a list to a table that has room, in order; ids follow the order."""
-    for i in range(offsets.shape[0] - 1):
-        start, size = offsets[i], offsets[i + 1] - offsets[i]
-        find_or_add(table, data, start, size, 0, hash_name(data, start, size, 0))
+def add_all(
+    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, out: Array
+) -> None:
+    """Write the ids of names into `out` int32 (n,); those not there are added, in their order.
+
+    Parameters
+    ----------
+    table : NameTable
+        A table that has room.
+    data : uint8
+        The names, padded.
+    starts, ends : int64 (n,)
+        Where each is.
+    spaces : int32 (n,)
+        Its namespace.
+    """
+    mask = np.uint64(table.slots.shape[0] - 1)
+    states = np.empty(TOGETHER, np.uint64)
+    for k in range(starts.shape[0] + TOGETHER):
+        i = k - TOGETHER
+        if i >= 0:
+            size = ends[i] - starts[i]
+            state = states[k % TOGETHER]
+            out[i] = find_or_add(table, data, starts[i], size, spaces[i], state)
+        if k < starts.shape[0]:
+            state = hash_name(data, starts[k], ends[k] - starts[k], spaces[k])
+            states[k % TOGETHER] = state
+            prefetch(table.slots, np.int64((state >> np.uint64(20)) & mask) * 2)
 
 
 @kernel()

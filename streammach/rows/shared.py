@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
-from streammach.rows.name_table import NameTable, find_or_add, grown, hash_name, new_table, padded
+from streammach.rows.name_table import NameTable, add_all, grown, new_table, padded
 from streammach.rows.vocabulary import Vocabulary
 
 NO_IDS = np.empty(0, np.int32)
@@ -126,25 +124,8 @@ def _merged(
     into = grown(into, n - first, end - start)
     out = np.empty(n, np.int32)
     out[:first] = known
-    _merge(table, first, padded(table.arena[start:end]), start, spaces, into, out)
+    ends, owners = table.starts[first : n + 1] - start, table.spaces[first:n].copy()
+    if len(spaces):
+        owners = np.append(np.int32(0), spaces + np.int32(1))[owners]
+    add_all(into, padded(table.arena[start:end]), ends[:-1], ends[1:], owners, out[first:])
     return out, into
-
-
-@kernel()
-def _merge(
-    table: NameTable,
-    first: int,
-    data: Array,
-    start: int,
-    spaces: Array,
-    into: NameTable,
-    out: Array,
-) -> None:
-    """Add the names from `first` on, whose bytes are `data`, to a table that has room."""
-    for i in range(first, out.shape[0]):
-        at: Any = table.starts[i] - start
-        size: Any = table.starts[i + 1] - table.starts[i]
-        space: Any = np.int64(0)
-        if table.spaces[i] > 0:
-            space = np.int64(spaces[table.spaces[i] - 1]) + 1
-        out[i] = find_or_add(into, data, at, size, space, hash_name(data, at, size, space))

@@ -91,10 +91,9 @@ class Vocabulary:
             -1 where the label is unknown.
         """
         wanted = Names.of(names)
-        data, out = padded(wanted.data), np.empty(len(names), np.int32)
         if self.add_labels:
-            self.labels = grown(self.labels, len(names), len(wanted.data))
-            add_all(self.labels, wanted.offsets, data)
+            return self.added("labels", wanted)
+        data, out = padded(wanted.data), np.empty(len(names), np.int32)
         find_all(self.labels, wanted.offsets, data, out)
         return out
 
@@ -104,8 +103,9 @@ class Vocabulary:
         data, out = padded(wanted.data), np.empty(len(names), np.int32)
         if self.add_features:
             self.spaces = grown(self.spaces, len(names), len(wanted.data))
-            add_all(self.spaces, wanted.offsets, data)
-        find_all(self.spaces, wanted.offsets, data, out)
+            _add_whole(self.spaces, wanted, data, out)
+        else:
+            find_all(self.spaces, wanted.offsets, data, out)
         return out
 
     def label_names(self) -> Names:
@@ -136,14 +136,15 @@ class Vocabulary:
         data, out = padded(names.data), np.empty(len(names), np.int32)
         if table == "labels":
             self.labels = grown(self.labels, len(names), len(names.data))
-            add_all(self.labels, names.offsets, data)
-            find_all(self.labels, names.offsets, data, out)
+            _add_whole(self.labels, names, data, out)
             return out
         self.features = grown(self.features, len(names), len(names.data))
+        starts, owners = names.offsets[:-1].copy(), np.zeros(len(names), np.int32)
         done = 0
         while done < len(names):  # stops where the table of namespaces is full
-            done = _add_composed(self.features, self.spaces, names.offsets, data, done, out)
+            done = _cut_at_spaces(self.spaces, names.offsets, data, done, starts, owners)
             self.spaces = grown(self.spaces, 1, MAX_NAME)
+        add_all(self.features, data, starts, names.offsets[1:], owners, out)
         return out
 
     @property
@@ -152,29 +153,35 @@ class Vocabulary:
         return sum(a.nbytes for t in (self.labels, self.spaces, self.features) for a in t)
 
 
-@kernel()
-def _add_composed(
-    table: NameTable, spaces: NameTable, offsets: Array, data: Array, first_name: int, out: Array
-) -> Any:
-    """Add names ``namespace^name`` to a table that has room; return how far it came.
+def _add_whole(
+    table: NameTable, names: Names, data: NDArray[np.uint8], out: NDArray[np.int32]
+) -> None:
+    """Add names that have no namespace to a table with room; `data` are their bytes, padded."""
+    spaces = np.zeros(len(names), np.int32)
+    add_all(table, data, names.offsets[:-1], names.offsets[1:], spaces, out)
 
-    Their ids go to `out` int32 (n,).
+
+@kernel()
+def _cut_at_spaces(
+    spaces: NameTable, offsets: Array, data: Array, first_name: int, starts: Array, owners: Array
+) -> Any:
+    """Cut names ``namespace^name``; return how far it came before `spaces` was full.
+
+    The namespace of each goes to `owners` int32 (n,), and where its own name starts to `starts`
+    int64 (n,), which hold 0 and where the whole starts.
     """
     for i in range(first_name, offsets.shape[0] - 1):
         start, end = offsets[i], offsets[i + 1]
         cut = start
         while cut < end and data[cut] != SEPARATOR:
             cut += 1
-        space = 0
         if cut < end:
             if cut > start:
                 state = hash_name(data, start, cut - start, 0)
-                space = find_or_add(spaces, data, start, cut - start, 0, state) + 1
-                if space == 0:
+                owners[i] = find_or_add(spaces, data, start, cut - start, 0, state) + 1
+                if owners[i] == 0:
                     return i
-            start = cut + 1
-        state = hash_name(data, start, end - start, space)
-        out[i] = find_or_add(table, data, start, end - start, space, state)
+            starts[i] = cut + 1
     return offsets.shape[0] - 1
 
 

@@ -118,3 +118,20 @@ def test_some_names_stay_in_their_order_and_kind():
     assert [some.raw(i) for i in range(len(some))] == [b"", b"12", "é".encode()]
     assert some.kind == names.kind == "utf8"
     assert len(names.some(np.zeros(5, bool))) == 0
+
+
+def test_long_names_that_differ_in_one_byte_are_told_apart():
+    names = [b"n" * size for size in range(70)]
+    names += [n[:i] + b"x" + n[i + 1 :] for n in names for i in range(len(n))]
+    words = Vocabulary()
+    ids = words.label_ids(names)
+    assert ids.tolist() == list(range(len(names)))
+    assert words.label_ids(names[::-1]).tolist() == ids[::-1].tolist()
+    known = Vocabulary(words.label_names(), add_labels=False)
+    assert known.label_ids(names).tolist() == ids.tolist()
+    assert (known.label_ids([n + b"x" for n in names if len(n) == 69]) == -1).all()
+
+
+def test_names_that_are_given_twice_have_one_id():
+    words = Vocabulary()
+    assert words.label_ids([b"a", b"b", b"a", b"b" * 40, b"b" * 40]).tolist() == [0, 1, 0, 2, 2]

@@ -59,11 +59,13 @@ from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     EMPTY,
     LOW32,
+    WORD,
     NameTable,
     find,
     find_or_add,
     hash_name,
     must_be_compared,
+    same_bytes,
 )
 from streammach.rows.names import MAX_NAME, MAX_NAMESPACES, SEPARATOR
 from streammach.simd import prefetch
@@ -268,6 +270,22 @@ def labels_of_row(
 
 
 @kernel(fastmath=False)
+def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
+    """Ask for the bytes of the names that a row's will be compared with, all before the first."""
+    # A slot says whose, the table where these are: so each is asked for in a pass of its own.
+    mask = np.uint64(names.slots.shape[0] - 1)
+    for known in range(2):
+        for r in range(n_values):
+            i = (out.keys[r, 0] >> np.uint64(20)) & mask
+            if out.spans[r] & MAX_NAME > WORD and names.slots[i, 0] == out.keys[r, 0]:
+                name = np.int64(names.slots[i, 1] & LOW32)
+                if known:
+                    prefetch(names.arena, names.starts[name])
+                else:
+                    prefetch(names.starts, name)
+
+
+@kernel(fastmath=False)
 def take_row(
     text: Array,
     line: int,
@@ -312,6 +330,7 @@ def take_row(
             return GROW
     n, first_value = out.state[ROWS], out.state[VALUES]
     mask = np.uint64(names.slots.shape[0] - 1)
+    ask_for_long_names(out, n_values, names)
     kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[HARD]
     for r in range(n_values):
         state, first = out.keys[r, 0], out.keys[r, 1]
@@ -328,9 +347,7 @@ def take_row(
             word = names.slots[i, 1]
             same = names.slots[i, 0] == state and word & ~LOW32 == np.uint64(span) << np.uint64(32)
             if same and must_be_compared(size, state):
-                start = names.starts[np.int64(word & LOW32)] - (span >> 32)
-                for q in range(span >> 32, (span >> 32) + size):
-                    same = same and names.arena[start + q] == text[q]
+                same = same_bytes(names, np.int64(word & LOW32), text, span >> 32, size)
             if same:  # the usual case without a call
                 found = np.int64(word & LOW32)
             elif add_names:

@@ -35,6 +35,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
+# Of mallopt(): M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, as they come to be, and as Dask sets them.
+KEPT, NOT_KEPT = ((-3, 32 << 20), (-1, 64 << 20)), ((-3, 128 << 10), (-1, 64 << 10))
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
 
 
@@ -43,6 +45,26 @@ def give_back() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+@contextlib.contextmanager
+def freed_kept() -> Iterator[None]:
+    """Keep memory that is freed for what needs some next, as Linux' C library does by itself.
+
+    Dask asks it, in its workers, to give all back at once: each array then begins with page faults.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        yield
+        return
+    for what, n_bytes in KEPT:
+        library.mallopt(what, n_bytes)
+    try:
+        yield
+    finally:
+        for what, n_bytes in NOT_KEPT:
+            library.mallopt(what, n_bytes)
+        give_back()
 
 
 def parse_size(value: str | int | float) -> int:

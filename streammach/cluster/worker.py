@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streammach.errors import Interrupted
+from streammach.machine import freed_kept
 from streammach.stages import StageState
 from streammach.training.signals import StopSignals
 
@@ -87,6 +88,7 @@ def alone(what: str) -> Iterator[Wanted]:
     if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
         raise Reschedule
     try:
-        yield Wanted(worker, what)
+        with freed_kept():
+            yield Wanted(worker, what)
     finally:
         ONE.release()

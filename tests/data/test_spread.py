@@ -185,7 +185,7 @@ def test_bad_rows_are_refused_as_by_one_process(options, tiny, monkeypatch):
 def test_what_was_interrupted_is_gone_on_with(stop_at, tiny):
     sources, options = vw(tiny)
     convert(sources, tiny.folder / "one", threads=1)
-    first, second = Here(stop_at=stop_at), Here(n_workers=1)
+    first, second = Here(4, stop_at=stop_at), Here(n_workers=1)
     with pytest.raises(Interrupted, match="Give the same command again"):
         convert(sources, tiny.folder / "two", spread=first, **options)
     assert not (tiny.folder / "two").exists()

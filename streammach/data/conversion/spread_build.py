@@ -42,8 +42,8 @@ from streammach.data.conversion.ranking import Ranked
 from streammach.data.conversion.runs import BINS, Tally, totals
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.conversion.spread import PER_WORKER, Spread, divided
+from streammach.data.conversion.threads import InTurn
 from streammach.data.source_options import SourceOptions
-from streammach.data.store.root import Root
 from streammach.data.store.writer import StoreWriter
 from streammach.data.tables.opening import tables_of
 from streammach.data.tables.reader import Met
@@ -55,7 +55,7 @@ from streammach.files.writing import write_atomic
 from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 
-RANGE_VALUES = 1 << 20  # of a range of the store, at least
+RANGE_VALUES = 1 << 21  # of a range of the store, at least
 MAX_RANGES = 256
 LEAST_BINS = 64
 ROOM_OF_BYTE = 8  # of rows, for a byte of a source
@@ -118,15 +118,18 @@ class SpreadBuild(Build):
         told, joined, done = self._told(READ), Joined.of(self._known), set[int]()
         told(0, sum(sizes))
 
-        def tell(k: int) -> None:
-            done.add(k)
-            told(sum(sizes[k] for k in done), sum(sizes))
-            while (following := len(joined.classes)) in done:
-                first = self._sources[partitions[following][0]]
-                joined.add(Path(tasks[following].folder), first.path)
-                self._memory.room(joined.n_bytes, joined.n_bytes)
+        def join(k: int) -> None:
+            joined.add(Path(tasks[k].folder), self._sources[partitions[k][0]].path)
+            self._memory.room(joined.n_bytes, joined.n_bytes)
 
-        outcomes = spread.run(read_partition, tasks, tell)
+        with InTurn(join) as joining:
+
+            def tell(k: int) -> None:
+                done.add(k)
+                told(sum(sizes[k] for k in done), sum(sizes))
+                joining.ready(k)
+
+            outcomes = spread.run(read_partition, tasks, tell)
         folders = [Path(task.folder) for task in tasks[: len(outcomes)]]
         self._bad_rows.take_listed(left_out(folders), self._given)
         found = [one for one in outcomes if not isinstance(one, StreammachError)]
@@ -184,19 +187,46 @@ class SpreadBuild(Build):
         by_bin = totals(joined.runs)
         del joined
         ranges = list(self._ranges(parts, by_bin))
+        shuffle = Shuffle(NO_RANKS, block_rows(tally), pool, None)  # it adds up what others did
+        remove_folder(self._job.store)
+        writer = StoreWriter(
+            self._job.store, value_type(tally), tagged=tally.tagged, pool=pool,
+            weighted=tally.weighted, labels=label_type(tally),
+        )  # fmt: skip
+        try:
+            self._put_together(spread, ranges, by_bin[:, 0], writer, shuffle)
+            root = self._finished(writer, tally, shuffle, (labels, features))
+        finally:
+            writer.release()
+        write_atomic(self._job.written)  # it is over once the store has its name
+        return Made(root, self._memory.n_bytes * spread.shares)
+
+    def _put_together(
+        self, spread: Spread, ranges: Sequence[Range], rows: NDArray[np.int64],
+        writer: StoreWriter, shuffle: Shuffle,
+    ) -> None:  # fmt: skip
+        """Let all ranges be written, and take each in once those before are: `rows` is (bins,)."""
         told, done = self._told(WRITE), 0
-        told(0, tally.rows)
+        told(0, int(rows.sum()))
 
-        def tell(k: int) -> None:
-            nonlocal done
-            done += int(by_bin[ranges[k].first : ranges[k].stop, 0].sum())
-            told(done, tally.rows)
+        def take_in(k: int) -> None:
+            state, path = range_of(ranges[k]), Path(ranges[k].path)
+            if state is None:
+                raise StoreError("a file of the conversion is gone or damaged", path=path)
+            writer.take_in(path, state.segments)
+            shuffle.take(state.written)
 
-        outcomes = spread.run(write_range, ranges, tell)
+        with InTurn(take_in) as taking:
+
+            def tell(k: int) -> None:
+                nonlocal done
+                done += int(rows[ranges[k].first : ranges[k].stop].sum())
+                told(done, int(rows.sum()))
+                taking.ready(k)
+
+            outcomes = spread.run(write_range, ranges, tell)
         if isinstance(outcomes[-1], StreammachError):
             raise outcomes[-1]
-        root = self._put_together(ranges, tally, (labels, features), pool)
-        return Made(root, self._memory.n_bytes * spread.shares)
 
     def _parts(self, spread: Spread, joined: Joined, labels: Ranked, features: Ranked) -> Parts:
         """Write what processes need of all partitions; return what they are sent of it."""
@@ -232,30 +262,6 @@ class SpreadBuild(Build):
                     "y/indptr": rows + 1, "y/indices": labels, "y/data": labels,
                 },
             )  # fmt: skip
-
-    def _put_together(
-        self, ranges: Sequence[Range], tally: Tally, ranked: tuple[Ranked, Ranked],
-        pool: ThreadPoolExecutor,
-    ) -> Root:  # fmt: skip
-        """Write the store of its ranges; return what its root says."""
-        shuffle = Shuffle(NO_RANKS, block_rows(tally), pool, None)  # it adds up what others did
-        remove_folder(self._job.store)
-        writer = StoreWriter(
-            self._job.store, value_type(tally), tagged=tally.tagged, pool=pool,
-            weighted=tally.weighted, labels=label_type(tally),
-        )  # fmt: skip
-        try:
-            for one in ranges:
-                state = range_of(one)
-                if state is None:
-                    raise StoreError("a file of the conversion is gone or damaged", path=one.path)
-                writer.take_in(Path(one.path), state.segments)
-                shuffle.take(state.written)
-            root = self._finished(writer, tally, shuffle, ranked)
-        finally:
-            writer.release()
-        write_atomic(self._job.written)  # it is over once the store has its name
-        return root
 
     def _columns(self, tally: Tally, features: Names) -> TrainedColumns:
         """Return what is remembered of the columns; those of the first matrix are read."""

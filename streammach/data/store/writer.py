@@ -323,26 +323,25 @@ class StoreWriter(RowsWriter):
             complete=True, manifest="", check="",
         )  # fmt: skip
         documents = self._documents(root)
-        del documents["zarr.json"]
         for name, document in documents.items():
             write_atomic(self._folder / name, document)
         digests = {name: sha256([document]) for name, document in sorted(documents.items())}
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
         write_atomic(self._folder / "manifest.json", manifest)
         root = msgspec.structs.replace(root, manifest=sha256([manifest]))
-        unchecked = self._documents(root)["zarr.json"]
+        unchecked = _root_document(root)
         checked = unchecked.replace(NO_CHECK, NO_CHECK[:-1] + f'{sha256([unchecked])}"'.encode())
         write_atomic(self._folder / "zarr.json", checked)
         return root
 
     def _documents(self, root: Root) -> dict[str, bytes]:
-        """Return every ``zarr.json`` of the hierarchy, as zarr-python writes it."""
+        """Return every ``zarr.json`` but that of the root, as zarr-python writes it."""
         import zarr.codecs  # where a store is finished: those that read one do without
         from zarr.storage import MemoryStore
 
         content: dict[str, Any] = {}
         store = MemoryStore(content)
-        zarr.create_group(store, attributes={"streammach": root.document()})
+        zarr.create_group(store)
         matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         attributes: dict[str, dict[str, Any]] = {
             "X": {**matrix, "shape": [root.rows, root.features]},
@@ -364,4 +363,16 @@ class StoreWriter(RowsWriter):
                 compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
                 attributes=dict(ARRAY_ENCODING),
             )
+        del content["zarr.json"]
         return {name: document.to_bytes() for name, document in content.items()}
+
+
+def _root_document(root: Root) -> bytes:
+    """Return the ``zarr.json`` of the root, as zarr-python writes it."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    content: dict[str, Any] = {}
+    zarr.create_group(MemoryStore(content), attributes={"streammach": root.document()})
+    document: bytes = content["zarr.json"].to_bytes()
+    return document

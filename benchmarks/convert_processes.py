@@ -1,16 +1,18 @@
 """How much faster files become a store by two processes than by one, and what that takes.
 
     python -m benchmarks.convert_processes FILE... [--processes 1,2] [--threads 1,2] [--turns 2]
-        [--json FILE]
+        [--pinned] [--json FILE]
 
 The same files in turns: by one process with so many threads, and by so many worker processes of
-this machine with one thread each. Every conversion is made by a process of its own, after a small
-one of its kind has loaded what is loaded once; starting the workers is not counted. Seconds are
-those of the fastest turn, also by stage. Ratios are seconds with the fewest processes (threads) by
-seconds with more. Bytes are those that client, scheduler and workers wrote to one another. CPU
-seconds are those of this process and of each worker. Memory is the sum of the peaks of all.
+this machine with one thread each; pinned, each worker is held to one core. Every conversion is made
+by a process of its own, after a small one of its kind has loaded what is loaded once; starting the
+workers is not counted. Seconds are those of the fastest turn, also by stage. Ratios are seconds
+with the fewest processes (threads) by seconds with more. Bytes are those that client, scheduler and
+workers wrote to one another. CPU seconds are those of this process and of each worker. Memory is
+the sum of the peaks of all.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -35,6 +37,7 @@ def main():
     arguments.add_argument("--processes", default="1,2")
     arguments.add_argument("--threads", default="1,2")
     arguments.add_argument("--turns", type=int, default=2)
+    arguments.add_argument("--pinned", action="store_true")
     given = arguments.parse_args()
     wanted = [("threads", n) for n in numbers(given.threads)]
     wanted += [("processes", n) for n in numbers(given.processes)]
@@ -42,7 +45,7 @@ def main():
     for _ in range(given.turns):
         for how, n in wanted:
             with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-                found = alone.submit(MEASURED[how], given.files, n).result()
+                found = alone.submit(MEASURED[how], given.files, n, given.pinned).result()
             turns[how, n].append(found)
             print(f"{n} {how}: {found['seconds']:.1f} s", file=sys.stderr, flush=True)
     digests = {turn.pop("digest") for one in turns.values() for turn in one}
@@ -58,7 +61,7 @@ def main():
     report(
         {"ratios": ratios, "best": {f"{n} {how}": best[how, n] for how, n in wanted},
          "turns": {f"{n} {how}": turns[how, n] for how, n in wanted},
-         "one_store": len(digests) == 1, "files": len(given.files),
+         "one_store": len(digests) == 1, "files": len(given.files), "pinned": given.pinned,
          "bytes": sum(file.stat().st_size for file in given.files), "machine": facts()},
         given.json,
     )  # fmt: skip
@@ -69,8 +72,10 @@ def numbers(text):
     return [int(n) for n in text.split(",") if n]
 
 
-def by_threads(files, n):
-    """Convert in this process; return seconds and memory."""
+def by_threads(files, n, pinned):
+    """Convert in this process, held to as many cores if pinned; return seconds and memory."""
+    if pinned:
+        os.sched_setaffinity(0, range(n))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         convert(small_file(folder), folder / "small", threads=n)
@@ -82,9 +87,9 @@ def by_threads(files, n):
             "cpu_seconds": [round(spent, 2)], "digest": done.digest}  # fmt: skip
 
 
-def by_processes(files, n):
+def by_processes(files, n, pinned):
     """Convert in worker processes; return seconds, bytes sent and memory."""
-    with workers(n) as (folder, client):
+    with workers(n, pinned) as (folder, client):
         small = [small_file(folder)] * 2 * n
         convert_apart(small, folder / "small", client, threads=1)
         before, stages = sent_by(client), Stages()

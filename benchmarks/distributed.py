@@ -1,12 +1,13 @@
 """How work gets faster with workers of a cluster, and what goes over the network for it.
 
     python -m benchmarks.distributed STORE [--workers 1,2] [--turns 3] [--buckets 64]
-        [--repetitions 8] [--epochs 3] [--json FILE]
+        [--repetitions 8] [--epochs 3] [--pinned] [--json FILE]
     python -m benchmarks.distributed TEST --run RUN [--evaluate] [--warm 3] [--workers 1,2]
-        [--turns 3] [--json FILE]
+        [--turns 3] [--pinned] [--json FILE]
 
-Workers are processes of this machine with one thread each. Each turn does the same with each number
-of them. Speedups are seconds with the fewest workers by seconds with more, of the fastest turns.
+Workers are processes of this machine with one thread each; pinned, each is held to one core. Each
+turn does the same with each number of them. Speedups are seconds with the fewest workers by seconds
+with more, of the fastest turns.
 
 The first form trains: of the parts alone, and of all with the merge, which one thread does. The
 second one predicts or evaluates the rows of a store: the first time workers load model and kernels,
@@ -18,12 +19,14 @@ another, heartbeats included.
 
 import dataclasses
 import hashlib
+import os
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 
@@ -41,6 +44,7 @@ def main():
     arguments.add_argument("--run", type=Path)
     arguments.add_argument("--evaluate", action="store_true")
     arguments.add_argument("--warm", type=int, default=3)
+    arguments.add_argument("--pinned", action="store_true")
     given = arguments.parse_args()
     numbers = [int(n) for n in given.workers.split(",")]
     if given.run is not None:
@@ -65,7 +69,7 @@ def main():
     report(
         {"speedups": speedups, "best": best, "turns": turns, "one_model": len(models) == 1,
          "store": given.store.name, "buckets": given.buckets, "repetitions": given.repetitions,
-         "epochs": given.epochs, "machine": facts()}, given.json,
+         "epochs": given.epochs, "pinned": given.pinned, "machine": facts()}, given.json,
     )  # fmt: skip
 
 
@@ -90,14 +94,14 @@ def predictions(given, numbers):
     report(
         {"speedups": speedups, "best": best, "turns": turns, "one_result": len(results) == 1,
          "work": "evaluate" if given.evaluate else "predict", "store": given.store.name,
-         "run": given.run.name, "machine": facts()}, given.json,
+         "run": given.run.name, "pinned": given.pinned, "machine": facts()}, given.json,
     )  # fmt: skip
 
 
 def predicted(given, n):
     """Predict or evaluate with so many workers; return seconds, bytes and what came out."""
     found = {}
-    with workers(n) as (folder, client):
+    with workers(n, given.pinned) as (folder, client):
         for name in ("first", *["warm"] * given.warm):
             spent, before = client.run(time.process_time), sent_by(client)
             began = time.monotonic()
@@ -133,7 +137,7 @@ def measured(given, n):
         plan = sm.plan(data, memory="2GB", device="cpu", threads=1, n_buckets=given.buckets,
                        n_repetitions=given.repetitions, counts="off")  # fmt: skip
     options = sm.TrainingOptions(epochs=given.epochs, transform="log1p", learning_rate=1.0)
-    with workers(n) as (folder, client):
+    with workers(n, given.pinned) as (folder, client):
         before, began = sent_by(client), time.monotonic()
         done = []
 
@@ -152,15 +156,27 @@ def measured(given, n):
 
 
 @contextmanager
-def workers(n):
-    """Hold so many workers of one thread each on this machine; yield a folder and a client."""
+def workers(n, pinned=False):
+    """Hold so many workers of one thread each on this machine; yield a folder and a client.
+
+    A pinned one is held to a core of its own, with the threads that read or unpack beside.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
         as cluster,
         Client(cluster) as client,
     ):  # fmt: skip
+        for k, address in enumerate(client.scheduler_info(n_workers=-1)["workers"]):
+            if pinned:
+                client.run(pin, k, workers=[address])
         yield Path(folder), client
+
+
+def pin(k):
+    """Hold this process and the threads that it has to one core."""
+    for thread in psutil.Process().threads():
+        os.sched_setaffinity(thread.id, {k})
 
 
 def sent_by(client):

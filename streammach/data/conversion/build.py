@@ -19,9 +19,9 @@ from streammach.data.conversion.intake import Counts, Intake
 from streammach.data.conversion.job import Exactly, Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.request import decided
-from streammach.data.conversion.runs import Tally
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.conversion.spread import Spread
+from streammach.data.conversion.tally import Tally
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.store.dataset import MAX_BLOCK_ROWS

@@ -20,15 +20,8 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
 from streammach.data.conversion.job import Memory
 from streammach.data.conversion.pieces import PieceReader, Read
-from streammach.data.conversion.runs import (
-    Packed,
-    Run,
-    State,
-    Tally,
-    read_run,
-    run_of,
-    write_run,
-)
+from streammach.data.conversion.runs import Run, read_run, run_of, write_run
+from streammach.data.conversion.tally import Packed, State, Tally
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
 from streammach.data.source import START, AnyPiece, Source

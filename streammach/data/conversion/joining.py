@@ -15,7 +15,8 @@ from streammach.data.conversion.buffer import Ids
 from streammach.data.conversion.intake import NAME_BYTES, ORDER_BYTES, Counts
 from streammach.data.conversion.partition import LISTED
 from streammach.data.conversion.ranking import Known, Ranked
-from streammach.data.conversion.runs import Packed, Run, Tally, read_run, run_of
+from streammach.data.conversion.runs import Run, read_run, run_of
+from streammach.data.conversion.tally import Packed, Tally
 from streammach.errors import StoreError
 from streammach.files.reading import disk_error
 from streammach.rows.names import Names

@@ -39,9 +39,10 @@ from streammach.data.conversion.ranges import (
     write_range,
 )
 from streammach.data.conversion.ranking import Ranked
-from streammach.data.conversion.runs import BINS, Tally, totals
+from streammach.data.conversion.runs import BINS, totals
 from streammach.data.conversion.shuffle import Ranks, Shuffle
 from streammach.data.conversion.spread import PER_WORKER, Spread, divided
+from streammach.data.conversion.tally import Tally
 from streammach.data.conversion.threads import InTurn
 from streammach.data.source_options import SourceOptions
 from streammach.data.store.writer import StoreWriter

@@ -29,7 +29,7 @@ def test_rows(model, store, most):
     with Dataset.open(store) as data:
         rows = data.rows(0, min(most, data.n_rows))
         return canonicalize(
-            rows, model.features.ids_of(data.features), model.labels.ids_of(data.labels)
+            rows, model.features.ids_of(data.features), model.labels.plain().ids_of(data.labels)
         )
 
 

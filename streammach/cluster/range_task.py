@@ -308,4 +308,5 @@ def _opened(task: RowsTask, threads: int, stack: ExitStack) -> Opened:
         )
     )
     measured = None if task.measures is None else Measured(model, task.measures)
-    return Opened(predictor, StoreRows(data, model), measured)
+    rows = StoreRows(data, model, label_needed=measured is not None)
+    return Opened(predictor, rows, measured)

@@ -12,7 +12,7 @@ from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError
-from streammach.rows.names import Names
+from streammach.rows.names import values_of
 from streammach.rows.sparse import is_sparse
 
 WHAT = "the labels"
@@ -93,25 +93,28 @@ def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
     return values, "bytes" if all(isinstance(value, bytes) for value in found) else "str"
 
 
-def label_values(names: Names, kind: str) -> NDArray[Any]:
-    """Return names of labels in the type that they had: an array (K,).
+def label_values(raws: list[bytes], kind: str, listed: str) -> NDArray[Any]:
+    """Return names of labels in the type that they had: an array (n,).
 
     Parameters
     ----------
-    names : Names
+    raws : list of bytes
         The names.
     kind : str
         The type; empty for what the names look like: int64, or strings in an array of objects.
+    listed : str
+        The kind of the list that they are of: what its names look like.
     """
-    raws = [names.raw(i) for i in range(len(names))]
     if kind == "bool":
         return np.array([raw != b"0" for raw in raws], np.bool_)
-    if kind in ("int", "float") or (not kind and names.kind == "integer"):
+    if kind in ("int", "float") or (not kind and listed == "integer"):
         numbers = np.array([int(raw) for raw in raws], np.int64)
         return numbers.astype(np.float64) if kind == "float" else numbers
     found = np.empty(len(raws), object)
-    for i, raw in enumerate(raws):
-        found[i] = raw if kind == "bytes" else names.label(i) if not kind else _text(raw)
+    if kind == "bytes" or not kind:
+        found[:] = raws if kind else values_of(raws, listed)
+    else:
+        found[:] = [_text(raw) for raw in raws]
     return found
 
 

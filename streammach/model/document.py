@@ -29,10 +29,14 @@ from streammach.spec.types import Amount, Count, Ranker
 # Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
 # matrix, whose columns are remembered; any of these, of rows with cosines of projections; any of
 # these, of rows with lists of labels, whose rows are remembered; any of these, with classes that
-# were added after the training; any of these, with a line that probabilities are corrected by.
+# were added after the training; any of these, with a line that probabilities are corrected by; any
+# of those with coded arrays, with labels so many that their names are packed.
 (
-    FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT, LINE_FORMAT
+    FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT, LINE_FORMAT,
+    NAMES_FORMAT,
 ) = MODEL_FORMATS  # fmt: skip
+LABELS, LABEL_OFFSETS, LABEL_PIECES = "label_bytes", "label_offsets", "label_pieces"
+MOST_EACH = 1 << 15  # names of a piece
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
 LABEL_COUNTS = "label_counts"
@@ -131,8 +135,13 @@ class Document(
         some = bool(self.spec.added_codes)
         if some != (self.format == ADDED_FORMAT or (self.format > ADDED_FORMAT and some)):
             raise ValueError("added classes do not belong to the format")
-        if self.listed and self.format == LINE_FORMAT:
+        if self.listed and self.stated:
             raise ValueError("a line of the calibration does not belong to lists of labels")
+        named = [name for name, coded in self.coded.items() if coded.how == "names"]
+        if named != [LABELS] * self.packs_names:
+            raise ValueError("packed names do not belong to the format")
+        if named and not 0 < self.coded[LABELS].unit <= MOST_EACH:
+            raise ValueError("packed names have pieces that cannot be")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
@@ -146,17 +155,30 @@ class Document(
         """Whether rows have lists of labels."""
         return self.format == LISTS_FORMAT or (self.format > LISTS_FORMAT and self.n_rows > 0)
 
+    @property
+    def stated(self) -> bool:
+        """Whether a line corrects probabilities."""
+        return self.format == LINE_FORMAT or (self.format > LINE_FORMAT and STATED in self.coded)
+
+    @property
+    def packs_names(self) -> bool:
+        """Whether the names of the labels stay packed."""
+        return self.format == NAMES_FORMAT
+
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """Return the arrays that a model must have, with shape and type in memory, by name."""
     spec, narrow = document.spec, document.stored in NARROW
     k, d, columns = spec.n_classes, spec.n_features, spec.n_columns
     found: dict[str, tuple[Shape, DTypeLike]] = {
-        "label_offsets": ((k + 1,), np.int64), "label_bytes": ((None,), np.uint8),
+        LABEL_OFFSETS: ((k + 1,), np.int64), LABELS: ((None,), np.uint8),
         "feature_offsets": ((d + 1,), np.int64), "feature_bytes": ((None,), np.uint8),
         "weights": ((d + document.n_more, columns), np.int8 if narrow else np.float32),
         "bias": ((columns,), np.float32),
     }  # fmt: skip
+    if document.packs_names:
+        del found[LABEL_OFFSETS]
+        found[LABEL_PIECES] = ((2, -(-k // document.coded[LABELS].unit) + 1), np.int64)
     if narrow:
         found["scale"] = ((d,), np.float32)
     if document.n_more:
@@ -166,7 +188,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
-    if document.format == LINE_FORMAT:
+    if document.stated:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     later = document.format > COLUMNS_FORMAT and document.n_columns > 0
     if document.format == COLUMNS_FORMAT or later:

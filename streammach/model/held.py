@@ -10,10 +10,11 @@ import numpy as np
 
 from streammach.errors import clean
 from streammach.model.coding import COUNTS, PIECE_WORDS
-from streammach.model.document import Document, arrays_of, read_document
+from streammach.model.document import LABELS, Document, arrays_of, read_document
 from streammach.model.loading import check_header
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
+from streammach.model.packed_names import PackedNames
 from streammach.model.packing import CLASSES, WIDE, packed_bytes, packed_in
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, map_some, read_header
@@ -22,7 +23,6 @@ from streammach.spec.model import ModelSpec
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
 PAIR_WORD_BYTES = 36  # of a piece of the words of pairs while they are decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
-NAMES = ("label", "feature")
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
@@ -52,6 +52,8 @@ class Held:
         Whether its rows have lists of labels.
     n_wide : int
         Features that have a gain for each class in its counts.
+    labels : int
+        Bytes of the list of all labels where it has to be made, since their names are packed.
     """
 
     spec: ModelSpec
@@ -59,12 +61,13 @@ class Held:
     counted: bool
     store: str
     n_bytes: int
-    names: tuple[tuple[int, int], ...]
+    names: tuple[tuple[int, int], tuple[int, int]]
     n_more: int = 0
     loading: int = 0
     smaller: dict[str, int] = field(default_factory=dict)
     listed: bool = False
     n_wide: int = 0
+    labels: int = 0
 
     @property
     def label_bytes(self) -> float:
@@ -102,24 +105,29 @@ def held_in(path: str | os.PathLike[str]) -> Held:
         for name, shape in shapes.items()
         if name in types
     }
-    names = tuple(
-        (math.prod(shapes[f"{which}_offsets"]) - 1, sizes[f"{which}_bytes"]) for which in NAMES
-    )
+    spec = document.spec
+    names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
     plain = sum(sizes.values())
-    if "label_bytes" not in document.coded:  # names are taken out of the file
-        plain += sum(8 * (n + 1) + n_bytes for n, n_bytes in names)
+    if LABELS not in document.coded:  # names are taken out of the file
+        plain += sum(_list_bytes(*one) for one in names)
+    labels = _list_bytes(*names[0]) if document.packs_names else 0
     packed = packed_in(document)
     try:
         found = packed_bytes(map_some(folder / TENSORS, document.tensors, packed), document)
     except ValueError as error:
         raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
     return Held(
-        spec=document.spec, dense=document.dense, counted=document.hashed_weight is not None,
+        spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
         names=names, n_more=document.n_more, loading=_loading(document, sizes),
-        smaller=_smaller(sizes, plain), listed=document.n_rows > 0,
+        smaller=_smaller(sizes, plain + labels), labels=labels, listed=document.n_rows > 0,
         n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
     )  # fmt: skip
+
+
+def _list_bytes(n: int, n_bytes: int) -> int:
+    """Return what a list of so many names of so many bytes takes."""
+    return 8 * (n + 1) + n_bytes
 
 
 def _loading(document: Document, sizes: dict[str, int]) -> int:
@@ -144,12 +152,13 @@ def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
 
 def held_by(model: Model) -> Held:
     """Return what a model in memory takes."""
-    names = tuple((len(n), int(n.data.nbytes)) for n in (model.labels, model.features))
+    label, feature = ((len(n), n.text_bytes) for n in (model.labels, model.features))
     others = (model.bias, None if model.counts is None else model.counts.base)
     mapped = any(isinstance(array, np.memmap) for array in others)
     copied = sum(n.n_bytes for n in (model.labels, model.features)) if mapped else 0
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
-        n_bytes=model.n_bytes + copied, names=names, n_more=model.n_more, listed=model.listed,
-        n_wide=0 if model.counts is None else len(model.counts.wide),
+        n_bytes=model.n_bytes + copied, names=(label, feature), n_more=model.n_more,
+        listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),
+        labels=_list_bytes(*label) if isinstance(model.labels, PackedNames) else 0,
     )  # fmt: skip

@@ -14,8 +14,9 @@ from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, STARTS, decode
-from streammach.model.document import COLUMNS, Document, arrays_of
+from streammach.model.document import COLUMNS, LABEL_PIECES, LABELS, Document, arrays_of
 from streammach.model.ours import TENSORS
+from streammach.model.packed_names import LabelNames, PackedNames
 from streammach.model.packing import CLASSES, WEIGHTS, packed_counts, packed_in, packed_weights
 from streammach.model.tensors import TensorHeader, damaged, map_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
@@ -26,6 +27,7 @@ from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
+N = TypeVar("N", Names, PackedNames)
 
 
 def map_arrays(folder: Path, document: Document) -> Arrays:
@@ -57,9 +59,35 @@ def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
             raise damaged(folder, "the columns of features are wrong")
 
 
-def names_in(folder: Path, arrays: Arrays, which: str, kind: str) -> Names:
-    """Return the names of each ``label`` or ``feature``, or raise ModelError."""
-    names = Names(_held(arrays[f"{which}_offsets"]), _held(arrays[f"{which}_bytes"]), kind)
+def labels_in(folder: Path, document: Document, arrays: Arrays) -> LabelNames:
+    """Return the names of the labels, packed where they are many, or raise ModelError."""
+    kind = document.label_kind
+    if not document.packs_names:
+        return _sound(folder, "label", Names(*_held_names(arrays, "label"), kind))
+    names = PackedNames(
+        arrays[LABELS], arrays[LABEL_PIECES], document.spec.n_classes,
+        document.coded[LABELS].unit, kind, clean(folder, 300),
+    )  # fmt: skip
+    try:
+        names.check()
+        if document.coded[LABELS] != names.coded:
+            raise ValueError("the names of the labels are others")
+    except ValueError as error:
+        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+    return _sound(folder, "label", names)
+
+
+def features_in(folder: Path, document: Document, arrays: Arrays) -> Names:
+    """Return the names of the features, or raise ModelError."""
+    names = Names(*_held_names(arrays, "feature"), document.feature_kind)
+    return _sound(folder, "feature", names)
+
+
+def _held_names(arrays: Arrays, which: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    return _held(arrays[f"{which}_offsets"]), _held(arrays[f"{which}_bytes"])
+
+
+def _sound(folder: Path, which: str, names: N) -> N:
     if not names.sound():
         raise damaged(folder, f"the {which}s' names are wrong")
     return names

@@ -26,8 +26,12 @@ from streammach.model.document import (
     COLUMNS_FORMAT,
     FORMAT,
     LABEL_COUNTS,
+    LABEL_OFFSETS,
+    LABEL_PIECES,
+    LABELS,
     LINE_FORMAT,
     LISTS_FORMAT,
+    NAMES_FORMAT,
     PROJECTION,
     WAVES_FORMAT,
     WEIGHTS_ARE,
@@ -41,11 +45,13 @@ from streammach.model.loading import (
     calibration_in,
     counts_in,
     decode_arrays,
+    features_in,
+    labels_in,
     map_arrays,
-    names_in,
     weights_in,
 )
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
+from streammach.model.packed_names import MANY, LabelNames, pack_names
 from streammach.model.packing import WEIGHTS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
@@ -83,7 +89,8 @@ class Model(Reported):
     validation : dict of str to Reached
         What each way to rank reached on held-out rows.
     labels, features : Names
-        Names by id.
+        Names by id; those of a million labels and more are PackedNames after :meth:`load` of a
+        model that was made smaller: ``plain()`` is the whole list.
     weights : float32 or int8 (d + D, R*B), or PackedRows
         The table; memory-mapped after :meth:`load`, or packed if they are narrow. ``numpy.asarray``
         gives packed ones as they were.
@@ -118,7 +125,7 @@ class Model(Reported):
     store: str
     majority: int
     validation: dict[Ranker, Reached]
-    labels: Names
+    labels: LabelNames
     features: Names
     weights: Table
     bias: NDArray[np.float32]
@@ -207,7 +214,7 @@ class Model(Reported):
         DiskError
             If it cannot be written.
         """
-        check_finite(self.arrays())
+        check_finite(self._beside_labels())
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
@@ -218,9 +225,13 @@ class Model(Reported):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names in the file; packed ones as they were."""
+        labels = self.labels.plain()
+        return {LABEL_OFFSETS: labels.offsets, LABELS: labels.data, **self._beside_labels()}
+
+    def _beside_labels(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays but for the labels' names."""
         hashed = {name: np.asarray(array) for name, array in self.hashed.items()}
         return {
-            "label_offsets": self.labels.offsets, "label_bytes": self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
@@ -238,14 +249,18 @@ class Model(Reported):
         self, spare: NDArray[np.uint8] | None = None
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
         """Return the arrays as they lie in the file, and how those that are coded are."""
-        arrays = self.arrays()
         if self.stored is None:
-            return arrays, {}
+            return self.arrays(), {}
+        room, found = Room(spare), dict[str, tuple[NDArray[Any], Coded]]()
+        if len(self.labels) < MANY:
+            arrays = self.arrays()
+        else:
+            data, facts, pieces = pack_names(self.labels, room)
+            found[LABELS], arrays = (data, facts), {LABEL_PIECES: pieces, **self._beside_labels()}
         plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
         ways = {"weights": WEIGHTS_ARE.get(self.stored)}
-        room = Room(spare)
-        found = {name: encode(name, array, arrays, ways.get(name), room)
-                 for name, array in arrays.items() if name not in plain}  # fmt: skip
+        found |= {name: encode(name, array, arrays, ways.get(name), room)
+                  for name, array in arrays.items() if name not in plain}  # fmt: skip
         coded = {name: facts for name, (_, facts) in found.items()}
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
 
@@ -261,6 +276,8 @@ class Model(Reported):
             form = ADDED_FORMAT
         if self.calibration.stated:
             form = LINE_FORMAT
+        if LABEL_PIECES in coded:
+            form = NAMES_FORMAT
         return Document(
             format=form, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator,
@@ -301,8 +318,8 @@ class Model(Reported):
                 calibration=calibration_in(folder, document, arrays), store=document.store,
                 majority=document.majority, validation=document.validation,
                 counts=counts_in(folder, document, arrays),
-                labels=names_in(folder, arrays, "label", document.label_kind),
-                features=names_in(folder, arrays, "feature", document.feature_kind),
+                labels=labels_in(folder, document, arrays),
+                features=features_in(folder, document, arrays),
                 weights=_either(packed.result(), arrays[WEIGHTS]), bias=arrays["bias"],
                 scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.model.coding import COUNTS, STARTS, Coded, decode, values_of, words_in
-from streammach.model.document import NARROW, Document
+from streammach.model.document import LABELS, NARROW, Document
 from streammach.rows.packed import PackedRows
 from streammach.rows.packed_pairs import Lists, PackedCounts, Piece, in_units, places_type
 from streammach.rows.pairs import CountWeights
@@ -26,6 +26,8 @@ def packed_in(document: Document) -> set[str]:
     how = {name: coded.how for name, coded in document.coded.items()}
     narrow = document.stored in NARROW and not document.dense
     found = {WEIGHTS} if narrow and how.get(WEIGHTS) in ("nibbles", "planes") else set()
+    if document.packs_names:
+        found.add(LABELS)
     counts = {STARTS: "steps", CLASSES: "lists", GAINS: "units", WIDE: "units"}
     return found | (counts.keys() if counts.items() <= how.items() else set())
 
@@ -64,6 +66,8 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
 def packed_bytes(arrays: Arrays, document: Document) -> int:
     """Return the bytes of what is packed, of arrays as in the file; ValueError if one is bad."""
     found, coded, n_bytes = packed_in(document), document.coded, 0
+    if LABELS in found:
+        n_bytes += len(arrays[LABELS])
     if WEIGHTS in found:
         weights = coded[WEIGHTS]
         n_bytes += PackedRows.footprint(_rows(arrays[WEIGHTS], weights), _shape(weights))

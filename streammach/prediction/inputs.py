@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
@@ -114,7 +115,7 @@ def rows_of(
     options : SourceOptions
         How a file is read.
     label_needed : bool
-        Whether a row of text without a label is bad; where it is not, no label of a file is known.
+        Whether a row of text without a label is bad; where it is not, no label is known.
     met : MetLabels, optional
         Receives the labels.
     bad_rows : BadRows, optional
@@ -132,7 +133,7 @@ def rows_of(
     if stored:
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        yield from _store_rows(path, model, seen, room, met)
+        yield from _store_rows(path, model, seen, room, met, label_needed=label_needed)
         return
     bad_rows = bad_rows or BadRows()
     for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
@@ -150,23 +151,23 @@ class StoreRows:
         The store; it stays open.
     model : Model
         Its labels and features give the ids.
+    label_needed : bool
+        Whether classes get ids, too.
     met : MetLabels, optional
         Receives the labels.
     """
 
-    def __init__(self, dataset: Dataset, model: Model, met: MetLabels | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, model: Model, *, label_needed: bool, met: MetLabels | None = None
+    ) -> None:
         features = labels = None
-        if dataset.digest != model.store or len(dataset.features) != len(model.features):
+        other = dataset.digest != model.store or len(dataset.features) != len(model.features)
+        if other:
             features = ids_of_features(
                 model.features, model.columns, dataset.features, dataset.columns
             )
-            labels = model.labels.ids_of(dataset.labels)
-        if met is not None:
-            met.names = model.labels
-            if labels is not None:
-                others = labels < 0
-                labels[others] = len(model.labels) + np.arange(np.count_nonzero(others))
-                met.names = model.labels.followed_by(dataset.labels.some(others))
+        if label_needed and (other or met is not None):
+            labels = _ids_of_labels(dataset, model.labels.plain(), met, other=other)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features
@@ -200,11 +201,25 @@ class StoreRows:
             yield replace(done, numbers=numbers, tags=tags)
 
 
+def _ids_of_labels(
+    dataset: Dataset, known: Names, met: MetLabels | None, *, other: bool
+) -> NDArray[np.int32] | None:
+    """Return the id of each class of a store, None where it is the same; -1 for one not known."""
+    labels = known.ids_of(dataset.labels) if other else None
+    if met is not None:
+        met.names = known
+        if labels is not None:
+            others = labels < 0
+            labels[others] = len(known) + np.arange(np.count_nonzero(others))
+            met.names = known.followed_by(dataset.labels.some(others))
+    return labels
+
+
 def _store_rows(
-    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None
+    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None, *, label_needed: bool
 ) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
-        rows = StoreRows(dataset, model, met)
+        rows = StoreRows(dataset, model, label_needed=label_needed, met=met)
         seen.total = dataset.n_rows
         yield from rows.blocks(0, dataset.n_rows, seen, room)
 
@@ -226,7 +241,7 @@ def _file_rows(
     met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels if label_needed else None, model.features, add_labels=met is not None,
+        model.labels.plain() if label_needed else None, model.features, add_labels=met is not None,
         add_features=False, columns=model.columns,
     )  # fmt: skip
     if options.multilabel == "auto":

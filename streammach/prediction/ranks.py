@@ -147,10 +147,10 @@ class Ranks:
         # Of the id -1 it is the empty string, in an array of objects.
         names, few = self.model.labels, ids.size <= FEW_IDS
         unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)
-        whole = names.kind == "integer" and ids.min(initial=0) >= 0
-        found = np.empty(len(unique), np.int64 if whole else object)
-        for i, class_id in enumerate(unique.tolist()):
-            found[i] = names.label(class_id) if class_id >= 0 else ""
+        there = unique >= 0
+        whole = names.kind == "integer" and there.all()
+        found = np.full(len(unique), 0 if whole else "", np.int64 if whole else object)
+        found[there] = names.values(unique[there])
         return found[where].reshape(ids.shape)
 
     def _check_calibrated(self, estimator: Ranker | None = None) -> None:

@@ -52,7 +52,7 @@ class ModelTables:
             raise no_recipe(None)
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(
-                model.labels, model.features, add_labels=False, add_features=False,
+                None, model.features, add_labels=False, add_features=False,
                 columns=model.columns,
             )  # fmt: skip
         multilabel: Multilabel = "on" if model.listed else "off"

@@ -89,12 +89,10 @@ class Model(model.Model):
         with self._lock:
             block = self._predictor.block(rows, columns)
             ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
-        return self._values[ids], scores
+        unique, where = np.unique(ids, return_inverse=True)
+        labels = label_values(self.labels.raws(unique), self.label_kind, self.labels.kind)
+        return labels[where].reshape(ids.shape), scores
 
     @cached_property
     def _predictor(self) -> Predictor:
         return Predictor(self)
-
-    @cached_property
-    def _values(self) -> NDArray[Any]:
-        return label_values(self.labels, self.label_kind)

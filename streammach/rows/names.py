@@ -52,15 +52,32 @@ class Names:
 
     def label(self, i: int) -> Label:
         """Return name `i` in the type that the user gave: int, str or bytes."""
-        raw = self.raw(i)
-        if self.kind == "integer":
-            return int(raw)
-        return raw.decode() if self.kind == "utf8" else raw
+        return values_of([self.raw(i)], self.kind)[0]
+
+    def raws(self, ids: NDArray[np.int64]) -> list[bytes]:
+        """Return the bytes of names by their ids int64 (n,)."""
+        data: Any = self.data
+        view, starts, ends = memoryview(data), self.offsets[ids], self.offsets[ids + 1]
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [bytes(view[start:stop]) for start, stop in pairs]
+
+    def values(self, ids: NDArray[np.int64]) -> list[Label]:
+        """Return names by their ids int64 (n,), in the type that the user gave."""
+        return values_of(self.raws(ids), self.kind)
+
+    def plain(self) -> Names:
+        """Return the list itself: it is in memory."""
+        return self
 
     @property
     def n_bytes(self) -> int:
         """Bytes that the list takes in memory."""
         return self.offsets.nbytes + self.data.nbytes
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the names themselves."""
+        return self.data.nbytes
 
     @classmethod
     def of(cls, names: Iterable[Label]) -> Names:
@@ -105,6 +122,13 @@ class Names:
     def index(self) -> NameIndex:
         """Return what finds these names, made anew; StoreError if one is here twice."""
         return NameIndex(self.offsets, self.data)
+
+
+def values_of(raws: list[bytes], kind: str) -> list[Label]:
+    """Return names of a kind in the type that the user gave."""
+    if kind == "integer":
+        return [int(raw) for raw in raws]
+    return [raw.decode() for raw in raws] if kind == "utf8" else [*raws]
 
 
 def kind_of(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> str:

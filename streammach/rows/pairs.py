@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Length = Literal["features", "ends", "classes", "pairs", "wide"]
-How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]  # see model.coding.Coded
+# See model.coding.Coded.
+How = Literal["planes", "steps", "lists", "units", "halves", "nibbles", "names"]
 Shape = tuple[int | None, ...]  # None where any length is right
 PIECE_PAIRS = 1 << 18  # that are worked on at once
 

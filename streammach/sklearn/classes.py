@@ -15,7 +15,8 @@ from streammach.data.given_labels import KINDS, GivenLabels, of_objects
 from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
 from streammach.data.store.held import PLACE
-from streammach.rows.names import MAX_NAME, Names
+from streammach.model.packed_names import LabelNames
+from streammach.rows.names import MAX_NAME
 
 
 @dataclass(frozen=True)
@@ -103,19 +104,20 @@ def _name(label: Any) -> bytes:
     return str(label).encode("utf-8", "surrogatepass")
 
 
-def places(names: Names, classes: NDArray[Any], *, sets: bool) -> NDArray[np.int64]:
+def places(names: LabelNames, classes: NDArray[Any], *, sets: bool) -> NDArray[np.int64]:
     """Return the place of a model's labels among the classes of an estimator: int64 (K,).
 
     Parameters
     ----------
-    names : Names
+    names : Names or PackedNames
         The model's labels, by id.
     classes : array
         Those of the estimator, sorted.
     sets : bool
         Whether labels are columns.
     """
+    raws = names.raws(np.arange(len(names)))
     if sets:
-        return np.array([int(names.raw(i)) for i in range(len(names))], np.int64)
+        return np.array([int(raw) for raw in raws], np.int64)
     known = {name: place for place, name in enumerate(label_names(classes))}
-    return np.array([known[names.raw(i)] for i in range(len(names))], np.int64)
+    return np.array([known[raw] for raw in raws], np.int64)

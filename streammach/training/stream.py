@@ -48,7 +48,7 @@ class Stream:
     def __init__(self, model: Model, threads: int) -> None:
         training = model.training
         self._first = model
-        self._labels = [model.labels.raw(i) for i in range(len(model.labels))]
+        self._labels = model.labels.raws(np.arange(len(model.labels)))
         self._backend = CpuBackend(model.spec, dense=model.dense, threads=threads)
         self._backend.prepare(training, 0)
         for name in WEIGHTS:

@@ -150,7 +150,7 @@ def test_labels_come_back_in_their_type(given, kind, back):
     found = given_labels(given)
     assert found.kind == kind
     names = Names.of(found.labels.raws(found.labels.codes.tolist()))
-    values = label_values(names, kind)
+    values = label_values(names.raws(np.arange(len(names))), kind, names.kind)
     assert values.tolist() == back
     assert all(type(a) is type(b) for a, b in zip(values.tolist(), back, strict=True))
 

@@ -1,12 +1,13 @@
 """What older and present versions wrote, kept for ever, and how it was made.
 
-    cd tests/golden && python make.py formats-7      # with the version whose formats are kept
+    cd tests/golden && python make.py formats-8      # with the version whose formats are kept
     cd tests/golden && python make.py --expect       # afterwards, with the present one
 
 A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
 ``smaller`` (coded weights), since formats 5 ``lists`` (a store of rows with lists of labels) and
 ``listed`` (its model), since formats 6 ``added`` (the smaller model with classes added after the
-training), since formats 7 ``calibrated`` (the model with a line that corrects probabilities), and
+training), since formats 7 ``calibrated`` (the model with a line that corrects probabilities), since
+formats 8 ``named`` (the smaller model with packed names, as those of a million labels are), and
 since formats 3 ``columns`` (a model of a matrix, whose columns have names; since
 formats 4 with random Fourier features) and ``run`` (a training that was interrupted in its second
 epoch, with its plan and its checkpoint). `expected.json` has what they answer. ``formats-2`` was
@@ -102,6 +103,16 @@ def make(name):
     add(folder)
     interrupt(folder)
     calibrate(model, folder / "calibrated")
+    pack(shrink(model, Size("int8", 2, 20)), folder / "named")
+
+
+def pack(model, out):
+    """Save a smaller model with packed names, which so few are not."""
+    from streammach.model import model as saving
+    from streammach.model import packed_names
+
+    saving.MANY, packed_names.EACH = 1, 4
+    model.save(out)
 
 
 def calibrate(model, out):

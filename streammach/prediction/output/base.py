@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from streammach.files.writing import Writer
+from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
-from streammach.rows.names import Names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,14 +20,14 @@ class Shape:
     ----------
     k : int
         Classes a row.
-    labels : Names
+    labels : Names or PackedNames
         The labels by class id.
     word : str
         What stands beside a label: ``score`` or ``probability``.
     """
 
     k: int
-    labels: Names
+    labels: LabelNames
     word: str = "score"
 
     @property

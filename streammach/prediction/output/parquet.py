@@ -18,8 +18,6 @@ from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
 from streammach.prediction.order import Predictions
 from streammach.prediction.output.base import Bytes, OutputFormat, Shape
-from streammach.prediction.output.text import raws_of
-from streammach.rows.names import Names
 
 MARK = {b"streammach": b"predictions"}
 MAGIC = b"PAR1"
@@ -49,7 +47,7 @@ class ParquetOutput(OutputFormat):
         unique, where = np.unique(part.ids[there], return_inverse=True)
         places = np.zeros(part.ids.shape, np.int64)
         places[there] = where.ravel()
-        labels = pa.array(_values(shape.labels, unique), schema.field("label_1").type)
+        labels = pa.array(shape.labels.values(unique), schema.field("label_1").type)
         columns = [pa.array(part.rows), pa.array(_tags(part), pa.string())]
         for i in range(shape.k):
             lacking = ~there[:, i]
@@ -91,14 +89,6 @@ def _schema(shape: Shape) -> Any:
     for i in range(1, shape.k + 1):
         fields += [(f"label_{i}", label), (f"{shape.word}_{i}", pa.float32())]
     return pa.schema(fields, metadata=MARK)
-
-
-def _values(names: Names, ids: Any) -> list[Any]:
-    """Return labels by their ids, in their own type."""
-    raws = raws_of(names, ids)
-    if names.kind == "integer":
-        return [int(raw) for raw in raws]
-    return [raw.decode() for raw in raws] if names.kind == "utf8" else raws
 
 
 def _tags(part: Predictions) -> list[str | None]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UNSAFE, escaped
+from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
 from streammach.prediction.output.base import OutputFormat, Shape
-from streammach.rows.names import Names
 
 NUMBER = "%.6g"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -83,12 +83,12 @@ class TextOutput(OutputFormat):
         return found
 
     def _labels(
-        self, ids: NDArray[np.int64], there: NDArray[np.bool_], names: Names
+        self, ids: NDArray[np.int64], there: NDArray[np.bool_], names: LabelNames
     ) -> NDArray[Any]:
         """Return the cells of labels by class ids (n, k), None where there is none."""
         unique, where = np.unique(ids[there], return_inverse=True)
         cells = np.empty(len(unique), object)
-        cells[:] = self._cells(raws_of(names, unique))
+        cells[:] = self._cells(names.raws(unique))
         found = np.full(ids.shape, None, object)
         found[there] = cells[where.ravel()]
         return found
@@ -101,14 +101,6 @@ class TextOutput(OutputFormat):
         except UnicodeDecodeError:
             pass
         return [self.cell(raw) for raw in raws]
-
-
-def raws_of(names: Names, ids: NDArray[np.int64]) -> list[bytes]:
-    """Return the names of ids int64 (n,) as bytes."""
-    data: Any = names.data
-    view, offsets = memoryview(data), names.offsets
-    ends = zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)
-    return [bytes(view[start:stop]) for start, stop in ends]
 
 
 class Delimited(TextOutput):

@@ -35,7 +35,6 @@ from streammach.spec.estimators import ESTIMATORS
 
 TRAIN = "--memory 8GB --counts off --epochs 1 --learning-rate 0.5 --transform binary"
 PREDICTED, EVALUATED = 5_000, 2_000  # rows of text
-TOGETHER = 10  # rows that are scored for all classes at a time
 
 
 def main():
@@ -136,28 +135,28 @@ def answered(given, folder):
             "decoding": predictor.decoding,
         }  # fmt: skip
         asked = rows.part(0, given.exact)
-        ids, scores = predictor.topk_ids(asked, TOP)
-    compare(model, asked, ids, scores)
+        ids, _ = predictor.topk_ids(asked, TOP)
+    print(found, file=sys.stderr, flush=True)
+    compare(model, asked, ids)
     return found | {"exact_rows": given.exact}
 
 
-def compare(model, rows, ids, scores):
+def compare(model, rows, ids):
     """Score all classes of rows in NumPy; stop where the best are others."""
     spec, kind = model.spec, ESTIMATORS[model.estimator]
     codes = np.ascontiguousarray(spec.codes().T)
     backend = CpuBackend(spec, dense=False, threads=1, weights=model.hashed)
     rows = transformed(rows, model.training.transform)
-    for first in range(0, rows.n_rows, TOGETHER):
-        some = slice(first, min(first + TOGETHER, rows.n_rows))
-        p = backend.outputs(rows.part(some.start, some.stop), logarithms=kind.logarithms)
-        totals = np.zeros((spec.n_classes, len(p)), np.float32)
+    totals = np.empty(spec.n_classes, np.float32)
+    for i in range(rows.n_rows):
+        p = backend.outputs(rows.part(i, i + 1), logarithms=kind.logarithms)[0]
+        totals[:] = 0
         for r, buckets in enumerate(codes):
-            totals += p[:, r * spec.n_buckets : (r + 1) * spec.n_buckets].T[buckets]
-        for i, own in enumerate(totals.T):
-            best = np.flatnonzero(own >= np.partition(own, -TOP)[-TOP])
-            best = best[np.lexsort((best, -own[best]))][:TOP]
-            if (best != ids[first + i]).any():
-                raise SystemExit(f"row {first + i}: {best} are the best, not {ids[first + i]}")
+            totals += p[r * spec.n_buckets : (r + 1) * spec.n_buckets][buckets]
+        best = np.flatnonzero(totals >= np.partition(totals, -TOP)[-TOP])
+        best = best[np.lexsort((best, -totals[best]))][:TOP]
+        if (best != ids[i]).any():
+            raise SystemExit(f"row {i}: {best} are the best, not {ids[i]}")
     backend.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from streammach.backends.registry import BACKENDS
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
 from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS, trial
@@ -20,12 +21,13 @@ VALUE = 220e-9  # a value of a row in a pass: decoding, batches, lists by featur
 # Of a dense step: a feature and a column; a column, by whether weights are exact.
 DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
 # Of finding the best classes of a row of many in a training: a row, and a class and a repetition;
-# the same for all estimators together, the median being the slowest.
+# the same for all estimators together, the median being the slowest, by whether 64 classes are
+# looked up to a vector.
 SCORE_ROW, SCORE = 11e-6, 0.025e-9
-RANK_ROW, RANK = 70e-6, 0.13e-9
+RANK_ROW, RANK = 70e-6, {True: 0.05e-9, False: 0.13e-9}
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
-# logarithm; a class.
-QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
+# logarithm; a class and a repetition, by the same.
+QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, {True: 0.02e-9, False: 0.05e-9}
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.1  # opening; a trial
 SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
@@ -143,7 +145,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     rows, passes = trial(n, epochs, trials)
     search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
-    finish = held * (step + RANK_ROW + RANK * decoded)
+    finish = held * (step + _ranked(config))
     epoch = (n * step + measure) * scale + written
     if config.dense:
         needed = not any(part.ranks_untrained for part in planned(config))
@@ -170,9 +172,8 @@ def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str
         How many times as fast as the reference a thread of this machine is.
     """
     held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
-    ranked = held * (RANK_ROW + RANK * config.shape.n_classes * config.shape.n_repetitions)
     learnt = held * step_seconds(facts, config)
-    return {"rank": ranked * scale, "learn": learnt * scale}
+    return {"rank": held * _ranked(config) * scale, "learn": learnt * scale}
 
 
 def moved_bytes(config: RunConfig) -> int:
@@ -270,8 +271,19 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
     scoring = [part.work(facts, config).scoring for part in planned(config)]
-    usual = (shape.n_classes + shape.n_classes * shape.n_repetitions) * QUERY_CLASS
+    usual = shape.n_classes * (1 + shape.n_repetitions) * QUERY_CLASS[_in_vectors(config)]
     return (seconds + next((s for s in scoring if s is not None), usual)) / speed
+
+
+def _ranked(config: RunConfig) -> float:
+    """Return the seconds of ranking the classes of a row by all estimators."""
+    shape = config.shape
+    return RANK_ROW + RANK[_in_vectors(config)] * shape.n_classes * shape.n_repetitions
+
+
+def _in_vectors(config: RunConfig) -> bool:
+    """Return whether 64 classes are looked up to a vector."""
+    return BACKENDS[config.placement.device].decoding(config.shape) == "perm"
 
 
 def _step(facts: DataFacts, config: RunConfig) -> float:

@@ -66,7 +66,8 @@ def test_text_alone(files, tmp_path, capsys):
     code, out, err = called(
         capsys, "convert", test, tmp_path / "s.zarr", "--label", "kind", "--text"
     )
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err in ("", "compiling kernels; later runs load them\n")
     assert "100 rows, 3 classes" in out
 
 

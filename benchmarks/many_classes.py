@@ -57,8 +57,10 @@ def main():
         print(name, steps[name], file=sys.stderr, flush=True)
     answers = answered(given, folder)
     print(answers)
-    report({"steps": steps, "answers": answers, "arguments": vars(given) | {"folder": folder.name},
-            "machine": facts()}, given.json)  # fmt: skip
+    asked = {name: value for name, value in vars(given).items() if name not in ("folder", "json")}
+    report(
+        {"steps": steps, "answers": answers, "arguments": asked, "machine": facts()}, given.json
+    )
 
 
 def make(given, folder):

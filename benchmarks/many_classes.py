@@ -58,9 +58,7 @@ def main():
     answers = answered(given, folder)
     print(answers)
     asked = {name: value for name, value in vars(given).items() if name not in ("folder", "json")}
-    report(
-        {"steps": steps, "answers": answers, "arguments": asked, "machine": facts()}, given.json
-    )
+    report({"steps": steps, "answers": answers, "arguments": asked, "machine": facts()}, given.json)
 
 
 def make(given, folder):

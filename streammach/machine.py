@@ -35,8 +35,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
-# Of mallopt(): M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, as they come to be, and as Dask sets them.
-KEPT, NOT_KEPT = ((-3, 32 << 20), (-1, 64 << 20)), ((-3, 128 << 10), (-1, 64 << 10))
+M_MMAP, M_TRIM, MOST_INT = -3, -1, (1 << 31) - 1  # of mallopt(): thresholds, and their largest
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
 
 
@@ -49,20 +48,21 @@ def give_back() -> None:
 
 @contextlib.contextmanager
 def freed_kept() -> Iterator[None]:
-    """Keep memory that is freed for what needs some next, as Linux' C library does by itself.
+    """Keep memory that is freed for what needs some next, where the environment says otherwise.
 
-    Dask asks it, in its workers, to give all back at once: each array then begins with page faults.
+    Dask has Linux' C library, in its workers, give all back at once (``MALLOC_TRIM_THRESHOLD_``):
+    each array then begins with page faults.
     """
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):
+    library, asked = ctypes.CDLL(None), os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    if not (asked.isdecimal() and hasattr(library, "mallopt")):
         yield
         return
-    for what, n_bytes in KEPT:
+    for what, n_bytes in ((M_MMAP, 32 << 20), (M_TRIM, 64 << 20)):  # as they come to be
         library.mallopt(what, n_bytes)
     try:
         yield
     finally:
-        for what, n_bytes in NOT_KEPT:
+        for what, n_bytes in ((M_MMAP, 128 << 10), (M_TRIM, min(int(asked), MOST_INT))):
             library.mallopt(what, n_bytes)
         give_back()
 

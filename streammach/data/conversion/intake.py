@@ -108,6 +108,7 @@ class Intake:
         known = all(sizes)
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
+        self._rows_before = 0  # bad ones too, of the sources that were read
         self.runs: list[Run] = []
         self.tally = Tally()
         self.rows = RowBuffer(0)
@@ -157,6 +158,7 @@ class Intake:
     def read(self, progress: Callable[[int, int], None] | None) -> None:
         """Read all sources; `progress` is told the bytes read and those there are."""
         tally = self.tally
+        self._rows_before = sum(tally.source_lengths)
         for number in range(tally.source, len(self._sources)):
             source = self._sources[number]
             source.take_over(self._sources[max(number - 1, 0)])
@@ -172,6 +174,7 @@ class Intake:
             check_unchanged(states, source.files())
             tally.finished.append(source.fingerprint())
             tally.source_lengths.append(tally.source_rows + tally.source_bad)
+            self._rows_before += tally.source_lengths[-1]
             tally.source, tally.place, tally.lines = number + 1, START, 0
             tally.source_rows = tally.source_bad = 0
 
@@ -268,7 +271,7 @@ class Intake:
         self._bad_rows.take(done.part.bad, source.path, tally.lines)
         self._bad_rows.unknown_values += done.part.unknown_values
         assert block.places is not None
-        before = tally.source_rows + tally.source_bad + sum(tally.source_lengths)
+        before = self._rows_before + tally.source_rows + tally.source_bad
         number += self._first
         self.rows.add(block.numbered(before), keys(self._seed, number, block.places), done.group)
         tally.place = done.piece.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -141,6 +142,8 @@ class Checkpoints:
     def ends(self) -> dict[int, int]:
         """Return the steps of checkpoints at an epoch's end, by how many epochs are done.
 
+        Another process may train meanwhile: what it removes is left out.
+
         Raises
         ------
         MismatchError, ModelError
@@ -148,7 +151,12 @@ class Checkpoints:
         """
         found = {}
         for step in self._steps():
-            at = self._document(step).progress
+            try:
+                at = self._document(step).progress
+            except ModelError:
+                if (self.folder / f"step-{step}").exists():
+                    raise
+                continue
             if at.at_end:
                 found[at.epoch] = step
         return found
@@ -223,7 +231,8 @@ class Checkpoints:
         remove_folder(self.folder)
 
     def _steps(self) -> list[int]:
-        if not self.folder.is_dir():
+        try:
+            names = [name.removeprefix("step-") for name in os.listdir(self.folder)]
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        names = [f.name.removeprefix("step-") for f in self.folder.iterdir()]
         return sorted(int(name) for name in names if name.isdigit())

@@ -233,6 +233,23 @@ def test_checkpoints_of_every_epoch_can_be_kept_and_read_into_columns(tmp_path):
     assert whole["weights"].tolist() == [[16.0] * 3 + [8.0] * 3 + [0.0] * 3] * 4
 
 
+def test_ends_are_seen_while_another_process_removes_checkpoints(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "c", "run", every_epoch=True)
+    done = (EpochFigures(epoch=1, loss=1.0, rows_per_second=1.0, waited_share=0.0, peak_bytes=1),)
+    for epoch, row, step in ((0, 5, 4), (1, 0, 8)):
+        checkpoints.save(
+            Progress(step=step, epoch=epoch, row=row, history=done * epoch), arrays_of(1)
+        )
+    monkeypatch.setattr(Checkpoints, "_steps", lambda self: [4, 8, 9])  # the others are gone
+    assert checkpoints.ends() == {1: 8}
+    (checkpoints.folder / "step-8/state.json").unlink()
+    with pytest.raises(ModelError, match="damaged checkpoint"):
+        checkpoints.ends()
+    monkeypatch.undo()
+    checkpoints.remove()
+    assert checkpoints.ends() == {}
+
+
 def test_columns_are_read_some_rows_at_a_time(tmp_path, rng, monkeypatch):
     monkeypatch.setattr("streammach.model.tensors.PIECE", 100)
     values = rng.random((37, 6)).astype(np.float32)

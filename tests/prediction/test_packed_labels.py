@@ -79,7 +79,7 @@ def test_figures_are_the_same(job, source):
 def test_rows_in_memory_have_the_same_labels(job, never_whole):
     plain, packed = (sm.Model.load(model) for model in MODELS)
     d = len(plain.features)
-    rows = sp.random_array((50, d), density=0.2, format="csr", dtype=np.float32, rng=1)
+    rows = sp.csr_array(sp.random(50, d, 0.2, "csr", np.float32, np.random.default_rng(1)))
     columns = [plain.features.raw(i) for i in range(d)]
     assert np.array_equal(*(m.predict(rows, columns=columns) for m in (plain, packed)))
     with sm.Predictor(plain) as first, sm.Predictor(packed) as second:

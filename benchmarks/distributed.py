@@ -167,8 +167,8 @@ def workers(n, pinned=False):
         as cluster,
         Client(cluster) as client,
     ):  # fmt: skip
-        for k, address in enumerate(client.scheduler_info(n_workers=-1)["workers"]):
-            if pinned:
+        if pinned:
+            for k, address in enumerate(client.scheduler_info(n_workers=-1)["workers"]):
                 client.run(pin, k, workers=[address])
         yield Path(folder), client
 

@@ -11,7 +11,7 @@ projected and, for the training, the time. Predictions and evaluations are of ro
 
 Then one thread answers in this process: rows one at a time, and 4,096 together. The top-5 of
 `--exact` rows are compared with those of scoring all classes in NumPy; the first one that differs
-ends it. The model's bytes a class are those of all but its features, weights and buckets.
+ends it. Bytes a class are those of its buckets, one each, and of its name.
 """
 
 import json
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.decode_check import KINDS
 from benchmarks.machine_facts import facts, parser, report
 from benchmarks.predict import RUN_ROWS, TOP, held_mb, seconds_of, spread
 from benchmarks.sizes import test_rows
@@ -32,6 +33,7 @@ from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import ESTIMATORS
+from tests.reference.decoding import scores_of
 
 TRAIN = "--memory 8GB --counts off --epochs 1 --learning-rate 0.5 --transform binary"
 PREDICTED, EVALUATED = 5_000, 2_000  # rows of text
@@ -143,18 +145,15 @@ def answered(given, folder):
 
 def compare(model, rows, ids):
     """Score all classes of rows in NumPy; stop where the best are others."""
-    spec, kind = model.spec, ESTIMATORS[model.estimator]
-    codes = np.ascontiguousarray(spec.codes().T)
+    spec, (kind, _) = model.spec, KINDS[model.estimator]
+    logarithms, codes = ESTIMATORS[model.estimator].logarithms, spec.codes()
     backend = CpuBackend(spec, dense=False, threads=1, weights=model.hashed)
     rows = transformed(rows, model.training.transform)
-    totals = np.empty(spec.n_classes, np.float32)
     for i in range(rows.n_rows):
-        p = backend.outputs(rows.part(i, i + 1), logarithms=kind.logarithms)[0]
-        totals[:] = 0
-        for r, buckets in enumerate(codes):
-            totals += p[r * spec.n_buckets : (r + 1) * spec.n_buckets][buckets]
-        best = np.flatnonzero(totals >= np.partition(totals, -TOP)[-TOP])
-        best = best[np.lexsort((best, -totals[best]))][:TOP]
+        p = backend.outputs(rows.part(i, i + 1), logarithms=logarithms)[0]
+        scores = scores_of(p, codes, spec.n_buckets, kind)
+        best = np.flatnonzero(scores >= np.partition(scores, -TOP)[-TOP])
+        best = best[np.lexsort((best, -scores[best]))][:TOP]
         if (best != ids[i]).any():
             raise SystemExit(f"row {i}: {best} are the best, not {ids[i]}")
     backend.close()

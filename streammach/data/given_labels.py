@@ -111,10 +111,8 @@ def label_values(raws: list[bytes], kind: str, listed: str) -> NDArray[Any]:
         numbers = np.array([int(raw) for raw in raws], np.int64)
         return numbers.astype(np.float64) if kind == "float" else numbers
     found = np.empty(len(raws), object)
-    if kind == "bytes" or not kind:
-        found[:] = raws if kind else values_of(raws, listed)
-    else:
-        found[:] = [_text(raw) for raw in raws]
+    known = kind in ("", "bytes")
+    found[:] = values_of(raws, kind or listed) if known else [_text(raw) for raw in raws]
     return found
 
 

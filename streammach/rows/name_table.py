@@ -47,6 +47,12 @@ def start_state(space: int) -> Any:
     return np.uint64(space + 1) * MULTIPLIER
 
 
+@kernel(inline=True)
+def slot_of(state: Number, mask: Number) -> Any:
+    """Return the slot at which the search for a hash begins; `mask` is the capacity less one."""
+    return (state >> np.uint64(20)) & mask
+
+
 @kernel(fastmath=False)
 def hash_name(text: Array, start: int, size: int, space: int) -> Any:
     """Return the hash of ``text[start : start + size]``."""
@@ -84,7 +90,7 @@ def find(table: NameTable, text: Array, start: int, size: int, space: int, state
     """Return (id, slot) of a name; id is -1 and the slot a free one when it is not there."""
     mask = np.uint64(table.slots.shape[0] - 1)
     tag = tag_of(size, space)
-    i = (state >> np.uint64(20)) & mask
+    i = slot_of(state, mask)
     while table.slots[i, 0] != EMPTY:
         if table.slots[i, 0] == state and table.slots[i, 1] & ~LOW32 == tag:
             found = np.int64(table.slots[i, 1] & LOW32)
@@ -120,7 +126,7 @@ def rehash(old: Array, new: Array) -> None:
     mask = np.uint64(new.shape[0] - 1)
     for s in range(old.shape[0]):
         if old[s, 0] != EMPTY:
-            i = (old[s, 0] >> np.uint64(20)) & mask
+            i = slot_of(old[s, 0], mask)
             while new[i, 0] != EMPTY:
                 i = (i + np.uint64(1)) & mask
             new[i, 0], new[i, 1] = old[s, 0], old[s, 1]
@@ -202,7 +208,7 @@ def add_all(
         if k < starts.shape[0]:
             state = hash_name(data, starts[k], ends[k] - starts[k], spaces[k])
             states[k % TOGETHER] = state
-            prefetch(table.slots, np.int64((state >> np.uint64(20)) & mask) * 2)
+            prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
 
 
 @kernel()

@@ -13,8 +13,6 @@ from streammach.errors import StreammachError
 T = TypeVar("T")
 R = TypeVar("R")
 
-PER_WORKER = 1  # partitions: the names of each are joined with the rest, which one process does
-
 Work = Callable[[T, int, Callable[..., Any]], R]  # of a task, with threads, telling how it goes
 
 

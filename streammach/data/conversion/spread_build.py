@@ -41,7 +41,7 @@ from streammach.data.conversion.ranges import (
 from streammach.data.conversion.ranking import Ranked
 from streammach.data.conversion.runs import BINS, totals
 from streammach.data.conversion.shuffle import Ranks, Shuffle
-from streammach.data.conversion.spread import PER_WORKER, Spread, divided
+from streammach.data.conversion.spread import Spread, divided
 from streammach.data.conversion.tally import Tally
 from streammach.data.conversion.threads import InTurn
 from streammach.data.source_options import SourceOptions
@@ -104,8 +104,9 @@ class SpreadBuild(Build):
             remove_folder(self._job.runs)
             make_folder(self._job.runs)
         sizes = [source.n_bytes for source in self._sources]
+        # More partitions would have more names to join, which one process does.
         division = Division(
-            partitions=divided(sizes, min(n, PER_WORKER * spread.n_workers)),
+            partitions=divided(sizes, min(n, spread.n_workers)),
             bins=_bins(sum(sizes), self._memory.n_bytes),
         )
         write_atomic(path, msgspec.json.encode(division))
@@ -207,8 +208,8 @@ class SpreadBuild(Build):
         writer: StoreWriter, shuffle: Shuffle,
     ) -> None:  # fmt: skip
         """Let all ranges be written, and take each in once those before are: `rows` is (bins,)."""
-        told, done = self._told(WRITE), 0
-        told(0, int(rows.sum()))
+        told, done, total = self._told(WRITE), 0, int(rows.sum())
+        told(0, total)
 
         def take_in(k: int) -> None:
             state, path = range_of(ranges[k]), Path(ranges[k].path)
@@ -222,7 +223,7 @@ class SpreadBuild(Build):
             def tell(k: int) -> None:
                 nonlocal done
                 done += int(rows[ranges[k].first : ranges[k].stop].sum())
-                told(done, int(rows.sum()))
+                told(done, total)
                 taking.ready(k)
 
             outcomes = spread.run(write_range, ranges, tell)

@@ -66,6 +66,7 @@ from streammach.rows.name_table import (
     hash_name,
     must_be_compared,
     same_bytes,
+    slot_of,
 )
 from streammach.rows.names import MAX_NAME, MAX_NAMESPACES, SEPARATOR
 from streammach.simd import prefetch
@@ -240,7 +241,7 @@ def features_of_row(
                 hard += 1
         out.values[z0 + n] = value
         if space > 0 or end - p > 7:
-            prefetch(names.slots, np.int64((state >> np.uint64(20)) & mask) * 2)
+            prefetch(names.slots, np.int64(slot_of(state, mask)) * 2)
         out.keys[n, 0], out.keys[n, 1] = state, first
         out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
         n, p = n + 1, q
@@ -276,7 +277,7 @@ def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
     mask = np.uint64(names.slots.shape[0] - 1)
     for known in range(2):
         for r in range(n_values):
-            i = (out.keys[r, 0] >> np.uint64(20)) & mask
+            i = slot_of(out.keys[r, 0], mask)
             if out.spans[r] & MAX_NAME > WORD and names.slots[i, 0] == out.keys[r, 0]:
                 name = np.int64(names.slots[i, 1] & LOW32)
                 if known:
@@ -341,7 +342,7 @@ def take_row(
             found = np.int64(out.direct[number])
         if found < 0:
             size = span & MAX_NAME
-            i = (state >> np.uint64(20)) & mask
+            i = slot_of(state, mask)
             while names.slots[i, 0] != state and names.slots[i, 0] != EMPTY:
                 i = (i + np.uint64(1)) & mask
             word = names.slots[i, 1]

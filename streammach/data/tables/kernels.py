@@ -22,7 +22,7 @@ from streammach.data.formats.parsed import (
     Parsed,
 )
 from streammach.jit import Array, kernel
-from streammach.rows.name_table import LARGEST, NameTable, mix, start_state
+from streammach.rows.name_table import LARGEST, NameTable, mix, slot_of, start_state
 from streammach.rows.names import MAX_NAME
 from streammach.simd import HIGH, PADDING, load8, prefetch
 
@@ -189,7 +189,7 @@ def emit(
         state = mix(state, word)
     state = min(state, LARGEST)
     mask = np.uint64(slots.shape[0] - 1)
-    prefetch(slots, np.int64((state >> np.uint64(20)) & mask) * 2)
+    prefetch(slots, np.int64(slot_of(state, mask)) * 2)
     keys[n, 0], keys[n, 1] = state, first
     spans[n] = (np.int64(start) << 32) | (np.int64(space) << 12) | size
 

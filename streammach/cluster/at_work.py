@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from streammach.cluster.worker import left
 from streammach.errors import StreammachError, clean
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 WATCH_SECONDS = 0.5  # between two looks at the tasks, and at signals
+LEAVE_SECONDS = 30.0  # in which workers have ended what is not wanted, if they are not lost
+AGAIN_SECONDS = 0.02
 
 
 def returned(work: Callable[..., Any], *given: Any) -> Any:
@@ -51,6 +55,7 @@ class AtWork:
         self._client, self._hint = client, hint
         self._futures: dict[int, Future] = {}
         self._names: dict[int, str] = {}
+        self._keys: list[str] = []  # of all tasks that were ever given
 
     def __len__(self) -> int:
         return len(self._futures)
@@ -73,6 +78,7 @@ class AtWork:
         """
         key = f"{name.replace(' ', '-')}-{uuid.uuid4().hex}"
         self._names[number] = name
+        self._keys.append(key)
         self._futures[number] = self._client.submit(
             returned, work, *given, pure=False, workers=able, key=key
         )
@@ -104,7 +110,8 @@ class AtWork:
                 raise self._lost()
             else:
                 continue
-            del self._futures[number]
+            # Dask does again what a lost worker had done, as long as somebody wants it.
+            self._futures.pop(number).release()
         return found
 
     @contextmanager
@@ -117,14 +124,26 @@ class AtWork:
         except (OSError, CancelledError) as error:  # of the connection, or of all that was asked
             raise self._lost() from error
 
-    def cancel(self) -> list[str]:
-        """Give up all tasks; return the keys of those that may still be at work, if any."""
+    def leave(self) -> None:
+        """Give up the tasks that have not ended; wait until no worker works at one that was given.
+
+        A task that has ended, too, may be at work: its worker was lost just before.
+        """
         futures, self._futures = [*self._futures.values()], {}
-        if not futures or self._client.status != "running":
-            return []
+        if not self._keys or self._client.status != "running":
+            return
         with suppress(Exception):  # the scheduler may go at any time
-            self._client.cancel(futures, force=True)
-        return [future.key for future in futures]
+            if futures:
+                self._client.cancel(futures, force=True)
+            until = time.monotonic() + LEAVE_SECONDS
+            while self._known() and time.monotonic() < until:
+                time.sleep(AGAIN_SECONDS)
+            self._client.run(left, self._keys, LEAVE_SECONDS, on_error="ignore")
+
+    def _known(self) -> bool:
+        """Return whether the scheduler still has one of the tasks."""
+        status = self._client.sync(self._client.scheduler.get_task_status, keys=self._keys)
+        return any(status.values())
 
     def _error(self, name: str, error: BaseException | None) -> StreammachError:
         """Return what a task raised as an error of ours."""

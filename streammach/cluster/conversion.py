@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streammach.cluster.at_work import AtWork
@@ -23,14 +20,10 @@ from streammach.machine import budget
 if TYPE_CHECKING:
     from distributed import Client
 
-LEAVE_SECONDS = 30.0  # in which workers have ended what is not wanted, if they are not lost
-AGAIN_SECONDS = 0.05
 AGAIN = "Give the same command again to go on."
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_at_work: set[str] = set()  # the keys of tasks that this process, a worker, works at
 
 
 def convert(
@@ -132,14 +125,8 @@ class OnCluster:
                             told(k)
                     done = {k: found for k, found in done.items() if k < stop}
         finally:
-            self._leave(running.cancel())
+            running.leave()
         return [done[k] for k in range(stop)]
-
-    def _leave(self, keys: list[str]) -> None:
-        """Wait until no worker works at tasks that were given up."""
-        if keys:
-            with suppress(Exception):  # the scheduler may go at any time
-                self._client.run(left, keys, LEAVE_SECONDS, on_error="ignore")
 
 
 def do(work: Work[T, R], task: T) -> R:
@@ -158,15 +145,4 @@ def do(work: Work[T, R], task: T) -> R:
         If this process does another one.
     """
     with alone("it is") as wanted:
-        _at_work.add(wanted.key)
-        try:
-            return work(task, wanted.threads, wanted.check)
-        finally:
-            _at_work.discard(wanted.key)
-
-
-async def left(keys: Sequence[str], seconds: float) -> None:
-    """Wait, on a worker, until it works at none of some tasks, but not for ever."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not _at_work.isdisjoint(keys):
-        await asyncio.sleep(AGAIN_SECONDS)
+        return work(task, wanted.threads, wanted.check)

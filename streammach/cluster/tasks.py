@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +11,12 @@ from streammach.cluster.at_work import AtWork
 from streammach.cluster.part_task import PartDone, PartTask, train_part
 from streammach.cluster.workers import Workers, part_bytes
 from streammach.errors import Interrupted, StreammachError, clean
-from streammach.files.workplaces import GOES_ON, LOCK
+from streammach.files.workplaces import GOES_ON
 from streammach.machine import size_text
 from streammach.training.run_part import PartNumber, RunPart
 
 if TYPE_CHECKING:
     from distributed import Client
-
-SAVE_SECONDS = 30.0  # in which workers have left the parts' folders, if they are not lost
-AGAIN_SECONDS = 0.1
 
 
 class Tasks:
@@ -69,7 +65,7 @@ class Tasks:
         except KeyboardInterrupt:
             raise Interrupted("interrupted while parts were trained", hint=GOES_ON) from None
         finally:
-            self._cancel()
+            self._tasks.leave()
         return list(self._paths)
 
     def _submit_others(self) -> None:
@@ -123,14 +119,6 @@ class Tasks:
             f"part {k + 1}/{self._n}: done by {clean(done.worker)}, "
             f"peak {size_text(done.peak_bytes)}"
         )
-
-    def _cancel(self) -> None:
-        """Give up all tasks; wait while workers save what is not done."""
-        if not self._tasks.cancel():
-            return
-        until = time.monotonic() + SAVE_SECONDS
-        while time.monotonic() < until and any((path / LOCK).exists() for path in self._paths):
-            time.sleep(AGAIN_SECONDS)
 
 
 def _opened(path: Path) -> RunPart | None:

@@ -44,7 +44,7 @@ def in_turn(
         with turns.tasks.watched():
             yield from turns.results()
     finally:
-        turns.tasks.cancel()
+        turns.tasks.leave()
 
 
 class _Turns:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 ONE = threading.Lock()  # held by the task that this process works at
 ELSEWHERE_SECONDS = 2.0  # a task waits here before another worker is asked
+AGAIN_SECONDS = 0.05
+
+_at_work: set[str] = set()  # the keys of tasks that this process has begun and not ended
 
 
 class Wanted:
@@ -81,14 +86,36 @@ def alone(what: str) -> Iterator[Wanted]:
     ------
     distributed.Reschedule
         If this process works at something else.
+    Interrupted
+        If the task is no longer wanted.
     """
     from distributed import Reschedule, get_worker
 
-    worker = get_worker()
-    if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
-        raise Reschedule
+    wanted = Wanted(get_worker(), what)
+    _at_work.add(wanted.key)
     try:
-        with freed_kept():
-            yield Wanted(worker, what)
+        if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
+            raise Reschedule
+        try:
+            with freed_kept():
+                wanted.check()
+                yield wanted
+        finally:
+            ONE.release()
     finally:
-        ONE.release()
+        _at_work.discard(wanted.key)
+
+
+async def left(keys: Sequence[str], seconds: float) -> None:
+    """Wait, on a worker, until it works at none of some tasks, but not for ever.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        What Dask calls the tasks.
+    seconds : float
+        How long.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not _at_work.isdisjoint(keys):
+        await asyncio.sleep(AGAIN_SECONDS)

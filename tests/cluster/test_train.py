@@ -1,7 +1,10 @@
 """A run that the workers of a cluster train has the bytes of one that was trained at once."""
 
+import gc
 import importlib.util
 import os
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +14,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.cluster.at_work import AtWork
 from streammach.cluster.local import CPU, SEEN, devices_of, started_here
+from streammach.cluster.worker import alone
 from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.training.run_part import PartNumber
@@ -77,6 +81,51 @@ def test_an_error_of_a_worker_comes_as_it_was(client):
         "7 bytes are too many. Take fewer.",
     )
     assert error.exit_code == 6
+
+
+def slow(folder):
+    """What a worker does that does not notice at once that it is given up."""
+    with alone("it is"):
+        (folder / "begun").touch()
+        time.sleep(1.0)
+        (folder / "ended").touch()
+
+
+def test_work_that_is_given_up_has_ended(client, tmp_path):
+    tasks = AtWork(client)
+    tasks.give(0, "slow", slow, tmp_path, able=None)
+    while not (tmp_path / "begun").exists():
+        assert not tasks.ended()
+    tasks.leave()
+    assert (tmp_path / "ended").exists()
+    assert tasks.ended() == []
+
+
+def test_work_that_has_ended_is_forgotten(client):
+    tasks = AtWork(client)
+
+    def held():
+        return [key for keys in client.has_what().values() for key in keys if "soon-gone" in key]
+
+    with kept_by_the_collector():
+        tasks.give(0, "soon gone", time.sleep, 1.2, able=None)
+        while not (ended := tasks.ended()):
+            pass
+        assert ended == [(0, None)]
+        until = time.monotonic() + 30
+        while held() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not held()  # what a worker holds is computed again where it is lost
+
+
+@contextmanager
+def kept_by_the_collector():
+    """Let nothing go that is part of a cycle."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 SMALL = [

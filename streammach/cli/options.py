@@ -46,7 +46,8 @@ device_option = click.option(
 decode_option = click.option(
     "--decode", type=click.Choice(get_args(Decoding)), default="auto", show_default=True,
     help="How the CPU finds the best classes, the same ones in any way: 64 classes a vector (perm; "
-    "at most 256 buckets, AVX-512 VBMI), 64 rows a vector (tile), or class by class (one).",
+    "at most 256 buckets, AVX-512 VBMI), 64 rows a vector (tile), the classes of a row's best "
+    "buckets first (buckets), or class by class (one).",
 )  # fmt: skip
 memory_option = click.option(
     "--memory", metavar="SIZE",

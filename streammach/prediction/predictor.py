@@ -56,7 +56,8 @@ class Predictor(Ranks):
     decode : str
         How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
         (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
-        ``one`` (class by class), or ``auto``: what is fastest for shape, machine and rows.
+        ``buckets`` (the classes of a row's best buckets first), ``one`` (class by class), or
+        ``auto``: what is fastest for shape, machine and rows.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ Ranker = str  # the same, or blend: counts beside hashed models
 Multilabel = Literal["auto", "on", "off"]  # whether rows have lists of labels
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
 LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
-Decoding = Literal["auto", "perm", "tile", "one"]  # how the CPU finds the best classes
+Decoding = Literal["auto", "perm", "tile", "buckets", "one"]  # how the CPU finds the best classes
 Objective = Literal["accuracy", "smallest", "fastest"]
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]

@@ -28,13 +28,13 @@ MODELS = [  # K, B, R, rows, k
 
 
 def possible(way, spec):
-    """Leave a test out where machine or shape do not allow a way."""
-    if way == "perm" and not permutes(spec):
-        pytest.skip("this way needs at most 256 buckets and AVX-512 VBMI")
+    """Whether machine and shape allow a way."""
+    return (way != "perm" or permutes(spec)) and (way != "buckets" or not spec.exact)
 
 
 def decoder_of(way, spec):
-    possible(way, spec)
+    if not possible(way, spec):
+        pytest.skip("machine or shape do not allow this way")
     found = Decoder(spec, by_class=False)
     found.want(way)
     return found
@@ -55,7 +55,7 @@ def decode(found, p, kind, k):
 def test_every_way_equals_scoring_all_classes(way, kind, name, logarithms, rng):
     for n_classes, n_buckets, n_repetitions, n, k in MODELS:
         spec = spec_of(n_classes, 4, n_buckets, n_repetitions, seed=int(rng.integers(1 << 30)))
-        if way == "perm" and not permutes(spec):
+        if not possible(way, spec):
             continue
         p = values_like(name, n, n_buckets, n_repetitions, rng)
         p = np.log(np.maximum(p, np.float32(1e-9))) if logarithms else p
@@ -106,6 +106,64 @@ def test_best_class_at_the_very_end_is_found(way):
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("shape", [(700, 32, 7), (2000, 300, 4)])
+def test_added_classes_are_ranked_among_the_others(shape, way, rng):
+    n_classes, n_buckets, n_repetitions = shape
+    added = rng.integers(n_buckets, size=(70, n_repetitions)).astype(np.uint16)
+    spec = spec_of(n_classes, 4, n_buckets, n_repetitions).with_added(added)
+    found = decoder_of(way, spec)
+    for name in ("peaked", "tied", "random"):
+        p = values_like(name, 20, n_buckets, n_repetitions, rng)
+        for r in range(n_repetitions):  # of half of the rows an added class is the best
+            p[:10, r * n_buckets + added[3, r]] = 1.0
+        ids, scores = decode(found, p, "sum", 5)
+        assert differences(p, spec.codes(), n_buckets, "sum", ids, scores) == []
+        assert (ids[:10] >= n_classes).any(axis=1).all()
+        best, where = np.empty((20, 5), np.float32), np.empty((20, 5), np.int64)
+        found.decode_shared(p, SUM, best, where, one_by_one, 7)
+        assert (where == ids).all()
+        assert (best == scores).all()
+
+
+def one_by_one(work, pieces):
+    for first, last in pieces:
+        work(first, last)
+
+
+class Tampered(Decoder):
+    """Has codes by which every class that need not be looked at would be the best."""
+
+    codes = None
+
+
+def test_classes_of_other_buckets_are_not_looked_at(rng):
+    spec = spec_of(20_000, 4, 500, 8)
+    true, p = spec.codes(), np.full((1, 8 * 500), 0.0001, np.float32)
+    best = true[77].astype(int)
+    p[0, np.arange(8) * 500 + best] = 0.9
+    near = (true == best).any(axis=1)
+    found = Tampered(spec, by_class=False)
+    found.codes = np.where(near[:, None], true, best.astype(true.dtype))
+    found.want("buckets")
+    ids, scores = decode(found, p, "sum", 1)
+    assert ids.tolist() == [[77]]
+    assert differences(p, true, 500, "sum", ids, scores) == []
+    found.want("one")  # which looks at all of them
+    assert decode(found, p, "sum", 1)[0][0, 0] == np.flatnonzero(~near)[0]
+
+
+def test_all_classes_are_looked_at_where_buckets_do_not_tell(rng):
+    spec, p = spec_of(20_000, 4, 500, 8), values_like("flat", 3, 500, 8, rng)
+    worst = spec.codes()[:, 0].astype(int) == p[0, :500].argmin()
+    found = Tampered(spec, by_class=False)
+    best = p[0].reshape(8, 500).argmax(axis=1).astype(np.uint16)
+    found.codes = np.where(worst[:, None], best, spec.codes())
+    found.want("buckets")
+    ids, _ = decode(found, p[:1], "sum", 5)
+    assert ids[0].tolist() == np.flatnonzero(worst)[:5].tolist()
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
 def test_two_threads_may_ask_one_decoder(way, rng):
     found = decoder_of(way, spec_of(2000, 4, 32, 6))
     p = [values_like(name, 40, 32, 6, rng) for name in ("peaked", "flat")]
@@ -130,7 +188,7 @@ def test_two_threads_may_ask_one_decoder(way, rng):
 def test_scores_that_are_no_numbers_are_told(rng):
     spec = spec_of(500, 4, 16, 5)
     for way in WAYS[1:]:
-        if way == "perm" and not permutes(spec):
+        if not possible(way, spec):
             continue
         p = values_like("random", 9, 16, 5, rng)
         p[4] = np.nan
@@ -143,14 +201,16 @@ def test_the_way_follows_shape_machine_and_rows(monkeypatch):
     few, many, exact = spec_of(500, 4, 16, 5), spec_of(900, 4, 300, 3), spec_of(9, 4, 9, 1)
     monkeypatch.setattr(decoders, "PERMUTES", True)
     assert [Decoder(few, by_class=False).way(n) for n in (1, 64)] == ["perm", "perm"]
-    assert [Decoder(few, by_class=True).way(n) for n in (1, 64)] == ["one", "tile"]
-    assert [Decoder(many, by_class=False).way(n) for n in (1, 64)] == ["one", "tile"]
+    assert [Decoder(few, by_class=True).way(n) for n in (1, 64)] == ["buckets", "tile"]
+    assert [Decoder(many, by_class=False).way(n) for n in (1, 64)] == ["buckets", "tile"]
     assert [Decoder(exact, by_class=False).way(n) for n in (1, 64)] == ["one", "one"]
     monkeypatch.setattr(decoders, "PERMUTES", False)
-    assert [Decoder(few, by_class=False).way(n) for n in (3, 4)] == ["one", "tile"]
+    assert [Decoder(few, by_class=False).way(n) for n in (3, 4)] == ["buckets", "tile"]
     with pytest.raises(UsageError, match="decode perm"):
         Decoder(few, by_class=False).want("perm")
-    with pytest.raises(UsageError, match="not one of auto, perm, tile, one: decode"):
+    with pytest.raises(UsageError, match="classes are the buckets: decode buckets"):
+        Decoder(exact, by_class=False).want("buckets")
+    with pytest.raises(UsageError, match="not one of auto, perm, tile, buckets, one: decode"):
         Decoder(few, by_class=False).want("fast")
 
 
@@ -209,7 +269,7 @@ def test_predictions_are_the_same_for_any_threads_and_in_every_way(dense, shape,
     for threads in (1, 2, 3):
         backend = CpuBackend(spec, dense=dense, threads=threads, weights=weights)
         for way in WAYS:
-            if way != "perm" or permutes(spec):
+            if possible(way, spec):
                 backend.decode_by(way)
                 ids, scores = backend.topk(rows, 5, "logsum")
                 found.add((ids.tobytes(), scores.tobytes()))

@@ -13,7 +13,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.simd import PERMUTES
 from tests.builders import TinyData
 
-WAYS = ["auto", *(["perm"] if PERMUTES else []), "tile", "one"]
+WAYS = ["auto", *(["perm"] if PERMUTES else []), "tile", "buckets", "one"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_way_is_told(here, capsys):
 
 
 def test_a_way_that_cannot_be_taken_is_refused(here, monkeypatch):
-    with pytest.raises(UsageError, match="'fast' is not one of auto, perm, tile, one"):
+    with pytest.raises(UsageError, match="'fast' is not one of auto, perm, tile, buckets, one"):
         Predictor(Model.load("run"), decode="fast")
     with pytest.raises(UsageError, match="at most 256 buckets"):
         Predictor(Model.load("exact"), decode="perm")

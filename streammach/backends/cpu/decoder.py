@@ -1,10 +1,11 @@
 """How best classes are found on the CPU: the way for a shape and a number of rows, and its tables.
 
-===== ==================================================================================
-perm  64 classes a vector: at most 256 buckets, and a machine with AVX-512 VBMI
-tile  64 rows a vector: any shape; it pays from a few rows on
-one   every class of one row after another: few rows, and where classes are the buckets
-===== ==================================================================================
+======= ================================================================================
+perm    64 classes a vector: at most 256 buckets, and a machine with AVX-512 VBMI
+tile    64 rows a vector: any shape; it pays from a few rows on
+buckets the classes of a row's best buckets alone: few rows, many buckets
+one     every class of one row after another: where classes are the buckets
+======= ================================================================================
 
 All give the same ids and the same bits.
 """
@@ -18,7 +19,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.cpu.bucket_classes import turns
 from streammach.backends.cpu.decode import decode_one, merge_best
+from streammach.backends.cpu.decode_buckets import decode_buckets, floats_of, numbers_of
 from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
 from streammach.backends.cpu.decode_tile import decode_tile
 from streammach.errors import UsageError, clean
@@ -27,7 +30,7 @@ from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
 
 WAYS: tuple[Decoding, ...] = get_args(Decoding)
-AUTO, PERM, TILE, ONE = "auto", "perm", "tile", "one"
+AUTO, PERM, TILE, BUCKETS, ONE = "auto", "perm", "tile", "buckets", "one"
 TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself
 SHARED_CODES = 1 << 24  # so many that threads share the classes of few rows
 Run = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
@@ -59,7 +62,7 @@ class Decoder:
     Attributes
     ----------
     wanted : str
-        ``perm``, ``tile``, ``one``, or ``auto``: the way that pays.
+        ``perm``, ``tile``, ``buckets``, ``one``, or ``auto``: the way that pays.
     """
 
     def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
@@ -68,6 +71,7 @@ class Decoder:
             self._usual = TILE
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
         self._blocks: NDArray[np.uint8] | None = None
+        self._walks: NDArray[np.int64] | None = None
         self._scratch, self._lock = threading.local(), threading.Lock()
 
     @staticmethod
@@ -107,18 +111,20 @@ class Decoder:
                 "--decode perm",
                 hint="Use --decode auto.",
             )
+        if way == BUCKETS and self.spec.exact:
+            raise UsageError("classes are the buckets: --decode buckets", hint="Use --decode auto.")
         self.wanted = way
 
     def way(self, n_rows: int = LANES) -> str:
         """Return how the best classes of so many rows are found."""
         if self.wanted != AUTO:
             return self.wanted
-        return ONE if self._usual == TILE and n_rows < TILE_ROWS else self._usual
+        return BUCKETS if self._usual == TILE and n_rows < TILE_ROWS else self._usual
 
     def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
         """Return rows in parts of at most 64, each for one thread."""
         way, step = self.way(n_rows), LANES
-        if way == ONE and not self.spec.exact:
+        if way in (ONE, BUCKETS) and not self.spec.exact:
             step = 1
         elif way == PERM and n_rows < LANES * threads:  # four share what is loaded
             step = max(4, -(-n_rows // (4 * threads)) * 4)
@@ -171,6 +177,13 @@ class Decoder:
         if way == ONE:
             v = room("floats", r, np.float32)[:r]
             decode_one(p, self.codes.reshape(-1), *sizes, v, scores, ids)
+        elif way == BUCKETS:
+            decode_buckets(
+                p, self.codes.reshape(-1), *sizes, self._turns(),
+                spec.n_classes - len(spec.added_codes),
+                room("floats", floats_of(r, spec.n_buckets), np.float32),
+                room("walk", numbers_of(r), np.int64), scores, ids,
+            )  # fmt: skip
         elif way == PERM:
             width, groups = table_width(spec.n_buckets), -(-scores.shape[1] // LANES)
             decode_perm(
@@ -195,6 +208,12 @@ class Decoder:
             if self._blocks is None:
                 self._blocks = in_blocks(self.spec)
             return self._blocks
+
+    def _turns(self) -> NDArray[np.int64]:
+        """Return what walks through the classes of buckets need of the hashes."""
+        if self._walks is None:
+            self._walks = turns(self.spec.hash_a, self.spec.hash_b, self.spec.n_buckets)
+        return self._walks
 
     def _room(self, name: str, n: int, dtype: type[np.generic]) -> NDArray[Any]:
         """Return this thread's scratch of a name, n numbers or more."""

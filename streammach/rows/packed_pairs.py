@@ -1,8 +1,9 @@
-"""Counts of (feature, class) pairs for scoring alone, in half the bytes of their lists.
+"""Counts of (feature, class) pairs for scoring alone, in half the bytes of their lists, or all.
 
 A list has an entry for each pair: how far its class lies behind that of the entry before it, from 0
 on, and its gain. An entry of the longest step has no pair of its own; gains that are too large for
-their type go on in entries with a step of 0.
+their type go on in entries with a step of 0. Steps take two bytes or, where lists are short and
+classes very many, four, and gains one or two: what comes to the fewest bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from streammach.jit import Array, kernel
 from streammach.rows.packed import starts_type
 from streammach.rows.pairs import CountWeights, ends
 
-STEP = 65535  # the longest; a pair's own step is smaller
-NARROW, WIDE = np.dtype(np.int8), np.dtype(np.int16)  # of gains
+STEPS = np.dtype(np.uint16), np.dtype(np.uint32)
+GAINS = np.dtype(np.int8), np.dtype(np.int16)
+# The longest step of two bytes, and the largest gain of one and of two: what is beyond takes more
+# entries. A pair's own step is smaller than the longest.
+STEP, GAIN, WIDE_GAIN = 65535, 127, 32767
 MOST_ENTRIES = 1 << 16  # of a pair, and more
 Piece = tuple[NDArray[np.int32], NDArray[np.uint16]]  # steps of classes, folded gains
 Pieces = Callable[[], Iterable[Piece]]  # all pairs, in order, as often as it is called
@@ -50,32 +54,42 @@ class Lists:
     @property
     def n_bytes(self) -> int:
         """Bytes that they take packed; ValueError if a class is none or does not rise."""
-        found = self.packed(NARROW, keep=False)
-        narrow = found.is_best
-        n, d = found.n_entries if narrow else found.n_wide, len(self.starts) - 1
-        each = 2 + (NARROW if narrow else WIDE).itemsize
-        return n * each + starts_type(n).itemsize * (d + 1) + 2 * d
+        found = self.packed(self.likely, keep=False)
+        n, d = found.numbers[found.best], len(self.starts) - 1
+        return n * found.best.n_bytes + starts_type(n).itemsize * (d + 1) + 2 * d
 
-    def best(self) -> Entries:
+    @property
+    def likely(self) -> Layout:
+        """The layout that is tried first: by how far classes lie apart."""
+        lists = int(np.count_nonzero(np.diff(self.starts)))
+        apart = lists * self.n_classes > STEP * int(self.starts[-1])
+        return Layout(STEPS[apart], GAINS[0])
+
+    def entries(self) -> Entries:
         """Return their entries in the fewest bytes; ValueError if a class is none or falls."""
-        found = self.packed(NARROW)
-        return found if found.is_best else self.packed(WIDE)
+        first = self.likely
+        found = self.packed(first)
+        best = found.best
+        if best == first:
+            return found
+        del found  # the memory is wanted for those in the other layout
+        return self.packed(best)
 
-    def packed(self, kind: np.dtype[Any], *, keep: bool = True) -> Entries:
-        """Return their entries with gains of a type, or without `keep` only how many there are."""
+    def packed(self, layout: Layout, *, keep: bool = True) -> Entries:
+        """Return their entries in a layout, or without `keep` only how many there are."""
         d, n = len(self.starts) - 1, int(self.starts[-1])
-        sizes, peaks, state = np.zeros(d, np.int64), np.zeros(d, np.int16), np.zeros(5, np.int64)
+        sizes, peaks, state = np.zeros(d, np.int64), np.zeros(d, np.int16), np.zeros(7, np.int64)
         n = n + n // 16 + MOST_ENTRIES if keep else 0  # pages that get no entries are not taken
-        steps, gains, most = np.empty(n, np.uint16), np.empty(n, kind), int(np.iinfo(kind).max)
+        steps, gains = np.empty(n, layout.steps), np.empty(n, layout.gains)
         first = 0
         for given, words in self.pieces():
             done = 0
             while done < len(given):
                 done += int(pack_entries(
                     self.starts, first + done, given[done:], words[done:], self.times,
-                    self.n_classes, most, state, sizes, peaks, steps, gains,
+                    self.n_classes, *layout.largest, state, sizes, peaks, steps, gains,
                 ))  # fmt: skip
-                if state[4]:
+                if state[3]:
                     raise ValueError("the counts are wrong")
                 if done < len(given):
                     n += n // 4
@@ -83,28 +97,46 @@ class Lists:
             first += len(given)
         if keep:
             _resize(steps, gains, int(state[2]))
-        return Entries(sizes, steps, gains, peaks, int(state[2]), int(state[3]))
+        beyond = dict(zip((STEPS[0], *GAINS), state[4:].tolist(), strict=True))
+        numbers = {Layout(a, b): first + beyond.get(a, 0) + beyond[b] for a in STEPS for b in GAINS}
+        return Entries(sizes, steps, gains, peaks, numbers)
+
+
+class Layout(NamedTuple):
+    """The types of steps and gains."""
+
+    steps: np.dtype[Any]
+    gains: np.dtype[Any]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of an entry."""
+        return self.steps.itemsize + self.gains.itemsize
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """The longest step, and the largest gain of an entry."""
+        return int(np.iinfo(self.steps).max), int(np.iinfo(self.gains).max)
 
 
 class Entries(NamedTuple):
     """Entries of lists.
 
-    ``sizes`` int64 (d,) says how many each list has, ``steps`` uint16 (n,) and ``gains`` int8 or
-    int16 (n,) are the entries, ``peaks`` int16 (d,) the largest magnitude of each list's gains, all
-    gains in units; ``n_entries`` is n, and ``n_wide`` what n is with gains of 16 bits.
+    ``sizes`` int64 (d,) says how many each list has, ``steps`` uint16 or uint32 (n,) and ``gains``
+    int8 or int16 (n,) are the entries, ``peaks`` int16 (d,) the largest magnitude of each list's
+    gains, all gains in units; ``numbers`` says how many entries there would be in each layout.
     """
 
     sizes: NDArray[np.int64]
-    steps: NDArray[np.uint16]
+    steps: NDArray[Any]
     gains: NDArray[Any]
     peaks: NDArray[np.int16]
-    n_entries: int
-    n_wide: int
+    numbers: dict[Layout, int]
 
     @property
-    def is_best(self) -> bool:
-        """Whether gains of 8 bits, which these have, take less than those of 16."""
-        return 3 * self.n_entries < 4 * self.n_wide
+    def best(self) -> Layout:
+        """The layout that takes the fewest bytes."""
+        return min(self.numbers, key=lambda one: self.numbers[one] * one.n_bytes)
 
 
 def _resize(steps: NDArray[np.uint16], gains: NDArray[Any], n: int) -> None:
@@ -120,7 +152,7 @@ class PackedCounts:
     ----------
     starts : uint32 or int64 (d + 1,)
         Feature f's entries lie in ``starts[f]:starts[f + 1]``.
-    steps : uint16 (n,)
+    steps : uint16 or uint32 (n,)
         Classes from one entry to the next.
     gains : int8 or int16 (n,)
         What each adds, in units.
@@ -139,7 +171,7 @@ class PackedCounts:
     """
 
     starts: NDArray[Any]
-    steps: NDArray[np.uint16]
+    steps: NDArray[Any]
     gains: NDArray[Any]
     peaks: NDArray[np.int16]
     unit: int
@@ -169,9 +201,9 @@ class PackedCounts:
         ValueError
             If a class is none or does not rise within its list.
         """
-        found = lists.best()
+        found = lists.entries()
         return cls(
-            starts=ends(found.sizes).astype(starts_type(found.n_entries)), steps=found.steps,
+            starts=ends(found.sizes).astype(starts_type(len(found.steps))), steps=found.steps,
             gains=found.gains, peaks=found.peaks, unit=unit, n_listed=int(lists.starts[-1]),
             wide_of=bare.wide_of.astype(places_type(len(bare.wide))),
             wide=in_units(bare.wide, unit), penalty=bare.penalty,
@@ -197,7 +229,10 @@ class PackedCounts:
         """Return the same with lists of classes and gains."""
         classes, gains = np.empty(self.n_listed, np.int32), np.empty(self.n_listed, np.int16)
         lengths = np.zeros(len(self.starts) - 1, np.int64)
-        unpack_lists(self.starts, self.steps, self.gains, self.unit, lengths, classes, gains)
+        longest = int(np.iinfo(self.steps.dtype).max)
+        unpack_lists(
+            self.starts, self.steps, self.gains, longest, self.unit, lengths, classes, gains
+        )
         return CountWeights(
             starts=ends(lengths), classes=classes, gains=gains,
             wide_of=self.wide_of.astype(np.int32),
@@ -223,8 +258,8 @@ def in_units(wide: NDArray[np.int16], unit: int) -> NDArray[Any]:
 
 @kernel(allocates=False)
 def pack_entries(
-    starts: Array, first: int, given: Array, words: Array, times: int, n_classes: int, most: int,
-    state: Array, sizes: Array, peaks: Array, steps: Array, gains: Array,
+    starts: Array, first: int, given: Array, words: Array, times: int, n_classes: int,
+    longest: int, most: int, state: Array, sizes: Array, peaks: Array, steps: Array, gains: Array,
 ) -> Any:  # fmt: skip
     """Write the entries of pairs behind those that are there.
 
@@ -238,14 +273,15 @@ def pack_entries(
         Steps and folded gains of the pairs.
     times, n_classes : int
         Those of :class:`Lists`.
-    most : int
-        The largest gain of an entry.
-    state : int64 (5,)
-        Feature and class of the last pair, how many entries there are and would be with gains of 16
-        bits, and whether a class is none or does not rise, which ends the work; zeros at first.
+    longest, most : int
+        The longest step and the largest gain of an entry.
+    state : int64 (7,)
+        Feature and class of the last pair, how many entries there are, and whether a class is none
+        or does not rise, which ends the work; how many more than pairs there would be for steps of
+        two bytes, for gains of one and for gains of two; zeros at first.
     sizes, peaks : int64 (d,), int16 (d,)
         Raised by the entries of each list, and to its largest magnitude.
-    steps, gains : uint16, int8 or int16
+    steps, gains : uint16 or uint32, int8 or int16
         Receive the entries; empty where only their number is asked for.
 
     Returns
@@ -253,7 +289,7 @@ def pack_entries(
     int64
         How many pairs are done: all, or those for which there is room.
     """
-    f, c, at, wide = state[0], state[1], state[2], state[3]
+    f, c, at = state[0], state[1], state[2]
     room, n = steps.shape[0], given.shape[0]
     for i in range(n):
         step: Any = np.int64(given[i])
@@ -266,47 +302,51 @@ def pack_entries(
             c, before = 0, 0
         c += step
         if step < before or c >= n_classes:
-            state[4] = 1
+            state[3] = 1
             break
         size: Any = abs(left)
-        more = more_wide = 1
-        if step >= STEP or size > most:
-            more = 1 + step // STEP + max(0, size - 1) // most
-            more_wide = 1 + step // STEP + max(0, size - 1) // 32767
+        more, rare = 1, step >= STEP or size > GAIN
+        if rare:
+            more = 1 + step // longest + max(0, size - 1) // most
         if room and at + more > room:
             c -= step
             n = i
             break
+        if rare:
+            state[4] += step // STEP
+            state[5] += max(0, size - 1) // GAIN
+            state[6] += max(0, size - 1) // WIDE_GAIN
         sizes[f] += more
-        wide += more_wide
-        peaks[f] = max(np.int64(peaks[f]), min(size, 32767))
+        peaks[f] = max(np.int64(peaks[f]), min(size, WIDE_GAIN))
         if not room:
             at += more
             continue
-        while step >= STEP:
-            steps[at], gains[at] = STEP, 0
-            at, step = at + 1, step - STEP
+        while step >= longest:
+            steps[at], gains[at] = longest, 0
+            at, step = at + 1, step - longest
         while True:
             gain = max(-most, min(most, left))
             steps[at], gains[at] = step, gain
             at, step, left = at + 1, 0, left - gain
             if left == 0:
                 break
-    state[0], state[1], state[2], state[3] = f, c, at, wide
+    state[0], state[1], state[2] = f, c, at
     return n
 
 
 @kernel(allocates=False)
 def unpack_lists(
-    starts: Array, steps: Array, gains: Array, unit: int, lengths: Array, classes: Array,
-    whole: Array,
+    starts: Array, steps: Array, gains: Array, longest: int, unit: int, lengths: Array,
+    classes: Array, whole: Array,
 ) -> None:  # fmt: skip
     """Write packed lists as lists of pairs.
 
     Parameters
     ----------
-    starts, steps, gains, unit : arrays and int
+    starts, steps, gains : arrays
         Those of :class:`PackedCounts`.
+    longest, unit : int
+        The longest step, and what a gain of 1 is.
     lengths : int64 (d,)
         Receives the pairs of each list; zeros before.
     classes, whole : int32 (Z,), int16 (Z,)
@@ -317,7 +357,7 @@ def unpack_lists(
         c, goes_on = np.int64(0), False
         for q in range(np.int64(starts[f]), np.int64(starts[f + 1])):
             c += steps[q]
-            if steps[q] == STEP:
+            if steps[q] == longest:
                 goes_on = False
             elif goes_on and steps[q] == 0:
                 whole[n - 1] += gains[q] * unit

@@ -59,13 +59,13 @@ def packed(row):
     return ([PLAIN, *(x & 255 for x in row)], PLAIN) if len(best[0]) > most else best
 
 
-def entries(classes, gains, unit, most):
-    """The entries of a list of pairs: steps and gains."""
+def entries(classes, gains, unit, most, longest=65535):
+    """The entries of a list of pairs: steps and gains, of which these are the largest."""
     out, before = [], 0
     for c, gain in zip(classes, gains, strict=True):
         step, left = c - before, gain // unit
-        out += [(65535, 0)] * (step // 65535)
-        step %= 65535
+        out += [(longest, 0)] * (step // longest)
+        step %= longest
         while True:
             now = max(-most, min(most, left))
             out.append((step, now))

@@ -1,5 +1,6 @@
 """Packed pairs: they lie as plain Python lays them, come back, and give the same scores."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +70,66 @@ def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest, most):
     for name, array in counts.arrays().items():
         assert again.arrays()[name].tobytes() == array.tobytes(), name
     assert again.hashed == counts.hashed
+
+
+def lists_of(lists, n_classes, gains):
+    """Counts of these lists of classes."""
+    zeros, d = np.zeros(n_classes, np.float32), len(lists)
+    return CountWeights(
+        starts=ends(np.array([len(one) for one in lists])),
+        classes=np.concatenate(lists).astype(np.int32), gains=gains.astype(np.int16),
+        wide_of=np.full(d, -1, np.int32), wide=np.zeros((0, n_classes), np.int16),
+        penalty=np.ones(d, np.float32), base=zeros, log_values=zeros, hashed=1.0,
+    )  # fmt: skip
+
+
+MANY = 9_000_000
+SPREAD = {  # lists of classes; the layout that takes least, which some are not expected to have
+    "far": (lambda rng: [np.sort(rng.choice(MANY, 5, replace=False)) for _ in range(30)], 4),
+    "near": (lambda rng: [np.arange(5000) * 60 for _ in range(3)], 2),
+    "near, in many lists": (lambda rng: [np.arange(5) + i for i in range(40)], 2),
+    "a little too far": (lambda _: [np.cumsum([65600, 65600, 65600, 1] * 34)], 4),
+    "far in a list, near in another": (lambda _: [[*range(0, MANY, 130_000)], range(4000)], 2),
+}
+
+
+@pytest.mark.parametrize("largest", [100, 9000])
+@pytest.mark.parametrize("name", SPREAD)
+def test_steps_take_four_bytes_where_that_is_less(name, largest, rng):
+    lists, size = SPREAD[name][0](rng), SPREAD[name][1]
+    n = sum(map(len, lists))
+    counts = lists_of(lists, MANY, rng.integers(-largest, largest, n, endpoint=True))
+    found, packing = packed(counts)
+    sizes = {}
+    for longest, most in itertools.product((65535, 2**32 - 1), (127, 32767)):
+        each = (2 if longest == 65535 else 4) + (1 if most == 127 else 2)
+        sizes[longest, most] = each * sum(
+            len(reference.entries(counts.classes[a:b].tolist(), counts.gains[a:b].tolist(), 1,
+                                  most, longest))
+            for a, b in itertools.pairwise(counts.starts.tolist())
+        )  # fmt: skip
+    assert found.steps.nbytes + found.gains.nbytes == min(sizes.values())
+    if largest == 100:
+        assert (found.steps.itemsize, found.gains.itemsize) == (size, 1)
+    lists = sum(one.nbytes for one in (found.steps, found.gains, found.starts, found.peaks))
+    assert packing.n_bytes == lists
+    again = found.plain()
+    assert again.classes.tobytes() == counts.classes.tobytes()
+    assert again.gains.tobytes() == counts.gains.tobytes()
+
+
+def test_scores_of_very_many_classes_have_the_same_bits(rng):
+    n_classes = 400_000
+    lists = [np.sort(rng.choice(n_classes, 3, replace=False)) for _ in range(25)]
+    counts = lists_of(lists, n_classes, rng.integers(-900, 900, 75))
+    rows, found = block_of(rng, 40, 25, n_classes), packed(counts)[0]
+    assert found.steps.dtype == np.uint32
+    scorers = CountScorer(counts, 1), CountScorer(found, 1)
+    (ids, scores), (other_ids, others) = (scorer.topk(rows, 7) for scorer in scorers)
+    assert ids.tobytes() == other_ids.tobytes()
+    assert scores.tobytes() == others.tobytes()
+    for scorer in scorers:
+        scorer.close()
 
 
 @pytest.mark.parametrize("unit", [1, 32])

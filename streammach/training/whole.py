@@ -75,8 +75,10 @@ class WholeRun(Job[Run]):
         session.findings = Findings(checkpoints.folder / "kept", work.request, lasting=keeps)
         session.clock = pace.ahead
         session.ahead = ahead.run()
-        for one in session.ahead.values():
-            session.stages.expect(one.measured)
+        # No name may stay for what is let go before the model is made.
+        session.stages.expect(
+            {k: v for one in session.ahead.values() for k, v in one.measured.items()}
+        )
         named = pace.named(session.ahead)
         if self.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
             return self._without_hashes(session, work, pace, named)

@@ -1,5 +1,6 @@
 """Models without hashed ones: counts alone, made first, and all there is where time is short."""
 
+import gc
 import json
 from dataclasses import replace
 
@@ -8,11 +9,15 @@ import pytest
 
 import streammach as sm
 from streammach.clock import Clock
+from streammach.counts.table import CountTable
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.parts.counts import saved
+from streammach.parts.counts.alone import CountLearner
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
+from streammach.training import finalize as finalizing
+from streammach.training import whole
 from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 from tests.builders import fit
@@ -54,6 +59,41 @@ class Stopped:
 
     def on_fit_start(self, state):
         self._signals[0].requested = True
+
+
+def tables_alive():
+    gc.collect()
+    return sum(isinstance(one, CountTable) for one in gc.get_objects())
+
+
+LET_GO = [
+    ({"n_repetitions": 0}, "compacted"),
+    ({"n_buckets": 4, "n_repetitions": 3}, "decide"),
+]
+
+
+@pytest.mark.parametrize(("shape", "where"), LET_GO)
+def test_what_was_counted_is_let_go(shape, where, stores, tiny, monkeypatch):
+    """Before a model is made smaller, and before hashed models are trained."""
+    module, alive = finalizing if where == "compacted" else whole, []
+    do = getattr(module, where)
+
+    def seen(*given):
+        alive.append(tables_alive())
+        return do(*given)
+
+    monkeypatch.setattr(module, where, seen)
+    counting = CountLearner.run
+
+    def counted(learner):
+        found = counting(learner)
+        alive.append(tables_alive())
+        return found
+
+    monkeypatch.setattr(CountLearner, "run", counted)
+    before = tables_alive()
+    fit(stores[0], tiny.folder / "run", sm.plan(stores[0], **shape), epochs=1)
+    assert alive == [before + 1, before]
 
 
 def test_counts_alone_are_a_model(stores, tiny):

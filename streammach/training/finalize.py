@@ -83,7 +83,7 @@ def finalize(
         Held-out rows that judge its forms.
     """
     model, reasons, found = _decided(session, spec, size, judges)
-    session.ahead.clear()
+    session.let_go()
     session.begin(WRITING)
     return compacted(session, model, size, found), reasons
 
@@ -152,7 +152,7 @@ def finalize_alone(
         seed=session.options.seed, label_share=label_share(session.dataset),
     )  # fmt: skip
     model, reasons, found = _decided_alone(session, spec, size, judges)
-    session.ahead.clear()
+    session.let_go()
     session.begin(WRITING)
     return compacted(session, model, size, found), spec, reasons
 

@@ -124,7 +124,7 @@ class Merge(WholeRun):
 
     def _save_alone(self, session: Session, work: Work, ahead: WorkAhead) -> None:
         """Give back the memory of what was done ahead: the first part keeps it."""
-        session.ahead.clear()
+        session.let_go()
 
     def _settings(self, session: Session, work: Work, pace: Pace) -> Settings:
         """Return what the parts decided."""

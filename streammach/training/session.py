@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -121,6 +122,12 @@ class Session:
     def at(self, done: float, total: float) -> None:
         """Note how much of the present stage is done; 0 in all where that is not known."""
         self.stages.at(done, total)
+
+    def let_go(self) -> None:
+        """Give back the memory of what parts did ahead."""
+        self.ahead.clear()
+        # Frames in which kernels were compiled hang in cycles, with the arrays of those who called.
+        gc.collect()
 
     def expect_epochs(self, epochs: int, seconds: float) -> None:
         """Note what so many epochs should take, of so many seconds each and a checkpoint."""

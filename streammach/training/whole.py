@@ -138,7 +138,7 @@ class WholeRun(Job[Run]):
             ahead.keep(session.ahead)
             if not folder.exists():
                 finalize_alone(session, "full", judges=FEW_ROWS)[0].save(folder)
-        session.ahead.clear()
+        session.let_go()
         session.model_saved = True
 
     def _without_hashes(

@@ -14,30 +14,19 @@ import time
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
+from benchmarks.predict import spec_of
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.registry import open_to_predict
 from streammach.data.store.dataset import Dataset
-from streammach.hashing import P
 from streammach.model.model import Model
 from streammach.prediction.inputs import Seen, StoreRows
 from streammach.prediction.room import Room
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelSpec
 
 SHAPES = ["1000000x1024x16", "10000000x1024x16", "10000000x4096x16"]
 LOGITS = {"flat": (1, 2), "medium": (2, 8), "peaked": (3, 14)}
 WAYS, N_ROWS, K = ("one", "buckets"), 50, 5
-
-
-def made_up(shape, rng):
-    """A model of a shape: hashes that are not tried for equal classes."""
-    n_classes, n_buckets, n_repetitions = map(int, shape.split("x"))
-    return ModelSpec(
-        n_classes=n_classes, n_features=1, n_buckets=n_buckets, n_repetitions=n_repetitions,
-        hash_a=tuple(rng.integers(1, P, n_repetitions).tolist()),
-        hash_b=tuple(rng.integers(0, P, n_repetitions).tolist()),
-    )  # fmt: skip
 
 
 def probabilities(spec, codes, kind, rng):
@@ -111,7 +100,7 @@ def main():
         figures.extend(of_run(options.run, options.rows, options.n_rows))
     for shape in options.shapes or ([] if options.run else SHAPES):
         rng = np.random.default_rng(0)
-        spec = made_up(shape, rng)
+        spec = spec_of(*map(int, shape.split("x")), n_features=1)
         codes = spec.codes()
         for kind in LOGITS:
             p = probabilities(spec, codes, kind, rng)

@@ -139,7 +139,7 @@ class Entries(NamedTuple):
         return min(self.numbers, key=lambda one: self.numbers[one] * one.n_bytes)
 
 
-def _resize(steps: NDArray[np.uint16], gains: NDArray[Any], n: int) -> None:
+def _resize(steps: NDArray[Any], gains: NDArray[Any], n: int) -> None:
     for array in (steps, gains):
         array.resize(n, refcheck=False)
 
@@ -229,7 +229,7 @@ class PackedCounts:
         """Return the same with lists of classes and gains."""
         classes, gains = np.empty(self.n_listed, np.int32), np.empty(self.n_listed, np.int16)
         lengths = np.zeros(len(self.starts) - 1, np.int64)
-        longest = int(np.iinfo(self.steps.dtype).max)
+        longest, _ = Layout(self.steps.dtype, self.gains.dtype).largest
         unpack_lists(
             self.starts, self.steps, self.gains, longest, self.unit, lengths, classes, gains
         )

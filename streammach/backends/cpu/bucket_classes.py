@@ -40,9 +40,8 @@ def turns(a: tuple[int, ...], b: tuple[int, ...], n_buckets: int) -> NDArray[np.
         ``B' a mod p``, ``B' b mod p`` and ``B'``.
     """
     inverse = pow(n_buckets, -1, P)
-    return np.array(
-        [(x * inverse % P, y * inverse % P, inverse) for x, y in zip(a, b, strict=True)]
-    )
+    found = [(x * inverse % P, y * inverse % P, inverse) for x, y in zip(a, b, strict=True)]
+    return np.array(found, np.int64)
 
 
 @kernel(fastmath=False, allocates=False)

@@ -5,7 +5,8 @@
     python -m benchmarks.distributed TEST --run RUN [--evaluate] [--warm 3] [--workers 1,2]
         [--turns 3] [--pinned] [--json FILE]
 
-Workers are processes of this machine with one thread each; pinned, each is held to one core. Each
+Workers are processes of this machine with one thread each, those of ``--devices cpu,cpu``; pinned,
+each is held to one core. Each
 turn does the same with each number of them. Speedups are seconds with the fewest workers by seconds
 with more, of the fastest turns.
 
@@ -27,11 +28,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 
 import streammach as sm
 from benchmarks.machine_facts import facts, parser, report
+from streammach.cluster.local import CPU, started_here
 
 
 def main():
@@ -161,12 +162,7 @@ def workers(n, pinned=False):
 
     A pinned one is held to a core of its own, with the threads that read or unpack beside.
     """
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
-        as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, started_here([CPU] * n, n) as client:
         if pinned:
             for k, address in enumerate(client.scheduler_info(n_workers=-1)["workers"]):
                 client.run(pin, k, workers=[address])

@@ -13,7 +13,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.cluster.at_work import AtWork
-from streammach.cluster.local import CPU, SEEN, devices_of, started_here
+from streammach.cluster.local import CPU, QUIET, SEEN, devices_of, started_here
 from streammach.cluster.worker import alone
 from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
 from streammach.errors import BudgetError, MismatchError, UsageError
@@ -22,6 +22,7 @@ from tests.builders import TinyData
 from tests.training.test_parts import files_of, rows_alike, trainer
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+dask = pytest.importorskip("dask")
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -288,6 +289,9 @@ def test_each_process_of_this_machine_has_its_gpu(monkeypatch):
     monkeypatch.delenv(SEEN, raising=False)
     with started_here(devices_of("2, 0"), threads=2) as client:
         assert sorted(client.run(os.getenv, SEEN).values()) == ["0", "2"]
+        asked = {name: [wanted] * 2 for name, wanted in QUIET.items()}
+        assert {name: [*client.run(dask.config.get, name).values()] for name in QUIET} == asked
+    assert dask.config.get("distributed.worker.profile.enabled")
     monkeypatch.setenv(SEEN, "7,GPU-5a")
     assert devices_of("1,0") == ("GPU-5a", "7")
     assert devices_of("cpu,cpu") == (CPU, CPU)

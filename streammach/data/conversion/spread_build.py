@@ -56,7 +56,8 @@ from streammach.files.writing import write_atomic
 from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 
-RANGE_VALUES = 1 << 21  # of a range of the store, at least
+RANGE_VALUES = 1 << 23  # of a range of the store, at least
+EVEN_RANGES = 4  # or as many as these, with a quarter of the values each: workers end together
 MAX_RANGES = 256
 LEAST_BINS = 64
 ROOM_OF_BYTE = 8  # of rows, for a byte of a source
@@ -249,9 +250,14 @@ class SpreadBuild(Build):
         )  # fmt: skip
 
     def _ranges(self, parts: Parts, by_bin: NDArray[np.int64]) -> Iterator[Range]:
-        """Yield ranges of bins with about as many values each: `by_bin` is int64 (bins, 4)."""
+        """Yield ranges of bins with about as many values each: `by_bin` is int64 (bins, 4).
+
+        They are few, since each costs about 75 ms beside its values.
+        """
         make_folder(self._job.ranges)
-        n = min(max(int(by_bin[:, 1].sum()) // RANGE_VALUES, 1), MAX_RANGES)
+        n_values = int(by_bin[:, 1].sum())
+        even = min(EVEN_RANGES * n_values // RANGE_VALUES, EVEN_RANGES)
+        n = min(max(n_values // RANGE_VALUES, even, 1), MAX_RANGES)
         before = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(by_bin, axis=0)])
         for k, (first, stop) in enumerate(divided(by_bin[:, 1].tolist(), n)):
             rows, values, tag_bytes, labels = before[first].tolist()

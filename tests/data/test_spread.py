@@ -236,6 +236,17 @@ def test_damaged_ranges_are_written_again(tiny):
     assert convert(sources, tiny.folder / "one", threads=1).digest == done.digest
 
 
+def test_ranges_that_are_cut_in_another_way_are_written_again(tiny, monkeypatch):
+    """As by a release that cuts them in another way."""
+    sources, _ = floats(tiny)
+    with pytest.raises(Interrupted):
+        convert(sources, tiny.folder / "two", spread=Here(stop_at=8))
+    monkeypatch.setattr(spread_build, "RANGE_VALUES", 2800)
+    done = convert(sources, tiny.folder / "two", spread=Here())
+    assert done.resumed
+    assert convert(sources, tiny.folder / "one", threads=1).digest == done.digest
+
+
 def test_a_range_whose_chunks_are_damaged_is_refused(tiny, monkeypatch):
     sources, _ = floats(tiny)
     write = ranges.write_range

@@ -259,11 +259,11 @@ class SpreadBuild(Build):
         even = min(EVEN_RANGES * n_values // RANGE_VALUES, EVEN_RANGES)
         n = min(max(n_values // RANGE_VALUES, even, 1), MAX_RANGES)
         before = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(by_bin, axis=0)])
-        for k, (first, stop) in enumerate(divided(by_bin[:, 1].tolist(), n)):
+        for first, stop in divided(by_bin[:, 1].tolist(), n):
             rows, values, tag_bytes, labels = before[first].tolist()
             yield Range(
-                path=os.path.abspath(self._job.ranges / f"range-{k:03}"), parts=parts,
-                first=first, stop=stop,
+                path=os.path.abspath(self._job.ranges / f"range-{first:05}-{stop:05}"),
+                parts=parts, first=first, stop=stop,
                 starts={
                     "X/indptr": rows + 1, "X/indices": values, "X/data": values, "y": rows,
                     "row": rows, "weight": rows, "tag/offsets": rows + 1, "tag/bytes": tag_bytes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, Self
 
 # Options of the commands, as errors name them; those whose parameter in Python is not their name.
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z]+)*)(?![\w=-])")
@@ -73,6 +74,11 @@ class StreammachError(Exception):
         self.line = line
         self.byte = byte
         self.hint = hint
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str], dict[str, Any]]:
+        # How a process sends it to another. Without this, what Dask sends errors with makes one by
+        # the class's `__new__`, which those that are a MemoryError, too, refuse.
+        return type(self), (self.message,), self.__dict__
 
     def as_command(self) -> str:
         """Return the line for a user of the commands."""

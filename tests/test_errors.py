@@ -1,12 +1,15 @@
 """How errors speak: as a command to its user, as functions to theirs."""
 
 import ast
+import copyreg
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 import streammach as sm
+from streammach import errors
 from streammach.cli.main import main
 from streammach.errors import OPTION, BudgetError, StreammachError, UsageError, _parameter
 from streammach.parts.switches import switches
@@ -82,3 +85,24 @@ def test_all_settings_that_lower_floors_name_are_parameters():
             for option in OPTION.finditer(node.value):
                 name = _parameter(option).removesuffix("=True")
                 assert name in known, f"{path}:{node.lineno}: {option[0]}"
+
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, StreammachError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by_dask", [False, True])
+def test_errors_are_sent_to_other_processes_as_they_are(kind, by_dask, monkeypatch):
+    if by_dask:  # which has a library pickle the errors that were defined before it was imported
+        pickling = pytest.importorskip("tblib.pickling_support")
+        monkeypatch.setitem(copyreg.dispatch_table, kind, pickling.pickle_exception)
+    error = kind("no room", path=Path("a b"), line=3, byte=4, hint="Give --memory.")
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is kind
+    assert vars(found) == vars(error)
+    assert str(found) == str(error)
+    assert found.as_command() == "no room: a b line 3 byte 4. Give --memory."

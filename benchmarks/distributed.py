@@ -6,9 +6,8 @@
         [--turns 3] [--pinned] [--json FILE]
 
 Workers are processes of this machine with one thread each, those of ``--devices cpu,cpu``; pinned,
-each is held to one core. Each
-turn does the same with each number of them. Speedups are seconds with the fewest workers by seconds
-with more, of the fastest turns.
+each is held to one core. Each turn does the same with each number of them. Speedups are seconds
+with the fewest workers by seconds with more, of the fastest turns.
 
 The first form trains: of the parts alone, and of all with the merge, which one thread does. The
 second one predicts or evaluates the rows of a store: the first time workers load model and kernels,

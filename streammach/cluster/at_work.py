@@ -23,7 +23,7 @@ AGAIN_SECONDS = 0.02
 def returned(work: Callable[..., Any], *given: Any) -> Any:
     """Do a task, on a worker; return an error of ours instead of raising it.
 
-    Dask would log what is raised with its traceback, and cannot send all kinds.
+    Dask would log what is raised with its traceback.
 
     Parameters
     ----------

@@ -285,7 +285,7 @@ def test_parts_fit_the_memory_of_workers(data):
         Workers(Told(("0.0.1", None)))
 
 
-def test_each_process_of_this_machine_has_its_gpu(monkeypatch):
+def test_processes_of_this_machine_have_a_gpu_each_and_watch_little(monkeypatch):
     monkeypatch.delenv(SEEN, raising=False)
     with started_here(devices_of("2, 0"), threads=2) as client:
         assert sorted(client.run(os.getenv, SEEN).values()) == ["0", "2"]

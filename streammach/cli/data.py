@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +24,8 @@ from streammach.cli.options import (
 from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.clock import Clock
-from streammach.errors import StoreError, UsageError
-from streammach.machine import cores, time_text
+from streammach.errors import StoreError
+from streammach.machine import time_text
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
@@ -53,12 +50,6 @@ if TYPE_CHECKING:
     "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
 )
 @click.option("--force", is_flag=True, help="Replace an existing store.")
-@click.option("--dask", metavar="ADDRESS",
-              help="Convert on the workers of this Dask cluster: its scheduler's address or "
-                   "file.")  # fmt: skip
-@click.option("--processes", type=int, metavar="N",
-              help="Convert several files in so many processes of this machine; they share the "
-                   "threads and the memory.")  # fmt: skip
 @cache_options
 @progress_option
 @json_option
@@ -81,8 +72,6 @@ def convert(
     threads: int | None,
     seed: int,
     force: bool,
-    dask: str | None,
-    processes: int | None,
     progress: str,
     as_json: bool,
 ) -> None:
@@ -100,13 +89,14 @@ def convert(
     Rows that do not fit the memory are put aside beside OUT.zarr; a conversion that was cut off
     after that goes on when the same command is given again.
     """
-    with _converter(dask, processes, threads) as run:
-        done = run(
-            list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-            first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
-            max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force,
-            progress=progress, **vars(table),
-        )  # fmt: skip
+    from streammach.data.convert import convert as run  # compiled code loads on demand
+
+    done = run(
+        list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
+        first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
+        max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force,
+        progress=progress, **vars(table),
+    )  # fmt: skip
     done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
     if done.unseen_label_rows:
         warnings.warn(
@@ -140,30 +130,6 @@ def convert(
             f"dropped {done.unknown_values:,} values of features that "
             f"{short_path(like)} does not have"
         )
-
-
-@contextmanager
-def _converter(
-    dask: str | None, processes: int | None, threads: int | None
-) -> Iterator[Callable[..., Conversion]]:
-    """Yield what converts: in this process, on a cluster, or in some of this machine."""
-    from streammach.data.convert import convert as run  # compiled code loads on demand
-
-    if dask is None and processes is None:
-        yield run
-        return
-    if dask is not None and processes is not None:
-        raise UsageError("only one of these can be: --dask, --processes")
-    if processes is not None and processes < 1:
-        raise UsageError(f"{processes} processes cannot work: --processes")
-    from streammach.cluster.distributed import convert as run_apart  # loads on demand
-    from streammach.cluster.local import CPU, started_here
-    from streammach.cluster.workers import connected
-
-    named = (CPU,) * (processes or 1)
-    opened = started_here(named, threads or cores()) if dask is None else connected(dask)
-    with opened as client:
-        yield partial(run_apart, client=client)
 
 
 def made_text(made: Conversion) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.clock import Clock
-from streammach.cluster.conversion import convert
 from streammach.cluster.part_task import PartTask
 from streammach.cluster.ranges import evaluate, predict
 from streammach.cluster.tasks import Tasks
@@ -33,7 +32,7 @@ from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["convert", "evaluate", "predict", "train"]
+__all__ = ["evaluate", "predict", "train"]
 KIND, COUNT = "distributed training", "parts"
 
 

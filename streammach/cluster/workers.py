@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import size_text
@@ -107,10 +105,6 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self._limits)
-
-    def on_one_machine(self) -> int:
-        """Return how many of them the machine has that has most."""
-        return max(Counter(urlsplit(address).hostname for address in self._limits).values())
 
     def able(self, n_bytes: int, what: str = "a part") -> list[str] | None:
         """Return those that may take so much memory; None where all may.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,30 +113,6 @@ class BadRows:
             self._list(f"{clean(path, 300)}\t{where}\t{row.byte or ''}\t{what}\n")
             if self._most is not None and self.total > self._most:
                 raise self._too_many(self.total, what, path, where, row.byte)
-
-    def take_listed(self, lines: Iterable[str], names: Mapping[str, Path]) -> None:
-        """List rows that others left out and listed, or refuse them; they are not counted.
-
-        Parameters
-        ----------
-        lines : iterable of str
-            Lines of their lists, of all sources in their order.
-        names : dict of str to Path
-            The file that each file in them is called here.
-
-        Raises
-        ------
-        DataError
-            If there are too many.
-        DiskError
-            If the list cannot be written.
-        """
-        for n, text in enumerate(lines, 1):
-            name, where, byte, what = text.rstrip("\n").split("\t", 3)
-            path = names[name]
-            self._list(f"{clean(path, 300)}\t{where}\t{byte}\t{what}\n")
-            if self._most is not None and n > self._most:
-                raise self._too_many(n, what, path, int(where), int(byte) if byte else None)
 
     def _too_many(self, n: int, what: str, path: Path, where: int, byte: int | None) -> DataError:
         return DataError(

@@ -17,8 +17,6 @@ import msgspec
 from streammach.data.bad_rows import LIST, skipping
 from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
 from streammach.data.conversion.job import Job
-from streammach.data.conversion.spread import Spread
-from streammach.data.conversion.spread_build import SpreadBuild
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
@@ -31,7 +29,6 @@ from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
 from streammach.data.tables.reader import Met
-from streammach.data.text import is_piped
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -128,7 +125,6 @@ def convert(
     seed: int = 0,
     force: bool = False,
     progress: Wanted = None,
-    spread: Spread | None = None,
 ) -> Conversion:
     """Convert text files or matrices into one store.
 
@@ -194,8 +190,6 @@ def convert(
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total).
-    spread : Spread, optional
-        The processes that do the work, for :func:`streammach.distributed.convert`.
 
     Raises
     ------
@@ -226,8 +220,6 @@ def convert(
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     if threads is not None and threads < 1:
         raise UsageError(f"{threads} threads cannot work: --threads")
-    if spread is not None:
-        _check_shared(paths, in_memory=in_memory)
     if target.exists() and not force:
         tidy(target)
     recipe = None
@@ -256,7 +248,7 @@ def convert(
         settings = Settings(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
-            progress=told, spread=spread,
+            progress=told,
         )  # fmt: skip
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
@@ -302,15 +294,6 @@ def check_target(
     return job, store, listed
 
 
-def _check_shared(paths: Sequence[Path], *, in_memory: bool) -> None:
-    """Refuse sources that other processes cannot read."""
-    hint = "Write it into a file, or convert it in one process."
-    if in_memory:
-        raise UsageError("other processes cannot read a table in memory", hint=hint)
-    for path in filter(is_piped, paths):
-        raise UsageError("other processes cannot read a pipe", path=path, hint=hint)
-
-
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:
     """Refuse large sources whose store, and what is put aside for it, will not fit the disk."""
     if sum(source.n_bytes for source in opened) < LARGE_BYTES:
@@ -329,11 +312,11 @@ def _make(
     if piped:
         job.remove()
     try:
-        build = _build(opened, job, settings)
+        build = Build(opened, job, settings)
         identity = msgspec.json.encode({
             "format": LIST_FORMAT, "sources": [] if piped else states,
             "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
-            "runs": RUNS, "spread": settings.spread is not None,
+            "runs": RUNS,
         }, order="deterministic")  # fmt: skip
         resume = job.prepare(identity)
         try:
@@ -342,7 +325,7 @@ def _make(
             warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
             job.remove()
             job.prepare(identity)
-            return _build(opened, job, settings).run(resume=False), False
+            return Build(opened, job, settings).run(resume=False), False
     except BaseException as error:
         if piped or not job.has_runs:
             with contextlib.suppress(DiskError):  # it may be why
@@ -351,10 +334,6 @@ def _make(
             hint = "Give the same command again to go on."
             raise Interrupted("what was read is kept", hint=hint) from None
         raise
-
-
-def _build(opened: list[Source[Any]], job: Job, settings: Settings) -> Build:
-    return (Build if settings.spread is None else SpreadBuild)(opened, job, settings)
 
 
 def _locked(target: Path) -> AbstractContextManager[None]:

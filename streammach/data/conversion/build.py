@@ -20,7 +20,6 @@ from streammach.data.conversion.job import Exactly, Job, Memory
 from streammach.data.conversion.ranking import Known, Ranked
 from streammach.data.conversion.request import decided
 from streammach.data.conversion.shuffle import Ranks, Shuffle
-from streammach.data.conversion.spread import Spread
 from streammach.data.conversion.tally import Tally
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions
@@ -64,8 +63,6 @@ class Settings:
     held_bytes : int
         The memory that rows take before they are in their order, where they stay in memory: then
         none are put aside, and no file is written. 0 for a store.
-    spread : Spread, optional
-        The processes that do the work, where it is not done in this one.
     """
 
     options: list[SourceOptions]
@@ -78,7 +75,6 @@ class Settings:
     progress: Told | None
     known: Known | None = None
     held_bytes: int = 0
-    spread: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Build:
         self._job = job
         self._settings = settings
         self._kind = (
-            "join" if settings.spread else "convert", sorted({source.form for source in sources}),
+            "convert", sorted({source.form for source in sources}),
             settings.like is not None, settings.n_threads > 1,
         )  # fmt: skip
         if settings.held_bytes:
@@ -112,9 +108,8 @@ class Build:
         else:
             self._memory = Memory.of(
                 settings.memory,
-                [] if settings.spread else [source.held() for source in sources],
+                [source.held() for source in sources],
                 settings.n_threads, compiler_bytes(*self._kind),
-                settings.spread.shares if settings.spread else 1,
             )  # fmt: skip
         self._known = Known.of(settings.like) if settings.known is None else settings.known
         self._bad_rows = BadRows(

@@ -66,10 +66,6 @@ class Intake:
         Threads that parse and compress.
     n_threads : int
         How many pieces are parsed at a time.
-    first : int
-        The number of the first source, where there are others before it.
-    bins : int, optional
-        Bins of the keys that are told apart in a run.
 
     Attributes
     ----------
@@ -92,13 +88,11 @@ class Intake:
         memory: Memory,
         pool: ThreadPoolExecutor,
         n_threads: int,
-        first: int = 0,
-        bins: int | None = None,
     ) -> None:
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._pool, self._n_threads, self._first, self._bins = pool, n_threads, first, bins
+        self._pool, self._n_threads = pool, n_threads
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -178,18 +172,8 @@ class Intake:
             tally.source, tally.place, tally.lines = number + 1, START, 0
             tally.source_rows = tally.source_bad = 0
 
-    @property
-    def at_end(self) -> bool:
-        """Whether all sources were read."""
-        return self.tally.source == len(self._sources)
-
-    def put_aside(self, *, always: bool = False) -> None:
+    def put_aside(self) -> None:
         """Write the rows in memory, if there are any, as a run.
-
-        Parameters
-        ----------
-        always : bool
-            Whether a run is written without rows, too, for what else is known.
 
         Raises
         ------
@@ -197,7 +181,7 @@ class Intake:
             If it cannot be written, or if the rest will not fit the disk.
         """
         tally, rows = self.tally, self.rows
-        if not (rows.n_rows or always):
+        if not rows.n_rows:
             return
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
@@ -213,7 +197,7 @@ class Intake:
             labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
             features=(Packed.of(features.offsets), Packed.of(features.data)),
         )  # fmt: skip
-        state = write_run(path, rows, self._ids(), state, pool=self._pool, bins=self._bins)
+        state = write_run(path, rows, self._ids(), state, pool=self._pool)
         self._add_counts(*counts)
         self.runs.append(run_of(path, state))
         rows.clear()
@@ -272,7 +256,6 @@ class Intake:
         self._bad_rows.unknown_values += done.part.unknown_values
         assert block.places is not None
         before = self._rows_before + tally.source_rows + tally.source_bad
-        number += self._first
         self.rows.add(block.numbered(before), keys(self._seed, number, block.places), done.group)
         tally.place = done.piece.end
         tally.lines += done.part.n_lines

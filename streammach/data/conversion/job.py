@@ -40,15 +40,12 @@ class Memory:
         What is taken beside rows and names.
     ahead : int
         Pieces that are on their way at a time.
-    shares : int
-        Among how many processes the user's memory is divided.
     """
 
     n_bytes: int
     limit: int
     fixed: int
     ahead: int
-    shares: int = 1
 
     @classmethod
     def of(
@@ -57,7 +54,6 @@ class Memory:
         held: Sequence[Held],
         n_threads: int,
         more: int,
-        shares: int = 1,
     ) -> Memory:
         """Return what was asked for, or the default; it is compared when the first rows are there.
 
@@ -71,8 +67,6 @@ class Memory:
             Threads of the conversion.
         more : int
             Bytes that are taken beside all this.
-        shares : int
-            Among how many processes it is divided.
 
         Raises
         ------
@@ -85,7 +79,7 @@ class Memory:
         fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
         fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
         most = given.n_bytes if given.named else given.limit
-        return cls(given.n_bytes // shares, most // shares, fixed, ahead, shares)
+        return cls(given.n_bytes, most, fixed, ahead)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
         """Return the bytes that rows may take beside labels and features.
@@ -107,14 +101,12 @@ class Memory:
         self.n_bytes = max(self.n_bytes, min(needed, self.limit))
         left = self.n_bytes - self.fixed - others
         if left < least // 2 or left < piece:
-            enough = (self.fixed + max(others, in_the_end) + 2 * least) * self.shares
+            enough = self.fixed + max(others, in_the_end) + 2 * least
             what = f"labels and features take {size_text(others)} and more"
-            if self.shares > 1:
-                what = f"{size_text(enough)} are needed by {self.shares} processes"
-            elif others < LEAST_ROOM:
+            if others < LEAST_ROOM:
                 what = f"{size_text(enough)} are needed"
             raise BudgetError(
-                f"{what}, {size_text(self.n_bytes * self.shares)} are too little",
+                f"{what}, {size_text(self.n_bytes)} are too little",
                 path="--memory",
                 hint=f"Use --memory {advised(enough)} or more.",
             )
@@ -142,9 +134,6 @@ class Job:
     ----------
     folder, runs, store, written, listed : Path
         The folder, and in it: runs, the store, what is written of it, the list of bad rows.
-    division, joined, ranges : Path
-        In it, where several processes work: which sources each partition has, what was joined of
-        all of them, the ranges of the store.
     """
 
     def __init__(self, target: Path) -> None:
@@ -153,14 +142,11 @@ class Job:
         self.store = self.folder / "store"
         self.written = self.folder / "written"
         self.listed = self.folder / "rejects.tsv"
-        self.division = self.folder / "partitions.json"
-        self.joined = self.folder / "joined"
-        self.ranges = self.folder / "ranges"
 
     @property
     def has_runs(self) -> bool:
         """Whether there is something to go on from."""
-        return self.runs.is_dir() and any(self.runs.rglob("run-*"))
+        return self.runs.is_dir() and any(self.runs.glob("run-*"))
 
     def check(self) -> bool:
         """Return whether the folder is there; refuse one that is not that of a conversion.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -44,12 +45,8 @@ META = (
 NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
-T = TypeVar("T")
 
-
-def write_run(
-    path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor, bins: int | None = None
-) -> State:
+def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor) -> State:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards.
 
     Parameters
@@ -64,9 +61,6 @@ def write_run(
         What else the file holds; it is returned with the index.
     pool : Executor
         Its threads compress the bins.
-    bins : int, optional
-        A power of two: where it is less than `BINS`, each of so many holds the rows of those that
-        follow, which are empty.
 
     Raises
     ------
@@ -78,15 +72,17 @@ def write_run(
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
     cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
     index = np.zeros((BINS, INDEX_COLUMNS), np.int64)
-    step = BINS // (bins or BINS)
-    places = ((cuts[b], cuts[b if b % step else b + step]) for b in range(BINS))
-    bodies = (partial(_encoded, rows, ids, order[start:stop]) for start, stop in places)
+    bodies = (partial(_encoded, rows, ids, order[a:b]) for a, b in pairwise(cuts))
     with Writer(path) as out:
         for b, (body, facts) in enumerate(in_order(pool, bodies, AHEAD)):
             index[b] = out.size, *facts
             out.write(body)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
-        write_behind(out, state)
+        document = sealed(msgspec.msgpack.encode(state))
+        start = out.size
+        out.write(document)
+        out.write(sealed(FOOTER.pack(start, len(document))))
+        out.commit()
     return state
 
 
@@ -149,19 +145,10 @@ class Run:
         Its file.
     index : int64 (bins, 12)
         Where its bins are.
-    group : int
-        The group whose ids its features have.
-    before : int
-        What is added to the numbers of its rows.
-    classes : int32 (classes,) or None
-        What its classes are; None: what they are called there.
     """
 
     path: Path
     index: NDArray[np.int64]
-    group: int = 0
-    before: int = 0
-    classes: NDArray[np.int32] | None = None
 
     def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
         """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
@@ -190,11 +177,11 @@ class Run:
         rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
             lengths, dtype=np.int64
         )
-        rows.classes[where] = classes if self.classes is None else _named(classes, self.classes)
-        rows.importance[where], rows.groups[where] = importance.view(np.float32), self.group
+        rows.classes[where] = classes
+        rows.importance[where], rows.groups[where] = importance.view(np.float32), 0
         rows.keys[where], rows.numbers[where] = (
             _whole(meta[4:6], np.uint64),
-            _whole(meta[6:8], np.int64) + self.before,
+            _whole(meta[6:8], np.int64),
         )
         if line[TAG_BYTES]:
             tags = np.empty(int(line[TAG_BYTES]), np.uint8)
@@ -219,40 +206,16 @@ class Run:
         """Return the labels of a bin's rows; where none are written, each has its class or none."""
         starts = np.concatenate([[0], np.cumsum(meta[8], dtype=np.int64)])
         if not line[CLASSES_SIZE]:
-            lists = LabelLists(starts, meta[1][: starts[-1]])
-        else:
-            n_labels = int(line[LABELS])
-            found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
-            blosc.decompress(classes, found)
-            blosc.decompress(weights, own)
-            lists = LabelLists(starts, found, own)
-        return lists if self.classes is None else lists.renamed(self.classes)
-
-
-def _named(ids: NDArray[np.int32], names: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return what ids are in another numbering; -1 stays."""
-    known = ids >= 0
-    found = np.full(len(ids), -1, np.int32)
-    found[known] = names[ids[known]]
-    return found
-
-
-def write_behind(out: Writer, state: msgspec.Struct) -> None:
-    """Write what a file holds behind its content, and commit it, or raise DiskError."""
-    document = sealed(msgspec.msgpack.encode(state))
-    start = out.size
-    out.write(document)
-    out.write(sealed(FOOTER.pack(start, len(document))))
-    out.commit()
+            return LabelLists(starts, meta[1][: starts[-1]])
+        n_labels = int(line[LABELS])
+        found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
+        blosc.decompress(classes, found)
+        blosc.decompress(weights, own)
+        return LabelLists(starts, found, own)
 
 
 def read_run(path: Path) -> State:
     """Return what a run holds behind its rows, or raise StoreError or DiskError."""
-    return read_behind(path, State)
-
-
-def read_behind(path: Path, kind: type[T]) -> T:
-    """Return what :func:`write_behind` wrote, or raise StoreError or DiskError."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -264,7 +227,7 @@ def read_behind(path: Path, kind: type[T]) -> T:
     document = _read(path, start, length)
     if not is_sealed(document):
         raise _damaged(path)
-    return msgspec.msgpack.decode(document[:-4], type=kind)
+    return msgspec.msgpack.decode(document[:-4], type=State)
 
 
 def run_of(path: Path, state: State) -> Run:
@@ -272,21 +235,15 @@ def run_of(path: Path, state: State) -> Run:
     return Run(path, state.index.array().reshape(BINS, INDEX_COLUMNS))
 
 
-def totals(runs: Sequence[Run]) -> NDArray[np.int64]:
-    """Return rows, values, bytes of tags and labels of each bin of all runs: int64 (bins, 4)."""
-    columns = [ROWS, VALUES, TAG_BYTES, LABELS]
-    found: NDArray[np.int64] = np.sum([run.index[:, columns] for run in runs], axis=0)
-    return found
-
-
 def bins_that_fit(
-    runs: Sequence[Run], first: int, stop: int, fits: Callable[[int, int, int, int], bool]
+    runs: Sequence[Run], first: int, fits: Callable[[int, int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins ``first:stop`` while ``fits(rows, values, tag bytes, labels)``."""
-    held_by = totals(runs)
-    while first < stop:
+    """Yield ranges of bins from `first` on while ``fits(rows, values, tag bytes, labels)``."""
+    columns = [ROWS, VALUES, TAG_BYTES, LABELS]
+    held_by: NDArray[np.int64] = np.sum([run.index[:, columns] for run in runs], axis=0)
+    while first < BINS:
         end, held = first + 1, held_by[first]
-        while end < stop and fits(*(held + held_by[end]).tolist()):
+        while end < BINS and fits(*(held + held_by[end]).tolist()):
             held = held + held_by[end]
             end += 1
         yield first, end

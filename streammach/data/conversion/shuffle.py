@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.runs import Run, bins_that_fit
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
-from streammach.data.store.writer import RowsAppender, StoreWriter
+from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
@@ -78,7 +78,7 @@ class Shuffle:
     """
 
     def __init__(
-        self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None] | None
+        self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None]
     ) -> None:
         self._ranks = ranks
         self.block_rows = block_rows
@@ -107,12 +107,6 @@ class Shuffle:
         """Labels of all rows, where these have lists."""
         return sum(self.written.labels)
 
-    def take(self, written: Written) -> None:
-        """Take in what another one wrote, whose rows follow."""
-        self.written.take_blocks(written.first_block, written.nnz, written.labels)
-        self.written.longest_list = max(self.written.longest_list, written.longest_list)
-        self._sketch.merge(np.frombuffer(written.registers, np.uint8))
-
     def load(self, path: Path) -> None:
         """Go on from what :meth:`write_runs` saved, if there is anything."""
         if not path.is_file():
@@ -122,7 +116,7 @@ class Shuffle:
             self.written = msgspec.msgpack.decode(document[:-4], type=Written)
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
-    def write(self, rows: RowBuffer, writer: RowsAppender) -> None:
+    def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
@@ -134,8 +128,7 @@ class Shuffle:
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             writer.append_rows(block)
             self._sketch.merge(sketch)
-            if self._progress is not None:
-                self._progress(writer.n_rows)
+            self._progress(writer.n_rows)
 
     def write_runs(self, runs: list[Run], room: RowBuffer, writer: StoreWriter, path: Path) -> None:
         """Append the rows of runs, a range of bins at a time; the state is saved after each.
@@ -158,46 +151,20 @@ class Shuffle:
         DiskError
             If a file cannot be written or read.
         """
-        for end in self.write_bins(runs, room, writer, self.written.bins, len(runs[0].index)):
-            self.written.bins = end
-            self.written.arrays = writer.saved()
-            write_atomic(path, sealed(msgspec.msgpack.encode(self.saved())))
-
-    def saved(self) -> Written:
-        """Return what is done, the sketch of pairs too."""
-        self.written.registers = self._sketch.registers.tobytes()
-        return self.written
-
-    def write_bins(
-        self, runs: Sequence[Run], room: RowBuffer, writer: RowsAppender, first: int, stop: int
-    ) -> Iterator[int]:
-        """Append the rows of some bins of runs, as many at a time as fit; yield where each ends.
-
-        Parameters
-        ----------
-        runs, room : list of Run, RowBuffer
-            As for :meth:`write_runs`.
-        writer : RowsAppender
-            Takes in the rows.
-        first, stop : int
-            The bins.
-
-        Raises
-        ------
-        StoreError, DiskError
-            As for :meth:`write_runs`.
-        """
 
         def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
             labels = n_labels if room.listed else 0
             return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
 
-        for a, b in bins_that_fit(runs, first, stop, fits):
+        for first, end in bins_that_fit(runs, self.written.bins, fits):
             room.clear()
             for run in runs:
-                run.read_into(room, a, b)
+                run.read_into(room, first, end)
             self.write(room, writer)
-            yield b
+            self.written.bins = end
+            self.written.arrays = writer.saved()
+            self.written.registers = self._sketch.registers.tobytes()
+            write_atomic(path, sealed(msgspec.msgpack.encode(self.written)))
 
     def _piece(
         self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]

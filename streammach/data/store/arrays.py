@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -118,12 +118,6 @@ class ArrayWriter:
             chunk += 1
         self._chunk[: len(values) - stop] = values[stop:]
         self.n_values += len(values)
-
-    def append_encoded(self, chunks: Iterable[bytes]) -> None:
-        """Append whole chunks, encoded as here, where a chunk begins, or raise DiskError."""
-        for body in chunks:
-            self._write_chunk(self.n_values // CHUNK, body)
-            self.n_values += CHUNK
 
     def close(self) -> None:
         """Write what is left; the last chunk is filled up with zeros."""

@@ -16,10 +16,9 @@ from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, OpenA
 from streammach.data.store.blobs import FileFacts
 from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
-from streammach.data.store.segments import Segment, SegmentWriter, append_segment
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
-from streammach.files.writing import Writer, write_atomic
+from streammach.files.writing import write_atomic
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
@@ -52,8 +51,8 @@ class Values(Protocol):
         ...
 
 
-class RowsAppender(ABC):
-    """Takes in rows in their final order, as the arrays of a store.
+class RowsWriter(ABC):
+    """Takes in rows in their final order, and names, as the arrays of a store.
 
     Parameters
     ----------
@@ -76,6 +75,7 @@ class RowsAppender(ABC):
         labels: type[np.generic] | None = None,
     ) -> None:
         self._tagged, self._listed = tagged, labels is not None
+        self._kinds: dict[str, str] = {}
         types: dict[str, type[np.generic]] = {
             "X/indptr": np.int64,
             "X/indices": np.int32,
@@ -152,14 +152,6 @@ class RowsAppender(ABC):
             weights = np.ones(lists.n_labels, np.float32)
         arrays["y/data"].append(weights)
 
-
-class RowsWriter(RowsAppender):
-    """Takes in rows in their final order, and names, as the arrays of a store."""
-
-    def __init__(self, value_type: type[np.generic], **content: Any) -> None:
-        super().__init__(value_type, **content)
-        self._kinds: dict[str, str] = {}
-
     @abstractmethod
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         """Add a whole array."""
@@ -183,50 +175,6 @@ class RowsWriter(RowsAppender):
         """Write each feature's column, where columns had names, or raise DiskError."""
         if columns.positions is not None:
             self._add("features/column", columns.positions.astype(np.int32, copy=False))
-
-
-class RangeWriter(RowsAppender):
-    """Takes in a range of a store's rows, and encodes what lies in it into one file.
-
-    Parameters
-    ----------
-    out : Writer
-        The file.
-    value_type : dtype
-        uint8 or float32.
-    starts : dict of str to int
-        The first value of each array that is in the range.
-    pool : Executor, optional
-        Its threads compress.
-    **content
-        What rows have, as for :class:`RowsAppender`.
-    """
-
-    def __init__(
-        self,
-        out: Writer,
-        value_type: type[np.generic],
-        *,
-        starts: Mapping[str, int],
-        pool: Executor | None = None,
-        **content: Any,
-    ) -> None:
-        self._out, self._starts, self._pool = out, starts, pool
-        super().__init__(value_type, **content)
-
-    def _begin(self, types: dict[str, type[np.generic]]) -> None:
-        self._arrays = {
-            name: SegmentWriter(self._out, self._starts[name], t, self._pool)
-            for name, t in types.items()
-        }
-
-    @property
-    def _filled(self) -> Mapping[str, Values]:
-        return self._arrays
-
-    def segments(self) -> dict[str, Segment]:
-        """Return what was written of each array."""
-        return {name: array.done() for name, array in self._arrays.items()}
 
 
 class StoreWriter(RowsWriter):
@@ -275,26 +223,6 @@ class StoreWriter(RowsWriter):
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)
         self._arrays[name].append(values)
-
-    def take_in(self, path: Path, segments: Mapping[str, Segment]) -> None:
-        """Append rows that a :class:`RangeWriter` wrote.
-
-        Parameters
-        ----------
-        path : Path
-            Its file.
-        segments : dict of str to Segment
-            What it returned.
-
-        Raises
-        ------
-        StoreError
-            If the file is damaged, or does not begin where the one before it ends.
-        DiskError
-            If a file cannot be read or written.
-        """
-        for name, array in self._arrays.items():
-            append_segment(array, path, segments[name])
 
     def saved(self) -> dict[str, OpenArray]:
         """Make all rows appended so far durable; return what is needed to go on after them.

@@ -9,29 +9,8 @@ import msgspec
 
 from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transform
 
-FORMER_NAMES = {
-    "accuracy": "p_at_1", "top_3_accuracy": "p_at_3", "top_5_accuracy": "p_at_5",
-    "selection_score": "merit",
-}  # fmt: skip # under which figures are saved
 
-
-class FormerNames:
-    """Figures by the names that they had."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> float:
-        """Return a figure by its former name."""
-        for now, before in FORMER_NAMES.items():
-            if name == before:
-                found: float = getattr(self, now)
-                return found
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-
-
-class Reached(
-    FormerNames, msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=FORMER_NAMES
-):
+class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five.
 
     Of rows with lists of labels they are precision at 1 and at 5.
@@ -111,8 +90,8 @@ def figures_text(found: TopK, *, listed: bool, digits: int = 3) -> str:
 
 
 class EpochFigures(
-    FormerNames, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
-    omit_defaults=True, rename=FORMER_NAMES,
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+    omit_defaults=True,
 ):  # fmt: skip
     """What was measured at the end of an epoch.
 
@@ -143,8 +122,7 @@ class EpochFigures(
 
 
 class TrialFigures(
-    FormerNames, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
-    rename=FORMER_NAMES,
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 ):  # fmt: skip
     """One short training of a search and what it reached on held-out rows."""
 

@@ -1,6 +1,6 @@
-"""The formats of stores and models: what this version writes last, and what it reads."""
+"""The formats of stores and models that this release writes and reads."""
 
 from __future__ import annotations
 
-STORE_FORMATS = (2, 3, 4)  # 4: rows have lists of labels
-MODEL_FORMATS = (1, 2, 3, 4, 5, 6, 7, 8)
+STORE_FORMAT = 1
+MODEL_FORMAT = 1

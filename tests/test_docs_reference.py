@@ -15,7 +15,6 @@ import streammach
 from streammach import errors
 from streammach.cli.main import COMMANDS, main
 from streammach.demo import DemoFigures
-from streammach.figures import FORMER_NAMES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 LISTED = "evaluate, lists of labels"
@@ -130,8 +129,7 @@ def values_at(document, path):
 @pytest.mark.parametrize("section", [name for name in sections() if name != "demo"])
 def test_json_has_the_keys_of_the_page(section, printed):
     document, keys = printed[section], sections()[section]
-    former = {*FORMER_NAMES.values()}
-    assert {key for key in keys if "." not in key} == document.keys() - former
+    assert {key for key in keys if "." not in key} == document.keys()
     for key in keys:
         assert values_at(document, key), key
 

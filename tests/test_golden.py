@@ -1,4 +1,4 @@
-"""Stores, models and runs that older versions wrote: every later version must read them."""
+"""Stores, models and runs of format 1, as they were written once: each release must read them."""
 
 import json
 import shutil
@@ -8,41 +8,33 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.formats import MODEL_FORMATS, STORE_FORMATS
+from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from tests.golden import make
+from tests.golden.make import FOLDER
 
-FOLDERS = sorted(make.HERE.glob("formats-*"))
-STORES = [path for folder in FOLDERS for name in ("store", "lists")
-          if (path := folder / name).exists()]  # fmt: skip
-MODELS = sorted(path.parent for path in make.HERE.glob("formats-*/*/model.json"))
-
-
-def expected(folder):
-    return json.loads((folder / "expected.json").read_text())
+STORES = ["store", "lists"]
+MODELS = sorted(path.parent.name for path in FOLDER.glob("*/model.json"))
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 
 
-def named(path):
-    return str(path.relative_to(make.HERE))
+def test_all_kinds_are_of_the_format_that_is_written():
+    roots = [json.loads((FOLDER / name / "zarr.json").read_text()) for name in STORES]
+    assert {root["attributes"]["streammach"]["format"] for root in roots} == {STORE_FORMAT}
+    documents = [json.loads((FOLDER / name / "model.json").read_text()) for name in MODELS]
+    assert {document["format"] for document in documents} == {MODEL_FORMAT}
+    assert {*MODELS, *STORES} == EXPECTED.keys()
 
 
-def test_all_formats_that_are_read_are_here():
-    roots = [json.loads((store / "zarr.json").read_text()) for store in STORES]
-    assert {root["attributes"]["streammach"]["format"] for root in roots} == set(STORE_FORMATS)
-    documents = [json.loads((path / "model.json").read_text()) for path in MODELS]
-    assert {document["format"] for document in documents} == set(MODEL_FORMATS)
-
-
-@pytest.mark.parametrize("path", STORES, ids=named)
-def test_a_store_of_an_older_version_holds_what_it_held(path):
-    assert make.content(path) == expected(path.parent)[path.name]
-    with sm.Dataset.open(path) as store:
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_holds_what_it_held(name):
+    assert make.content(FOLDER / name) == EXPECTED[name]
+    with sm.Dataset.open(FOLDER / name) as store:
         assert store.verify(deep=True) == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_a_store_of_an_older_version_holds_the_rows_of_its_text(folder):
+def test_a_store_holds_the_rows_of_its_text():
     """Not only what was found in it once: the text itself."""
-    found = sorted([*row[:2], len(row[2])] for row in expected(folder)["store"]["rows"])
+    found = sorted([*row[:2], len(row[2])] for row in EXPECTED["store"]["rows"])
     wanted = []
     for line in (make.HERE / "rows.vw").read_text().splitlines():
         head, _, rest = line.partition("|")
@@ -52,9 +44,9 @@ def test_a_store_of_an_older_version_holds_the_rows_of_its_text(folder):
     assert found == sorted(wanted)
 
 
-@pytest.mark.parametrize("path", MODELS, ids=named)
-def test_a_model_of_an_older_version_answers_as_it_did(path):
-    wanted, found = expected(path.parent)[path.name], make.answers(path)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_answers_as_it_did(name):
+    wanted, found = EXPECTED[name], make.answers(FOLDER / name)
     assert np.allclose(found["scores"], wanted["scores"], atol=2e-5)
     apart = np.diff(wanted["scores"], axis=1) < -1e-4  # equal scores may change their places
     clear = np.hstack([apart, np.ones((len(apart), 1), bool)])
@@ -64,20 +56,18 @@ def test_a_model_of_an_older_version_answers_as_it_did(path):
     assert clear.mean() > 0.5
 
 
-def test_an_interrupted_run_of_an_older_version_goes_on(tmp_path):
-    folder = make.HERE / "formats-3"
-    found = make.resumed(folder, tmp_path / "run").arrays()
-    wanted = sm.Model.load(folder / "model").arrays()
+def test_an_interrupted_run_goes_on(tmp_path):
+    found = make.resumed(FOLDER, tmp_path / "run").arrays()
+    wanted = sm.Model.load(FOLDER / "model").arrays()
     assert sorted(found) == sorted(wanted)
     for name in wanted:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_commands_take_what_older_versions_wrote(folder, tmp_path, capsys):
+def test_commands_take_what_was_written(tmp_path, capsys):
     store, model = tmp_path / "store", tmp_path / "model"
-    shutil.copytree(folder / "store", store)
-    shutil.copytree(folder / "model", model)
+    shutil.copytree(FOLDER / "store", store)
+    shutil.copytree(FOLDER / "model", model)
     for command in (
         ["info", store], ["info", model], ["verify", "--deep", store],
         ["evaluate", model, store, "--device", "cpu"],

@@ -14,7 +14,7 @@ import streammach
 from streammach.cli.handlers import MAX_LINE, handlers_installed
 from streammach.cli.output import say_json
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
-from streammach.formats import MODEL_FORMATS, STORE_FORMATS
+from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.machine import check_address_space
 from streammach.processes import INTERRUPTED, Interrupts, handled
 from streammach.progress import tell
@@ -79,8 +79,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     python = ".".join(str(n) for n in sys.version_info[:3])
     click.echo(
-        f"streammach {streammach.__version__} (store format {STORE_FORMATS[-1]}, "
-        f"model format {MODEL_FORMATS[-1]}, "
+        f"streammach {streammach.__version__} (store format {STORE_FORMAT}, "
+        f"model format {MODEL_FORMAT}, "
         f"Python {python}, numba {version('numba')})"
     )
     ctx.exit()

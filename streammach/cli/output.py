@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streammach.errors import UNSAFE, clean, escaped
-from streammach.figures import FORMER_NAMES
 from streammach.machine import peak_bytes, size_text
 from streammach.progress import fitted, line_width, wrapped
 
@@ -46,12 +45,7 @@ def say_json(document: Document | Sequence[Document]) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        plain = {key: _plain(item) for key, item in value.items()}
-        for now, before in FORMER_NAMES.items():  # figures have both names in this version
-            for name, other in ((now, before), (before, now)):
-                if name in plain:
-                    plain.setdefault(other, plain[name])
-        return plain
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,7 +24,6 @@ from streammach.data.source_options import Paths, SourceOptions, TableOptions, p
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
-from streammach.data.store.root import LIST_FORMAT
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
@@ -36,6 +35,7 @@ from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
 from streammach.files.writing import remove_file
+from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Multilabel
@@ -314,7 +314,7 @@ def _make(
     try:
         build = Build(opened, job, settings)
         identity = msgspec.json.encode({
-            "format": LIST_FORMAT, "sources": [] if piped else states,
+            "format": STORE_FORMAT, "sources": [] if piped else states,
             "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
             "runs": RUNS,
         }, order="deterministic")  # fmt: skip

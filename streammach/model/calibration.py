@@ -26,7 +26,7 @@ class Calibration:
     and ``p_i`` are scaled to 1.
     No class gets less than one with a lower score: the last candidates share with all others then.
 
-    Without `stated` and `right`, as older versions fitted it, M is 0 and ``p_i = q_i``. Where rows
+    Without `stated` and `right` M is 0 and ``p_i = q_i``. Where rows
     have lists of labels, a label has ``p_i = 1 / (1 + e^-(beta (S_i - M) + other))`` on its own.
 
     Attributes

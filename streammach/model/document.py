@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.reading import read_small
-from streammach.formats import MODEL_FORMATS
+from streammach.formats import MODEL_FORMAT
 from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, Coded
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
@@ -26,15 +26,6 @@ from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
-# Of plain arrays; with coded ones, in models that were made smaller; coded or not, of rows of a
-# matrix, whose columns are remembered; any of these, of rows with cosines of projections; any of
-# these, of rows with lists of labels, whose rows are remembered; any of these, with classes that
-# were added after the training; any of these, with a line that probabilities are corrected by; any
-# of those with coded arrays, with labels so many that their names are packed.
-(
-    FORMAT, CODED_FORMAT, COLUMNS_FORMAT, WAVES_FORMAT, LISTS_FORMAT, ADDED_FORMAT, LINE_FORMAT,
-    NAMES_FORMAT,
-) = MODEL_FORMATS  # fmt: skip
 LABELS, LABEL_OFFSETS, LABEL_PIECES = "label_bytes", "label_offsets", "label_pieces"
 MOST_EACH = 1 << 15  # names of a piece
 COLUMNS = "feature_columns"
@@ -53,6 +44,7 @@ class Scale(msgspec.Struct, frozen=True):
 
     beta: Amount = 1.0
     other: float = -30.0
+    points: Count = 0  # of the line, which are arrays
 
 
 class Document(
@@ -73,7 +65,7 @@ class Document(
     estimator : str
         How classes are ranked, chosen on held-out rows.
     calibration : Scale
-        Fitted on held-out rows; since format 7 with a line, whose points are arrays.
+        Fitted on held-out rows.
     hashed_weight : float or None
         Weight of the hashed models beside counts; None without counts.
     store : str
@@ -127,20 +119,15 @@ class Document(
             raise ValueError("the majority is no class")
         if self.estimator == "blend" and self.hashed_weight is None:
             raise ValueError("there are no counts to blend")
-        waves = self.format == WAVES_FORMAT or (self.format > WAVES_FORMAT and self.n_more > 0)
-        if waves != (self.n_more > 0) or (self.n_more and not self.dense):
-            raise ValueError("the columns beyond the features do not belong to the format")
+        if self.n_more and not self.dense:
+            raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
-            raise ValueError("lists of labels do not belong to the format")
-        some = bool(self.spec.added_codes)
-        if some != (self.format == ADDED_FORMAT or (self.format > ADDED_FORMAT and some)):
-            raise ValueError("added classes do not belong to the format")
+            raise ValueError("the training and the rows do not both have lists of labels")
         if self.listed and self.stated:
             raise ValueError("a line of the calibration does not belong to lists of labels")
-        named = [name for name, coded in self.coded.items() if coded.how == "names"]
-        if named != [LABELS] * self.packs_names:
-            raise ValueError("packed names do not belong to the format")
-        if named and not 0 < self.coded[LABELS].unit <= MOST_EACH:
+        if any(c.how == "names" and name != LABELS for name, c in self.coded.items()):
+            raise ValueError("names are packed that are not those of labels")
+        if self.packs_names and not 0 < self.coded[LABELS].unit <= MOST_EACH:
             raise ValueError("packed names have pieces that cannot be")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
@@ -153,17 +140,17 @@ class Document(
     @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
-        return self.format == LISTS_FORMAT or (self.format > LISTS_FORMAT and self.n_rows > 0)
+        return self.n_rows > 0
 
     @property
     def stated(self) -> bool:
         """Whether a line corrects probabilities."""
-        return self.format == LINE_FORMAT or (self.format > LINE_FORMAT and STATED in self.coded)
+        return self.calibration.points > 0
 
     @property
     def packs_names(self) -> bool:
         """Whether the names of the labels stay packed."""
-        return self.format == NAMES_FORMAT
+        return LABELS in self.coded and self.coded[LABELS].how == "names"
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
@@ -190,8 +177,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.stated:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
-    later = document.format > COLUMNS_FORMAT and document.n_columns > 0
-    if document.format == COLUMNS_FORMAT or later:
+    if document.n_columns:
         found[COLUMNS] = ((d,), np.int32)
     return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in found.items()}
 
@@ -221,10 +207,10 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, object])
         found = content.get("format")
-        if found not in MODEL_FORMATS:
-            known = f"{', '.join(map(str, MODEL_FORMATS[:-1]))} and {MODEL_FORMATS[-1]}"
+        if found != MODEL_FORMAT:
             raise ModelError(
-                f"the model's format is {clean(found)}, this release reads {known}", path=place
+                f"the model's format is {clean(found)}, this release reads {MODEL_FORMAT}",
+                path=place,
             )
         return msgspec.convert(content, Document)
     except (ValueError, DiskError) as error:

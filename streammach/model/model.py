@@ -16,24 +16,17 @@ from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder
 from streammach.files.writing import write_atomic
+from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, Coded, Room, encode
 from streammach.model.document import (
-    ADDED_FORMAT,
-    CODED_FORMAT,
     COLUMNS,
-    COLUMNS_FORMAT,
-    FORMAT,
     LABEL_COUNTS,
     LABEL_OFFSETS,
     LABEL_PIECES,
     LABELS,
-    LINE_FORMAT,
-    LISTS_FORMAT,
-    NAMES_FORMAT,
     PROJECTION,
-    WAVES_FORMAT,
     WEIGHTS_ARE,
     Document,
     Kind,
@@ -265,23 +258,12 @@ class Model(Reported):
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
 
     def _document(self, tensors: TensorFile, coded: dict[str, Coded]) -> Document:
-        form = CODED_FORMAT if coded else FORMAT
-        if self.columns.n_columns:
-            form = COLUMNS_FORMAT
-        if self.n_more:
-            form = WAVES_FORMAT
-        if self.listed:
-            form = LISTS_FORMAT
-        if self.spec.added_codes:
-            form = ADDED_FORMAT
-        if self.calibration.stated:
-            form = LINE_FORMAT
-        if LABEL_PIECES in coded:
-            form = NAMES_FORMAT
         return Document(
-            format=form, spec=self.spec, training=self.training, dense=self.dense,
+            format=MODEL_FORMAT, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator,
-            calibration=Scale(self.calibration.beta, self.calibration.other),
+            calibration=Scale(
+                self.calibration.beta, self.calibration.other, len(self.calibration.stated)
+            ),
             hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,
             label_kind=cast("Kind", self.labels.kind),
             feature_kind=cast("Kind", self.features.kind),

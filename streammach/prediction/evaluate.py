@@ -14,7 +14,7 @@ from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skippin
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
-from streammach.figures import FormerNames, Reached, figures_text
+from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
@@ -35,7 +35,7 @@ from streammach.spec.types import Estimator, Ranker, Transform
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Evaluation(FormerNames, Reported):
+class Evaluation(Reported):
     """What a model reaches on labelled rows.
 
     Attributes
@@ -51,8 +51,6 @@ class Evaluation(FormerNames, Reported):
     log_loss : float
         Mean of ``-ln p`` of the label over the rows whose label was seen in training, in nats; NaN
         if there are none. The probabilities sum to 1 over all classes.
-    p_at_1, p_at_3, p_at_5 : float
-        Former names of the three.
     majority : float
         Share of the rows with the most frequent class of the training data.
     estimator : str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,17 +72,10 @@ def is_store(path: Path) -> bool:
 
 def source_order(path: Path) -> Order | None:
     """Return the order that a store's rows had; None where rows come as they are numbered."""
-    # So they come from files, and from stores of a format that does not know the order.
+    # So they come from files.
     if is_piped(path) or not is_store(path):
         return None
     with Dataset.open(path) as dataset:
-        if not dataset.numbered:
-            warnings.warn(
-                f"a store of format {dataset.root.format} does not know the order of its source: "
-                f"rows come in the store's, {clean(path)}. Convert it again for that of the source",
-                stacklevel=2,
-            )
-            return None
         last = max(dataset.root.source_rows - 1, 0)
         return Order(dataset.n_rows, last, dataset.tag_bytes)
 

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 MAX_DEPTH = 32
-LATER = re.compile(  # fields at values that mean nothing, as before there were any
-    rb',"(?:(?:bandwidth|bucket_share)":0\.0|label_share":null'
-    rb'|added_codes":\[\]|tf32":false'
-    rb"|(?:batch_labels|n_labels|max_row_labels|max_block_labels|held_bytes|intake_bytes"
-    rb'|libraries_bytes)":0)(?=[,}])'
-)
-KEPT_LOSS = {"apart": "independent"}  # losses by the names under which they are saved
 
 
 def encoded(value: Any) -> bytes:
     """Return the value as JSON in one line."""
-    text = msgspec.json.encode(value)
-    for kept, loss in KEPT_LOSS.items():  # no string holds this: its quotes would be escaped
-        text = text.replace(f'"loss":"{loss}"'.encode(), f'"loss":"{kept}"'.encode())
-    return LATER.sub(b"", text)
+    return msgspec.json.encode(value)
 
 
 def to_json(value: Any) -> bytes:
@@ -67,9 +56,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):
         raise ValueError("the JSON repeats a key")
-    loss = out.get("loss")
-    if isinstance(loss, str):
-        out["loss"] = KEPT_LOSS.get(loss, loss)
     return out
 
 

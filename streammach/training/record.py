@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from streammach.figures import FORMER_NAMES
 from streammach.files.reading import read_small
 from streammach.spec.types import Amount, Count, Share
 from streammach.training.events import LOG
@@ -35,7 +34,7 @@ class Speed(msgspec.Struct, frozen=True):
     waited_share: Amount
 
 
-class Stage(msgspec.Struct, frozen=True, rename=FORMER_NAMES):
+class Stage(msgspec.Struct, frozen=True):
     """What a stage reached on held-out rows, ``t`` going on from session to session."""
 
     t: Amount
@@ -68,7 +67,7 @@ def read_log(folder: Path) -> RunLog:
     path = folder / LOG
     if not path.exists():
         return RunLog()
-    beats: dict[str, list[Speed]] = {"progress": [], "validation": []}
+    beats: list[Speed] = []
     held: dict[str, int] = {}
     stages: list[Stage] = []
     before = latest = 0.0
@@ -77,9 +76,9 @@ def read_log(folder: Path) -> RunLog:
             event = msgspec.json.decode(line, type=Logged)
             before = latest if event.event == "start" else before
             latest = max(latest, before + event.t)
-            if event.event in beats:
+            if event.event == "progress":
                 beat = msgspec.json.decode(line, type=Speed)
-                beats[event.event].append(msgspec.structs.replace(beat, t=latest))
+                beats.append(msgspec.structs.replace(beat, t=latest))
             if event.event in ("validation", "measured"):
                 stage = msgspec.json.decode(line, type=Stage)
                 stages.append(msgspec.structs.replace(stage, t=latest))
@@ -88,5 +87,4 @@ def read_log(folder: Path) -> RunLog:
                 held = {name: n for name, n in facts.items() if isinstance(n, int) and n >= 0}
         except (msgspec.DecodeError, RecursionError):
             continue
-    # Releases before this one noted the speed at the end of an epoch alone.
-    return RunLog(tuple(beats["progress"] or beats["validation"]), tuple(stages), held)
+    return RunLog(tuple(beats), tuple(stages), held)

@@ -19,7 +19,6 @@ from streammach.model.ours import MODEL
 from streammach.prediction.trained import Model
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
-from streammach.spec.older import plan_from
 from streammach.spec.plan import Plan
 from streammach.spec.reported import Reported, Table
 from streammach.spec.training import TrainSpec
@@ -216,7 +215,7 @@ class Run(Reported):
             hint = "Make one with: streammach train"
             raise UsageError("there is no such run", path=clean(folder, 300), hint=hint)
         try:
-            plan = plan_from(read_small(folder / PLAN, MAX_DOCUMENT))
+            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
             settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
             result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
         except (ValueError, DiskError) as error:
@@ -290,7 +289,7 @@ def check_request(folder: str | os.PathLike[str], request: str, kind: str = "run
 def planned(folder: str | os.PathLike[str]) -> Plan:
     """Return the plan that a run was begun with, or raise MismatchError."""
     try:
-        return plan_from(read_small(Path(folder) / PLAN, MAX_DOCUMENT))
+        return from_json(read_small(Path(folder) / PLAN, MAX_DOCUMENT), Plan)
     except (ValueError, DiskError) as error:
         raise MismatchError(
             f"not the folder of a run ({clean(error, 120)})", path=clean(folder, 300)

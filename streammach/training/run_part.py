@@ -15,7 +15,6 @@ from streammach.files.reading import read_small
 from streammach.model.checkpoint import Checkpoints
 from streammach.parts.registry import planned
 from streammach.spec.documents import from_json
-from streammach.spec.older import plan_from
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size
@@ -172,7 +171,7 @@ class RunPart:
         if workplace(folder, PART_OF_RUN).facts() is None:
             raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
         try:
-            plan = plan_from(read_small(folder / PLAN, MAX_DOCUMENT))
+            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
             facts = from_json(read_small(folder / PART, MAX_DOCUMENT), PartFacts)
             settings = None
             if (folder / SETTINGS).exists():

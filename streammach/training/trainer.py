@@ -33,10 +33,9 @@ from streammach.training.callbacks import EarlyStopping
 from streammach.training.events import Events, Started
 from streammach.training.job import Job, Work
 from streammach.training.label_loss import check_label_loss
-from streammach.training.older import older_request
 from streammach.training.part_job import PartJob
 from streammach.training.precompile import are_compiled, compiling_seconds, precompile
-from streammach.training.run import PLAN, Kept, Run, check_request, known_request, workplace
+from streammach.training.run import PLAN, Kept, Run, check_request, workplace
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.signals import StopSignals
 from streammach.training.timetable import COMPILING, SURE, timetable
@@ -257,13 +256,7 @@ class Trainer:
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
         decided = (plan.facts.digest, plan.model, plan.config.decisive)
-        if options["label_loss"] == "auto":  # as before there was a choice
-            del options["label_loss"]
         begun_from = (
             () if self._start is None else (sha256([np.asarray(self._start.weights).data]),)
         )
-        request = sha256([encoded((*decided, options, *begun_from))])
-        del options["model_size"]  # which was not asked for once
-        unsized = sha256([encoded((*decided, options))])
-        known = known_request(folder, kind)
-        return known if known in (unsized, older_request(plan, self.options)) else request
+        return sha256([encoded((*decided, options, *begun_from))])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streammach.cli.main import COMMANDS, main
-from streammach.formats import MODEL_FORMATS, STORE_FORMATS
+from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output.text import TsvOutput
 from tests.builders import TinyData
 
@@ -168,7 +168,6 @@ def test_evaluate_json_has_the_agreed_keys(job, capsys):
         assert found["n_rows"] == 200
         accuracies = [found[k] for k in ("accuracy", "top_3_accuracy", "top_5_accuracy")]
         assert 0.6 < accuracies[0] <= accuracies[1] <= accuracies[2] <= 1
-        assert [found[k] for k in ("p_at_1", "p_at_3", "p_at_5")] == accuracies
         assert found["estimator"] == estimator
 
 
@@ -291,7 +290,7 @@ def test_help_has_an_example(command, capsys):
 def test_version_names_the_formats(capsys):
     code, out, _ = run(capsys, "--version")
     assert code == 0
-    assert f"store format {STORE_FORMATS[-1]}, model format {MODEL_FORMATS[-1]}" in out
+    assert f"store format {STORE_FORMAT}, model format {MODEL_FORMAT}" in out
 
 
 def shell(*arguments, cwd, **options):

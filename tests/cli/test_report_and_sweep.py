@@ -41,14 +41,14 @@ def test_sweep_prints_its_table_and_draws_its_page(job, capsys):
     found = json.loads((job / "sw/sweep.json").read_text())
     for line, point in zip(lines[1:3], found["points"], strict=True):
         assert line.startswith(f"{point['buckets']} x {point['repetitions']}")
-        assert f"{point['held_out']['p_at_1']:.3f}" in line
+        assert f"{point['held_out']['accuracy']:.3f}" in line
         assert line.endswith("*") == point["frontier"]
     assert sum("left out:" in line and "does not fit" in line for line in lines) == 2
     assert all(len(line) <= 100 for line in lines[:3])
     assert "<svg" in (job / "sw/sweep.html").read_text()
     document = json.loads(run(capsys, *arguments, "--json")[1])
     for printed, point in zip(document["points"], found["points"], strict=True):
-        assert printed["held_out"]["accuracy"] == point["held_out"]["p_at_1"]
+        assert printed["held_out"]["accuracy"] == point["held_out"]["accuracy"]
         assert printed | {"held_out": 0} == point | {"held_out": 0}
     assert document["page"].endswith("sweep.html")
 

@@ -87,7 +87,7 @@ def test_lists_of_text_survive(form, drawn, tiny, rng):
     assert lists_by_name(tiny.folder / "out") == wanted(x, labels)
     with Dataset.open(tiny.folder / "out") as data:
         assert data.verify(deep=True) == []
-        assert (data.listed, data.root.format) == (True, 4)
+        assert data.listed
         assert data.n_labels == sum(map(len, labels)) == data.label_counts.sum()
         assert data.facts.max_row_labels == max(map(len, labels))
         pairs = {(j, c) for row, own in zip(x, labels, strict=True)
@@ -146,10 +146,9 @@ def test_a_store_of_single_labels_stays_what_it_is(tiny):
     one = convert(path, tiny.folder / "a").digest
     assert convert(path, tiny.folder / "b", multilabel="off").digest == one
     root = zarr.open_group(tiny.folder / "a", mode="r").attrs["streammach"]
-    assert root["format"] == 3
     assert not set(OF_LISTS) & set(root)
     convert(path, tiny.folder / "c", multilabel="on")
-    assert Dataset.open(tiny.folder / "c").root.format == 4
+    assert Dataset.open(tiny.folder / "c").root.listed
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "c")
 
 
@@ -215,7 +214,7 @@ def test_one_hot_rows_have_one_label_each(tiny, rng):
     np.save(tiny.folder / "y.npy", y)
     two = convert(tiny.folder / "X.npy", tiny.folder / "b")
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")
-    assert Dataset.open(tiny.folder / "a").root.format == 3
+    assert not Dataset.open(tiny.folder / "a").listed
     assert one.n_classes == two.n_classes
 
 

@@ -183,7 +183,7 @@ def change_root(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 1}, "its format is 1, this release reads 2"),
+        ({"format": 2}, "its format is 2, this release reads 1"),
         ({"complete": False}, "not complete"),
         ({"manifest": "0" * 64}, "zarr.json was changed"),
         ({"rows": 599}, "zarr.json was changed"),

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 import zarr
 
 from streammach.data.convert import convert
-from streammach.data.store.root import FORMAT, OF_LISTS, Root
+from streammach.data.store.root import OF_LISTS, Root
+from streammach.formats import STORE_FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-format.md"
 MASK = 2**64 - 1
@@ -110,7 +111,7 @@ def test_metadata_are_those_of_the_page(tmp_path, rng):
     page = PAGE.read_text()
     found = documents(tmp_path / "out.zarr")
     root = found.pop(".")["attributes"]["streammach"]
-    assert f"Format number: {FORMAT}." in page
+    assert f"Format number: {STORE_FORMAT}." in page
     table = page[page.index("## The root document") : page.index("## The manifest")]
     said = {
         name

@@ -1,20 +1,14 @@
-"""What older and present versions wrote, kept for ever, and how it was made.
+"""What this release wrote, kept, and how it was made.
 
-    cd tests/golden && python make.py formats-8      # with the version whose formats are kept
-    cd tests/golden && python make.py --expect       # afterwards, with the present one
+    cd tests/golden && python make.py      # only when the number of a format changes
 
-A folder is what one version wrote from the same sixty rows: ``store`` (VW text), ``model``,
-``smaller`` (coded weights), since formats 5 ``lists`` (a store of rows with lists of labels) and
-``listed`` (its model), since formats 6 ``added`` (the smaller model with classes added after the
-training), since formats 7 ``calibrated`` (the model with a line that corrects probabilities), since
-formats 8 ``named`` (the smaller model with packed names, as those of a million labels are), and
-since formats 3 ``columns`` (a model of a matrix, whose columns have names; since
-formats 4 with random Fourier features) and ``run`` (a training that was interrupted in its second
-epoch, with its plan and its checkpoint). `expected.json` has what they answer. ``formats-2`` was
-made at commit ada63a0.
-
-Every later version must read all of them: tests/test_golden.py. A change of a format adds a folder;
-none is made again, and none is removed. Nothing here is run by the tests.
+From the same sixty rows: ``store`` (VW text), ``model``, ``smaller`` (coded weights), ``lists`` (a
+store of rows with lists of labels) and ``listed`` (its model), ``added`` (the smaller model with
+classes added after the training), ``calibrated`` (the model with a line that corrects
+probabilities), ``named`` (the smaller model with packed names, as those of a million labels are),
+``columns`` (a model of a matrix, whose columns have names, with random Fourier features) and
+``run`` (a training that was interrupted in its second epoch, with its plan and its checkpoint).
+``expected.json`` has what they answer. Nothing here is run by the tests.
 """
 
 import contextlib
@@ -22,7 +16,6 @@ import dataclasses
 import json
 import random
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +25,7 @@ import streammach as sm
 from streammach.spec.training import TrainingOptions
 
 HERE = Path(__file__).parent
+FOLDER = HERE / "formats-1"
 TRAINING = {"epochs": 3, "learning_rate": 0.5, "transform": "log1p"}
 SHAPE = {"n_buckets": 4, "n_repetitions": 3, "counts": "on", "threads": 1}
 LABELS = ["dev_err", "x 7".replace(" ", "_"), "7", "année", "日", "last"]
@@ -75,19 +69,16 @@ def train(store, out, **options):
     )
 
 
-def make(name):
-    """Write what this version writes."""
+def make(folder):
+    """Write what this version writes, and what it finds in it."""
     from streammach.model.shrink import Size, shrink
 
-    folder = Path(name)
     folder.mkdir()
     Path("rows.vw").write_text(rows())
     sm.convert("rows.vw", folder / "store")
     model = train(folder / "store", "made-run").model
     model.save(folder / "model")
     shrink(model, Size("int8", 2, 20)).save(folder / "smaller")
-    if name == "formats-2":
-        return
     Path("made.vw").write_text(lists())
     sm.convert("made.vw", folder / "lists")
     train(folder / "lists", "made-run-lists").model.save(folder / "listed")
@@ -104,6 +95,9 @@ def make(name):
     interrupt(folder)
     calibrate(model, folder / "calibrated")
     pack(shrink(model, Size("int8", 2, 20)), folder / "named")
+    expected = {name: content(folder / name) for name in ("store", "lists")}
+    expected |= {path.parent.name: answers(path.parent) for path in folder.glob("*/model.json")}
+    (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
 
 
 def pack(model, out):
@@ -195,16 +189,5 @@ def resumed(folder, out):
     return trainer.fit(folder / "store", out, resume=True).model
 
 
-def expect():
-    """Write what the present version finds in all folders."""
-    for folder in sorted(HERE.glob("formats-*")):
-        stores = [folder / name for name in ("store", "lists") if (folder / name).exists()]
-        expected = {store.name: content(store) for store in stores}
-        for path in sorted(folder.glob("*")):
-            if (path / "model.json").is_file():
-                expected[path.name] = answers(path)
-        (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
-
-
 if __name__ == "__main__":
-    expect() if sys.argv[1] == "--expect" else make(sys.argv[1])
+    make(Path("formats-1"))

@@ -187,7 +187,7 @@ def test_a_model_keeps_its_line(rng, tmp_path):
         again = Model.load(tmp_path / f"{stored}")
         assert again.calibration == line
         assert stored or again.n_bytes == model.n_bytes
-        assert '"format": 7' in (tmp_path / f"{stored}/model.json").read_text()
+        assert '"points": 3' in (tmp_path / f"{stored}/model.json").read_text()
 
 
 @pytest.mark.parametrize(

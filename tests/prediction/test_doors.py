@@ -234,13 +234,6 @@ def test_a_predictor_works_in_a_forked_child(job):
         list(predictor.stream("new.vw", 3))
 
 
-def test_a_store_of_an_older_format_is_predicted_in_its_order_and_it_is_said(job, monkeypatch):
-    monkeypatch.setattr("streammach.data.store.dataset.Dataset.numbered", False)
-    with sm.Predictor(sm.Model.load("run")) as predictor, pytest.warns(UserWarning, match="order"):
-        (part,) = predictor.stream("train.zarr", 1)
-    assert part.rows.tolist() == list(range(300))
-
-
 def test_zarr_and_anndata_ignore_what_is_new(job):
     store = zarr.open_group("train.zarr", mode="r")
     assert sorted(store["row"][:].tolist()) == list(range(300))

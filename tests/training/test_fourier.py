@@ -9,7 +9,6 @@ import pytest
 
 import streammach as sm
 from streammach.errors import Interrupted, ModelError, UsageError
-from streammach.model.document import WAVES_FORMAT
 from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
@@ -154,7 +153,7 @@ def test_a_loaded_model_scores_as_its_arrays_say(run, rng):
     with sm.Predictor(model, device="cpu") as predictor:
         ids, _ = predictor.topk_ids(block, 1)
     assert (ids[:, 0] == z.argmax(axis=1)).mean() > 0.95
-    assert json.loads((run.path / "model" / "model.json").read_text())["format"] == WAVES_FORMAT
+    assert json.loads((run.path / "model" / "model.json").read_text())["n_more"] == model.n_more
 
 
 def test_smaller_models_keep_the_projection(run, stores, tiny):
@@ -173,7 +172,7 @@ def test_smaller_models_keep_the_projection(run, stores, tiny):
         np.testing.assert_array_equal(fewer.weights, np.delete(model.weights, 2, axis=0))
 
 
-@pytest.mark.parametrize("what", ["shape", "format", "missing", "infinite"])
+@pytest.mark.parametrize("what", ["shape", "size", "missing", "infinite"])
 def test_a_model_whose_projection_is_wrong_is_refused(run, tiny, what):
     folder = tiny.folder / "copy"
     shutil.copytree(run.path / "model", folder)
@@ -183,8 +182,8 @@ def test_a_model_whose_projection_is_wrong_is_refused(run, tiny, what):
         arrays["projection"] = arrays["projection"][:-1]
     if what == "missing":
         del arrays["projection"]
-    if what == "format":
-        document["format"] = 1
+    if what == "size":
+        document["n_more"] += 1
     if what == "infinite":
         arrays["projection"] = np.full_like(arrays["projection"], np.inf)
     tensors = next(folder.glob("*.safetensors"))

@@ -36,7 +36,7 @@ def disagreements(
     """
     root, n = data.root, data.root.rows
     counts, most, labels = {name: np.zeros(len(c), np.int64) for name, c in said.items()}, 0, 0
-    numbers = Numbers(root.source_rows, n) if data.numbered else None
+    numbers = Numbers(root.source_rows, n)
     for start in range(0, n, step):
         told("rows", start, n)
         block = data.rows(start, min(start + step, n))
@@ -44,12 +44,11 @@ def disagreements(
         _add(counts["labels"], block.lists.classes)
         labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
         origins, _ = data.origins(start, start + block.n_rows)
-        if numbers is not None:
-            numbers.take(origins)
+        numbers.take(origins)
     for name, found in counts.items():
         if not np.array_equal(found, said[name]):
             yield f"damaged: {data.path}/{name}/count does not agree with the rows"
-    if numbers is not None and numbers.twice():
+    if numbers.twice():
         yield f"damaged: {data.path}/row: two rows have one number"
     if most > root.max_block_nnz:
         yield f"damaged: {data.path}: a block has more values than the root says"

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
+from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.writer import RowsWriter, StoreWriter, Values
+from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names
 
 PLACE = Path("rows in memory")  # where files have a path
@@ -130,7 +131,7 @@ class HeldWriter(RowsWriter):
             digest.update(f"{name} {array.dtype} {array.n_values}".encode())
             digest.update(np.ascontiguousarray(array.values).data)
         return Root(
-            **msgspec.structs.asdict(facts), format=LIST_FORMAT if self._listed else FORMAT,
+            **msgspec.structs.asdict(facts), format=STORE_FORMAT,
             complete=True, manifest=digest.hexdigest(), check="",
         )  # fmt: skip
 

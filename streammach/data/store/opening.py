@@ -13,11 +13,11 @@ from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.codecs import codec_of
 from streammach.data.store.ours import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST
-from streammach.data.store.root import FORMAT, MOST_ROWS, Root
+from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.reading import sha256
-from streammach.formats import STORE_FORMATS
+from streammach.formats import STORE_FORMAT
 from streammach.spec.documents import from_json
 
 ARRAYS: dict[str, tuple[str, ...]] = {
@@ -29,7 +29,7 @@ ONE_LABEL: dict[str, tuple[str, ...]] = {"y": ("int32",)}
 LABEL_LISTS: dict[str, tuple[str, ...]] = {
     "y/indptr": ("int64",), "y/indices": ("int32",), "y/data": ("uint8", "float32"),
 }  # fmt: skip
-NUMBERED = "row"  # from format 3 on
+NUMBERED = "row"
 MORE_ARRAYS: dict[str, tuple[str, ...]] = {
     NUMBERED: ("int64",), "weight": ("float32",),
     "tag/offsets": ("int64",), "tag/bytes": ("uint8",),
@@ -84,10 +84,9 @@ def read_root(blobs: Blobs) -> Root:
         document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
-        if found not in STORE_FORMATS:
-            known = " and ".join(map(str, STORE_FORMATS))
+        if found != STORE_FORMAT:
             raise StoreError(
-                f"its format is {clean(found)}, this release reads {known}",
+                f"its format is {clean(found)}, this release reads {STORE_FORMAT}",
                 path=place,
                 hint="Use the release that wrote it, or convert the source again.",
             )
@@ -139,7 +138,7 @@ def read_documents(blobs: Blobs, root: Root, manifest: Manifest) -> dict[str, by
         documents[name] = _read(blobs, name, digest)
         if sha256([documents[name]]) != digest:
             raise damaged(blobs.place, f"{clean(name)} was changed")
-    needed = [*ARRAYS, *_labels(root), *([NUMBERED] if root.format >= FORMAT else [])]
+    needed = [*ARRAYS, *_labels(root), NUMBERED]
     missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
     if missing:
         raise damaged(blobs.place, f"it lacks {missing[0]}")

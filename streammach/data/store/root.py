@@ -7,11 +7,8 @@ from typing import Any
 import msgspec
 
 from streammach.data.identity import Fingerprint
-from streammach.formats import STORE_FORMATS
 from streammach.spec.recipe import Recipe
 
-FORMAT = 3  # of a store whose rows have one label each
-LIST_FORMAT = STORE_FORMATS[-1]  # of one whose rows have lists
 MOST = 2**31 - 1  # classes and features: ids are int32
 MOST_ROWS = 2**48
 
@@ -20,9 +17,9 @@ Decided = dict[str, str | int | bool | None]  # options of a conversion that dec
 
 
 class SourceFacts(Fingerprint, frozen=True, kw_only=True):
-    """What a store says of a source; `rows` are known from format 3 on."""
+    """What a store says of a source; ``rows`` count those that were left out, too."""
 
-    rows: int = 0
+    rows: int
 
 
 class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +52,7 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source_rows(self) -> int:
-        """Rows of all sources, those that were left out too; 0 up to format 2."""
+        """Rows of all sources, those that were left out too."""
         return sum(facts.rows for facts in self.source)
 
 
@@ -70,7 +67,7 @@ class Root(RootFacts, frozen=True, kw_only=True):
     @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
-        return self.format >= LIST_FORMAT
+        return self.max_row_labels > 0
 
     def document(self) -> dict[str, Any]:
         """Return what is written."""
@@ -93,7 +90,7 @@ class Root(RootFacts, frozen=True, kw_only=True):
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 return name
-        if self.format >= FORMAT and not self.rows <= self.source_rows <= MOST_ROWS:
+        if not self.rows <= self.source_rows <= MOST_ROWS:
             return "the rows of the sources"
         if any(facts.rows < 0 or facts.bytes < 0 for facts in self.source):
             return "a source"

@@ -47,18 +47,13 @@ class StoredRows:
 
     @property
     def listed(self) -> bool:
-        """Whether rows have lists of labels: format 4."""
+        """Whether rows have lists of labels."""
         return self.root.listed
 
     @property
     def weighted(self) -> bool:
         """Whether rows have an importance, of their own or by their class."""
         return "weight" in self._arrays or self._class_weights is not None
-
-    @property
-    def numbered(self) -> bool:
-        """Whether rows have the numbers that they had in their sources: from format 3 on."""
-        return NUMBERED in self._arrays
 
     @property
     def tagged(self) -> bool:
@@ -199,7 +194,7 @@ class StoredRows:
         -------
         numbers : int64 (n,)
             Number of each row among those of all sources, in their order, from 0; rows that were
-            left out count. A store of format 2 does not know it: there it is the store's order.
+            left out count.
         tags : Texts or None
             Their tags, if any row has one.
 
@@ -208,10 +203,8 @@ class StoredRows:
         StoreError
             If what is read is damaged.
         """
-        numbers = np.arange(start, stop)
-        if self.numbered:
-            numbers = self._arrays[NUMBERED].read(start, stop)
-            self._content.check_numbers(numbers, start, self.root.source_rows)
+        numbers = self._arrays[NUMBERED].read(start, stop)
+        self._content.check_numbers(numbers, start, self.root.source_rows)
         if not self.tagged:
             return numbers, None
         offsets = self._arrays["tag/offsets"].read(start, stop + 1)

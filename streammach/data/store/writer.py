@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, OpenArray
 from streammach.data.store.blobs import FileFacts
 from streammach.data.store.codecs import WRITTEN
-from streammach.data.store.root import FORMAT, LIST_FORMAT, Root, RootFacts
+from streammach.data.store.root import Root, RootFacts
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
+from streammach.formats import STORE_FORMAT
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
@@ -247,7 +248,7 @@ class StoreWriter(RowsWriter):
             array.close()
             files.update({f"{name}/{file}": f for file, f in array.files.items()})
         root = Root(
-            **msgspec.structs.asdict(facts), format=LIST_FORMAT if self._listed else FORMAT,
+            **msgspec.structs.asdict(facts), format=STORE_FORMAT,
             complete=True, manifest="", check="",
         )  # fmt: skip
         documents = self._documents(root)

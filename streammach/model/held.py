@@ -17,7 +17,7 @@ from streammach.model.ours import TENSORS
 from streammach.model.packed_names import PackedNames
 from streammach.model.packing import CLASSES, WIDE, packed_bytes, packed_in
 from streammach.model.shrink import PAIR_BYTES
-from streammach.model.tensors import damaged, map_some, read_header
+from streammach.model.tensors import damaged, lying
 from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
@@ -39,7 +39,7 @@ class Held:
     store : str
         Digest of the store that it was trained on.
     n_bytes : int
-        Bytes of its arrays in memory, and of the file where they are mapped.
+        Bytes of its arrays in memory.
     names : tuple of (int, int)
         How many labels and features, and their bytes.
     n_more : int
@@ -93,8 +93,14 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     """
     folder = folder_of(path)
     document = read_document(folder, path)
-    header = read_header(folder / TENSORS, document.tensors)
-    check_header(folder, document, header)
+    packed = packed_in(document)
+    with lying(folder / TENSORS, document.tensors) as arrays:
+        header = {name: one.tensor for name, one in arrays.items()}
+        check_header(folder, document, header)
+        try:
+            found = packed_bytes({name: arrays[name] for name in packed}, document)
+        except ValueError as error:
+            raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
     shapes = {
         name: document.coded[name].shape if name in document.coded else tensor.shape
         for name, tensor in header.items()
@@ -108,14 +114,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
     spec = document.spec
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
     plain = sum(sizes.values())
-    if LABELS not in document.coded:  # names are taken out of the file
-        plain += sum(_list_bytes(*one) for one in names)
     labels = _list_bytes(*names[0]) if document.packs_names else 0
-    packed = packed_in(document)
-    try:
-        found = packed_bytes(map_some(folder / TENSORS, document.tensors, packed), document)
-    except ValueError as error:
-        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
     return Held(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
@@ -153,12 +152,9 @@ def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
 def held_by(model: Model) -> Held:
     """Return what a model in memory takes."""
     label, feature = ((len(n), n.text_bytes) for n in (model.labels, model.features))
-    others = (model.bias, None if model.counts is None else model.counts.base)
-    mapped = any(isinstance(array, np.memmap) for array in others)
-    copied = sum(n.n_bytes for n in (model.labels, model.features)) if mapped else 0
     return Held(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
-        n_bytes=model.n_bytes + copied, names=(label, feature), n_more=model.n_more,
+        n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
         listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),
         labels=_list_bytes(*label) if isinstance(model.labels, PackedNames) else 0,
     )  # fmt: skip

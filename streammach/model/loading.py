@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,18 @@ from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, STARTS, decode
-from streammach.model.document import COLUMNS, LABEL_PIECES, LABELS, Document, arrays_of
+from streammach.model.document import (
+    COLUMNS,
+    LABEL_OFFSETS,
+    LABEL_PIECES,
+    LABELS,
+    Document,
+    arrays_of,
+)
 from streammach.model.ours import TENSORS
 from streammach.model.packed_names import LabelNames, PackedNames
 from streammach.model.packing import CLASSES, WEIGHTS, packed_counts, packed_in, packed_weights
-from streammach.model.tensors import TensorHeader, damaged, map_tensors
+from streammach.model.tensors import TensorHeader, damaged, load_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
 from streammach.rows.packed import PackedRows
@@ -26,17 +32,20 @@ from streammach.rows.packed_pairs import Counts
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
-T = TypeVar("T")
+LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
 N = TypeVar("N", Names, PackedNames)
 
 
-def map_arrays(folder: Path, document: Document) -> Arrays:
+def load_arrays(folder: Path, document: Document) -> Arrays:
     """Return a model's arrays as they lie, or raise ModelError, BudgetError or DiskError."""
 
     def expected(header: TensorHeader) -> None:
         check_header(folder, document, header)
 
-    return map_tensors(folder / TENSORS, document.tensors, expected)
+    arrays = load_tensors(folder / TENSORS, document.tensors, expected)
+    for name, array in arrays.items():
+        array.flags.writeable = not array.size or name in LISTS  # kernels are of one kind
+    return arrays
 
 
 def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
@@ -63,7 +72,7 @@ def labels_in(folder: Path, document: Document, arrays: Arrays) -> LabelNames:
     """Return the names of the labels, packed where they are many, or raise ModelError."""
     kind = document.label_kind
     if not document.packs_names:
-        return _sound(folder, "label", Names(*_held_names(arrays, "label"), kind))
+        return _sound(folder, "label", Names(arrays[LABEL_OFFSETS], arrays[LABELS], kind))
     names = PackedNames(
         arrays[LABELS], arrays[LABEL_PIECES], document.spec.n_classes,
         document.coded[LABELS].unit, kind, clean(folder, 300),
@@ -79,12 +88,8 @@ def labels_in(folder: Path, document: Document, arrays: Arrays) -> LabelNames:
 
 def features_in(folder: Path, document: Document, arrays: Arrays) -> Names:
     """Return the names of the features, or raise ModelError."""
-    names = Names(*_held_names(arrays, "feature"), document.feature_kind)
+    names = Names(arrays["feature_offsets"], arrays["feature_bytes"], document.feature_kind)
     return _sound(folder, "feature", names)
-
-
-def _held_names(arrays: Arrays, which: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    return _held(arrays[f"{which}_offsets"]), _held(arrays[f"{which}_bytes"])
 
 
 def _sound(folder: Path, which: str, names: N) -> N:
@@ -124,40 +129,14 @@ def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibrat
         raise damaged(folder, clean(error)) from None
 
 
-def in_memory(record: T) -> T:
-    """Return a model, or a part of one, with arrays of its own rather than in those of its file.
-
-    What is mapped ends the process where somebody cuts the file short.
-
-    Parameters
-    ----------
-    record : dataclass
-        A model, its counts or its weights.
-    """
-    changed: dict[str, Any] = {}
-    for one in dataclasses.fields(cast("Any", record)):
-        value = getattr(record, one.name)
-        if isinstance(value, np.ndarray):
-            changed[one.name] = _held(value)
-            changed[one.name].flags.writeable = value.flags.writeable  # kernels are of one kind
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changed[one.name] = in_memory(value)
-    return cast("T", dataclasses.replace(cast("Any", record), **changed))
-
-
-def _held(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array in memory of its own rather than in that of a file."""
-    return np.array(array) if isinstance(array, np.memmap) else array
-
-
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
-    """Raise ModelError if arrays are not the document's, BudgetError if coded ones do not fit."""
+    """Raise ModelError if arrays are not the document's, BudgetError if they do not fit."""
     wanted = arrays_of(document)
     needed = (wanted.keys() - {COLUMNS}) | document.coded.keys()
     if not needed <= header.keys() <= wanted.keys():
         odd = sorted(header.keys() ^ needed)
         raise damaged(folder, f"it has not the arrays that it should: {clean(odd[0])}")
-    decoded = 0
+    n_bytes = 0
     for name, tensor in header.items():
         shape, dtype = wanted[name]
         coded = document.coded.get(name)
@@ -165,13 +144,12 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
         packed = coded is None or (tensor.type == "uint8" and len(tensor.shape) == 1)
         if not packed or not _fits(lies[0], shape) or lies[1] != dtype.name:
             raise damaged(folder, f"{clean(name)} has the wrong shape or type")
-        if coded is not None:
-            n = math.prod(coded.shape)
-            decoded += n // 2 if coded.how == "nibbles" else n * dtype.itemsize
+        n = math.prod(lies[0])
+        n_bytes += n // 2 if coded and coded.how == "nibbles" else n * dtype.itemsize
     limit = memory_limit()
-    if decoded > limit.n_bytes:
+    if n_bytes > limit.n_bytes:
         raise BudgetError(
-            f"the model takes {size_text(decoded)} in memory, {size_text(limit.n_bytes)} may be "
+            f"the model takes {size_text(n_bytes)} in memory, {size_text(limit.n_bytes)} may be "
             f"used ({limit.source})",
             path=clean(folder, 300),
         )

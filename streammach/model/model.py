@@ -40,7 +40,7 @@ from streammach.model.loading import (
     decode_arrays,
     features_in,
     labels_in,
-    map_arrays,
+    load_arrays,
     weights_in,
 )
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
@@ -274,7 +274,7 @@ class Model(Reported):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a model: its weights are checked and mapped, or packed where they are coded.
+        """Read a model into memory: its weights are checked, and packed where they are coded.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class Model(Reported):
         """
         folder = folder_of(path)
         document = read_document(folder, path)
-        arrays = map_arrays(folder, document)
+        arrays = load_arrays(folder, document)
         with ThreadPoolExecutor(1, "weights") as pool:  # packed while the others are decoded
             packed = pool.submit(weights_in, folder, document, arrays[WEIGHTS])
             decode_arrays(folder, document, arrays)

@@ -40,7 +40,7 @@ class PackedNames:
     Attributes
     ----------
     data : uint8 (n,)
-        The compressed pieces, one after another; memory-mapped after loading.
+        The compressed pieces, one after another.
     pieces : int64 (2, m + 1)
         Where each piece starts in `data`, and where its names start among the bytes of all.
     n_names, each : int
@@ -75,7 +75,7 @@ class PackedNames:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that the list takes in memory, or in the file that is mapped."""
+        """Bytes that the list takes in memory."""
         return self.data.nbytes + self.pieces.nbytes
 
     @property

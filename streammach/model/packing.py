@@ -63,7 +63,7 @@ def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> 
     return PackedCounts.of(_lists(arrays, coded, starts, bare.n_classes), bare, _unit(coded))
 
 
-def packed_bytes(arrays: Arrays, document: Document) -> int:
+def packed_bytes(arrays: Mapping[str, Any], document: Document) -> int:
     """Return the bytes of what is packed, of arrays as in the file; ValueError if one is bad."""
     found, coded, n_bytes = packed_in(document), document.coded, 0
     if LABELS in found:
@@ -72,7 +72,7 @@ def packed_bytes(arrays: Arrays, document: Document) -> int:
         weights = coded[WEIGHTS]
         n_bytes += PackedRows.footprint(_rows(arrays[WEIGHTS], weights), _shape(weights))
     if CLASSES in found:
-        starts = decode(arrays[STARTS].view(np.ndarray), coded[STARTS], {})
+        starts = decode(arrays[STARTS], coded[STARTS], {})
         n_bytes += _lists(arrays, coded, starts, document.spec.n_classes).n_bytes
         n_bytes += in_units(decode(arrays[WIDE], coded[WIDE], {}), _unit(coded)).nbytes
         places = coded[WIDE_OF]  # not among what is packed, but held in fewer bytes

@@ -1,4 +1,4 @@
-"""Arrays in a file: the safetensors layout, written as a stream and checked before it is mapped.
+"""Arrays in a file: the safetensors layout, written as a stream and checked while it is read.
 
 The layout is 8 bytes of header length, a JSON header, the arrays' bytes. Writing it here streams
 arrays of any size without a second copy and takes the checksum on the way; the safetensors library
@@ -38,6 +38,7 @@ DTYPES: dict[DType, Any] = {
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 LENGTH_BYTES = 8
 MAX_HEADER = 1 << 20
+LOOKED_AT = 256 << 10  # bytes that are read at once: they are in the cache when they are looked at
 COPY_AGAIN = "Copy the folder again, or train again."
 
 
@@ -108,10 +109,10 @@ def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def map_tensors(
+def load_tensors(
     path: Path, facts: TensorFile, check: Callable[[TensorHeader], None]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file, mapped into memory, read-only.
+    """Return the arrays of a file, in memory of their own.
 
     Parameters
     ----------
@@ -125,33 +126,51 @@ def map_tensors(
     Raises
     ------
     ModelError
-        If the file is missing, cut short, damaged, its header is not sound, or a number is not
-        finite.
+        If the file is missing, cut short, damaged, changed while it is read, its header is not
+        sound, or a number is not finite.
     """
-    return _mapped(path, *_checked(path, facts, check))
+    return _read(path, facts, check, lambda _, t: np.empty(t.shape, DTYPES[t.dtype]))
 
 
-def map_some(path: Path, facts: TensorFile, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Return some arrays of a file, mapped and not compared with its checksum, or ModelError."""
-    with _opened(path, facts) as (_, head, header):
-        return _mapped(path, len(head), {name: header[name] for name in names})
+class Lying:
+    """The bytes of an array as they lie in an open file; some are read whenever they are needed.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for messages.
+    handle : int
+        What it is open by.
+    start : int
+        Where the bytes start.
+    tensor : Tensor
+        What the array is.
+    """
+
+    def __init__(self, path: Path, handle: int, start: int, tensor: Tensor) -> None:
+        self.tensor, self._path, self._handle = tensor, path, handle
+        self._start, self._n = start, tensor.data_offsets[1] - tensor.data_offsets[0]
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, some: slice) -> NDArray[np.uint8]:
+        """Return some bytes, uint8 (n,), or raise ModelError."""
+        start, stop, _ = some.indices(self._n)
+        found = os.pread(self._handle, stop - start, self._start + start)
+        if len(found) < stop - start:
+            raise damaged(self._path, "it is cut short")
+        return np.frombuffer(found, np.uint8)
 
 
-def _mapped(path: Path, base: int, header: TensorHeader) -> dict[str, NDArray[Any]]:
-    out: dict[str, NDArray[Any]] = {}
-    for name, tensor in header.items():
-        dtype = np.dtype(DTYPES[tensor.dtype])
-        if 0 in tensor.shape:
-            out[name] = np.empty(tensor.shape, dtype)
-        else:
-            out[name] = np.memmap(path, dtype, "r", base + tensor.data_offsets[0], tensor.shape)
-    return out
-
-
-def read_header(path: Path, facts: TensorFile) -> TensorHeader:
-    """Return what arrays a file holds, without reading them, or raise ModelError."""
-    with _opened(path, facts) as (_, _, header):
-        return header
+@contextmanager
+def lying(path: Path, facts: TensorFile) -> Iterator[dict[str, Lying]]:
+    """Open a file: its arrays by name, not compared with its checksum; or raise ModelError."""
+    with _opened(path, facts) as (file, head, header):
+        yield {
+            name: Lying(path, file.fileno(), len(head) + tensor.data_offsets[0], tensor)
+            for name, tensor in header.items()
+        }
 
 
 def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -> None:
@@ -179,18 +198,48 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
         if {name: (t.dtype, t.shape) for name, t in header.items()} != wanted:
             raise damaged(path, "it does not hold the arrays that are needed")
 
-    base, header = _checked(path, facts, check)
-    try:
-        with open(path, "rb", buffering=0) as file:
-            for name, array in into.items():
-                file.seek(base + header[name].data_offsets[0])
-                for some in _whole_rows(array):
-                    piece = some if some.flags.c_contiguous else np.empty(some.shape, some.dtype)
-                    _fill(file, path, piece)
-                    if piece is not some:
-                        some[:] = piece
-    except OSError as error:
-        raise disk_error(error, path) from error
+    _read(path, facts, check, lambda name, _: into[name])
+
+
+def _read(
+    path: Path,
+    facts: TensorFile,
+    check: Callable[[TensorHeader], None],
+    room: Callable[[str, Tensor], NDArray[Any]],
+) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a file, each into its room, and compare what was read with `facts`."""
+    with _opened(path, facts) as (file, head, header):
+        check(header)
+        found = {name: room(name, tensor) for name, tensor in header.items()}
+        crc, largest = google_crc32c.Checksum(head), np.zeros(1, np.int64)
+        for piece in _filled(file, path, found.values()):
+            crc.update(piece.view(np.uint8))
+            if piece.dtype == np.float32:
+                look_at_numbers(piece, NO_SIGN, largest)
+    if int.from_bytes(crc.digest(), "big") != facts.crc32c:
+        raise damaged(path, "size or checksum is wrong")
+    if largest[0] >= INFINITE:
+        raise damaged(path, "a number is not finite")
+    return found
+
+
+def _filled(file: IO[bytes], path: Path, arrays: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Read the next bytes of a file into arrays; yield them in pieces, each (n,)."""
+    for array in arrays:
+        for some in _whole_rows(array):
+            whole = some if some.flags.c_contiguous else np.empty(some.shape, some.dtype)
+            flat, step = whole.reshape(-1), max(1, LOOKED_AT // whole.itemsize)
+            for start in range(0, len(flat), step):
+                piece = flat[start : start + step]
+                bytes_, done = piece.view(np.uint8).data, 0
+                while done < len(bytes_):
+                    got = file.readinto(bytes_[done:])  # type: ignore[attr-defined]
+                    if not got:
+                        raise damaged(path, "it is cut short")
+                    done += got
+                yield piece
+            if whole is not some:
+                some[:] = whole
 
 
 def _whole_rows(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -200,33 +249,6 @@ def _whole_rows(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         return
     n = max(1, PIECE // max(array[:1].nbytes, 1))
     yield from (array[start : start + n] for start in range(0, len(array), n))
-
-
-def _fill(file: IO[bytes], path: Path, array: NDArray[Any]) -> None:
-    """Read the next bytes of a file into a contiguous array."""
-    view, done = array.reshape(-1).view(np.uint8).data, 0
-    while done < len(view):
-        got = file.readinto(view[done : done + PIECE])  # type: ignore[attr-defined]
-        if not got:
-            raise damaged(path, "it is cut short")
-        done += got
-
-
-def _checked(
-    path: Path, facts: TensorFile, check: Callable[[TensorHeader], None]
-) -> tuple[int, TensorHeader]:
-    """Return where the arrays start and the header, after comparing the file with `facts`.
-
-    The file is read once: its checksum is taken and its numbers are looked at in passing.
-    """
-    with _opened(path, facts) as (file, head, header):
-        check(header)
-        crc32c, finite = _seen(file, path, head, header)
-    if crc32c != facts.crc32c:
-        raise damaged(path, "size or checksum is wrong")
-    if not finite:
-        raise damaged(path, "a number is not finite")
-    return len(head), header
 
 
 @contextmanager
@@ -262,22 +284,6 @@ def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
     if end != n_bytes:
         raise damaged(path, "its arrays do not fill it")
     return header
-
-
-def _seen(file: IO[bytes], path: Path, head: bytes, header: TensorHeader) -> tuple[int, bool]:
-    """Read the arrays, which come next; return the crc32c and whether all float32 are finite."""
-    crc, largest = google_crc32c.Checksum(head), np.zeros(1, np.int64)
-    for tensor in header.values():
-        left = tensor.data_offsets[1] - tensor.data_offsets[0]
-        while left:
-            piece = file.read(min(PIECE, left))
-            if not piece or (len(piece) % 4 and tensor.dtype == "F32"):
-                raise damaged(path, "it is cut short")
-            crc.update(piece)
-            if tensor.dtype == "F32":
-                look_at_numbers(np.frombuffer(piece, np.float32), NO_SIGN, largest)
-            left -= len(piece)
-    return int.from_bytes(crc.digest(), "big"), bool(largest[0] < INFINITE)
 
 
 def damaged(place: object, what: str) -> ModelError:

@@ -17,7 +17,6 @@ from streammach.errors import BudgetError, DataError, ModelError, StreammachErro
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
 from streammach.model.held import held_in
-from streammach.model.loading import in_memory
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.prediction.memory import room_for
@@ -207,7 +206,7 @@ class Loader:
             beside={"other models": beside, "requests": self._limits.held_bytes},
         )  # fmt: skip
         version = version_of(folder)
-        model = in_memory(Model.load(folder))
+        model = Model.load(folder)
         if version_of(folder) != version:
             raise ModelError("the model changed while it was read", path=clean(folder, 300))
         served = Served(name, model, version, self._limits, computing)

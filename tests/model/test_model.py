@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from streammach.errors import DivergedError, MismatchError, ModelError, UsageErr
 from streammach.figures import EpochFigures, Reached
 from streammach.model.checkpoint import Checkpoints, Progress
 from streammach.model.model import Model
-from streammach.model.tensors import map_tensors, read_tensors, write_tensors
+from streammach.model.tensors import load_tensors, lying, read_tensors, write_tensors
 from tests.model.models import counts_of, model_of
 
 
@@ -38,8 +39,39 @@ def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
     assert np.array_equal(again.bias, model.bias)
     assert again.labels.same_as(model.labels)
     assert again.features.same_as(model.features)
-    assert isinstance(again.weights, np.memmap)
+    assert again.weights.base is None  # in memory of its own: no file is mapped
     assert not again.weights.flags.writeable
+
+
+def test_what_becomes_of_the_file_changes_no_model_that_was_loaded(counted, tmp_path):
+    counted.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    os.truncate(tmp_path / "model/model.safetensors", 0)  # what is mapped would end the process
+    for name, array in counted.arrays().items():
+        assert again.arrays()[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("how", ["cut short", "another one"])
+def test_a_file_that_changes_while_it_is_read_is_damaged(how, tmp_path):
+    values = np.arange(300_000, dtype=np.float32)
+    facts = write_tensors(tmp_path / "t", {"a": values})
+
+    def change(header):
+        if how == "cut short":
+            os.truncate(tmp_path / "t", 600_000)
+        else:
+            write_tensors(tmp_path / "other", {"a": values + 1})
+            with open(tmp_path / "t", "r+b") as file:
+                file.write((tmp_path / "other").read_bytes())
+
+    with pytest.raises(ModelError, match=r"damaged: (it is cut short|size or checksum is wrong)"):
+        load_tensors(tmp_path / "t", facts, change)
+    facts = write_tensors(tmp_path / "t", {"a": values})
+    with lying(tmp_path / "t", facts) as arrays:
+        assert arrays["a"][40:48].tobytes() == values[10:12].tobytes()
+        os.truncate(tmp_path / "t", 600_000)
+        with pytest.raises(ModelError, match="cut short"):
+            arrays["a"][599_990:]
 
 
 @pytest.fixture
@@ -182,7 +214,7 @@ def test_headers_that_do_not_fit_their_file_are_refused(header, tmp_path):
     content = len(text).to_bytes(8, "little") + text + b"\0" * 8
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(ModelError, match="damaged"):
-        map_tensors(tmp_path / "t", TensorFile(len(content), crc32c([content])), lambda _: None)
+        load_tensors(tmp_path / "t", TensorFile(len(content), crc32c([content])), lambda _: None)
 
 
 def test_tensors_are_read_only_into_arrays_of_their_shape(tmp_path):
@@ -252,6 +284,7 @@ def test_ends_are_seen_while_another_process_removes_checkpoints(tmp_path, monke
 
 def test_columns_are_read_some_rows_at_a_time(tmp_path, rng, monkeypatch):
     monkeypatch.setattr("streammach.model.tensors.PIECE", 100)
+    monkeypatch.setattr("streammach.model.tensors.LOOKED_AT", 60)
     values = rng.random((37, 6)).astype(np.float32)
     facts = write_tensors(tmp_path / "t", {"a": values})
     into = np.zeros((37, 20), np.float32)

@@ -11,7 +11,6 @@ from streammach.errors import ModelError
 from streammach.model import packed_names
 from streammach.model.document import read_document
 from streammach.model.held import held_by, held_in
-from streammach.model.loading import in_memory
 from streammach.model.model import Model
 from streammach.model.packed_names import PackedNames
 from streammach.rows.names import MAX_NAME, Names
@@ -156,7 +155,6 @@ def test_many_names_take_less_than_a_plain_list(rng, tmp_path, monkeypatch):
     names = Names.of(f"c{i}" for i in rng.permutation(20_000).tolist())
     small(rng, names).save(tmp_path / "m")
     found = Model.load(tmp_path / "m").labels
-    assert isinstance(found.data, np.memmap)
     assert found.n_bytes < 5 * len(names) < names.n_bytes / 2
 
 
@@ -170,12 +168,11 @@ def test_names_are_read_from_the_file_that_was_opened(rng, saved, tmp_path):
     assert model.labels.raws(np.arange(19)) == expected
 
 
-def test_a_service_holds_them_in_its_own_memory(saved):
-    model = in_memory(Model.load(saved))
+def test_they_are_held_in_memory_of_their_own(saved):
+    model = Model.load(saved)
     file = saved / "model.safetensors"
     file.write_bytes(b"\0" * file.stat().st_size)
     assert model.labels.label(3) == b"label 3"
-    assert not isinstance(model.labels.data, np.memmap)
 
 
 def outcome(names):

@@ -17,7 +17,7 @@ from streammach.figures import Reached
 from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
-from streammach.model.tensors import TensorFile, TensorHeader, map_tensors, write_tensors
+from streammach.model.tensors import TensorFile, TensorHeader, load_tensors, write_tensors
 from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.group_fit import start_weights
 from streammach.spec.documents import from_json, to_json
@@ -127,8 +127,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
     def check(header: TensorHeader) -> None:
         _check(folder, header, document, n_features, n_classes)
 
-    mapped = map_tensors(folder / TENSORS, document.tensors, check)
-    return _counted(folder, document, {name: np.array(a) for name, a in mapped.items()})
+    return _counted(folder, document, load_tensors(folder / TENSORS, document.tensors, check))
 
 
 def save_table(table: CountTable, folder: Path, identity: str) -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.kernel_cache import cache_folder
+from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -97,7 +99,7 @@ def keep_compiled(*kind: object) -> None:
     mark = _mark(kind)
     if mark is not None:
         with contextlib.suppress(OSError):
-            mark.touch()
+            mark.touch(mode=0o600)
 
 
 def _mark(kind: tuple[object, ...]) -> Path | None:
@@ -145,6 +147,10 @@ def kernel(
 
     def compile_lazily(function: F) -> F:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
+        if CACHE_DIR is not None:  # Numba would make it as the umask says
+            name = UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function))
+            with contextlib.suppress(OSError):  # Numba finds another place, or none
+                Path(CACHE_DIR, name).mkdir(mode=0o700, exist_ok=True)
         try:
             compiled: F = numba.njit(
                 function,
@@ -158,6 +164,8 @@ def kernel(
             )
         finally:
             numba.config.CACHE_DIR = before
+        if CACHE_DIR is not None:
+            compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
         return compiled
 
     return compile_lazily

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.kernel_cache import cache_folder
+from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -31,11 +33,11 @@ Number = Any  # a scalar argument of a kernel that is no Python int or bool, flo
 # the search for a maximum stays scalar (measured: twice the time). A run that diverges is therefore
 # detected outside compiled code, by losses and weights that are not finite.
 FASTMATH = {"contract", "reassoc", "nsz", "nnan", "arcp"}
-# Measured: 245 MB of Python, libraries and kernels that are loaded; kernels are compiled by another
-# process where they can be kept.
-CODE_BYTES = 265_000_000
+CODE_BYTES = 265_000_000  # measured: 245 MB of Python, libraries and kernels that are loaded
 LISTS_CODE_BYTES = 25_000_000  # more: both losses of rows with lists of labels, their metrics
-COMPILER_BYTES = 85_000_000  # that a process takes for good in which kernels are compiled
+# That a process takes for good in which kernels are compiled, measured: conversions 121 MB,
+# predictions 105; trainings 38 to 191.
+COMPILER_BYTES, TRAINING_COMPILER_BYTES = 130_000_000, 200_000_000
 
 
 _FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
@@ -78,16 +80,18 @@ def on_first_compilation(tell: Callable[[], None]) -> None:
     _first_compilation.tell = tell
 
 
-def compiler_bytes(*kind: object) -> int:
+def compiler_bytes(*kind: object, n_bytes: int = COMPILER_BYTES) -> int:
     """Return the bytes that compiling takes in work of a kind: none if such work was done before.
 
     Parameters
     ----------
     *kind : object
         What decides which kernels are called.
+    n_bytes : int
+        What it takes at most.
     """
     mark = _mark(kind)
-    return 0 if mark is not None and mark.exists() else COMPILER_BYTES
+    return 0 if mark is not None and mark.exists() else n_bytes
 
 
 def keep_compiled(*kind: object) -> None:
@@ -95,7 +99,7 @@ def keep_compiled(*kind: object) -> None:
     mark = _mark(kind)
     if mark is not None:
         with contextlib.suppress(OSError):
-            mark.touch()
+            mark.touch(mode=0o600)
 
 
 def _mark(kind: tuple[object, ...]) -> Path | None:
@@ -143,6 +147,10 @@ def kernel(
 
     def compile_lazily(function: F) -> F:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
+        if CACHE_DIR is not None:  # Numba would make it as the umask says
+            name = UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function))
+            with contextlib.suppress(OSError):  # Numba finds another place, or none
+                Path(CACHE_DIR, name).mkdir(mode=0o700, exist_ok=True)
         try:
             compiled: F = numba.njit(
                 function,
@@ -156,6 +164,8 @@ def kernel(
             )
         finally:
             numba.config.CACHE_DIR = before
+        if CACHE_DIR is not None:
+            compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
         return compiled
 
     return compile_lazily

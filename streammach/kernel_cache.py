@@ -1,16 +1,28 @@
-"""Where compiled kernels are kept: a folder for each state of the sources that they depend on."""
+"""Where compiled kernels are kept: a folder for each state of the sources that they depend on.
+
+What is kept is run as it is. So all of it is made for this user alone, and a file is read only if
+nobody but this user and root could have written it: that is asked of the open file.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import hashlib
+import io
 import os
+import pickle
 import re
 import shutil
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import platformdirs
+from numba.core.caching import IndexDataCacheFile
 
 KEPT_FOLDERS = 4
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
@@ -83,22 +95,72 @@ def cache_folder(base: str, version: str) -> Path | None:
     folder = home / f"kernels-{kernel_digest(version)}"
     try:
         if not folder.is_dir():
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            (folder / MARKER).write_text('{"streammach": "kernels"}\n')
+            for path in (home, folder):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(folder / MARKER, b'{"streammach": "kernels"}\n')
             _drop_old(home)
-        if not _trusted(folder):
+        if not _ours(folder.lstat()):
             return None
         return folder if os.access(folder, os.W_OK) else _copied(folder)
     except OSError:
         return None
 
 
-def _trusted(folder: Path) -> bool:
-    """Return whether only we or root can write: compiled code is loaded from it unchecked."""
-    if not hasattr(os, "getuid"):
-        return os.access(folder, os.W_OK)
-    facts = folder.stat()
-    return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
+def kept(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a file that only we or root can write, or raise OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not (stat.S_ISREG(facts.st_mode) and _ours(facts)):
+            raise PermissionError(errno.EPERM, "others can write it", os.fspath(path))
+        return file.read()
+
+
+def keep(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file for this user alone, whole or not at all, or raise OSError."""
+    with _replacing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    # As private as it has to be from the start, under any umask.
+    handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+    """Numba's files of one function: private, and loaded only if they are."""
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            if not _ours(os.lstat(self._cache_path)):
+                return {}
+            file = io.BytesIO(kept(self._index_path))
+            if pickle.load(file) != self._version:
+                return {}
+            stamp, overloads = pickle.load(file)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return {}
+        return overloads if stamp == self._source_stamp else {}
+
+    def _load_data(self, name: str) -> Any:
+        return pickle.loads(kept(self._data_path(name)))  # Numba compiles where it is an OSError
+
+    def _open_for_write(self, filepath: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        return _replacing(filepath)
+
+
+def _ours(facts: os.stat_result) -> bool:
+    """Return whether only we or root can write."""
+    mine = not hasattr(os, "getuid") or facts.st_uid in (os.getuid(), 0)
+    return mine and not facts.st_mode & 0o022
 
 
 def _copied(folder: Path) -> Path:

@@ -111,9 +111,6 @@ class Stages:
         no more.
     relative : bool
         Whether these seconds say only how long stages take beside one another.
-    sure : collection of str
-        The stages that say nothing of others where they take less time than was expected, and whose
-        time others do not change.
     limit : callable, optional
         Returns the most seconds that can be left.
     began : float, optional
@@ -127,14 +124,11 @@ class Stages:
         expected: Mapping[str, float] | None = None,
         *,
         relative: bool = False,
-        sure: tuple[str, ...] = (),
         limit: Callable[[], float] | None = None,
         began: float | None = None,
     ) -> None:
         self._told, self._relative, self._limit = told, relative, limit
-        self._account = _Account({
-            name: _Expected(seconds, name in sure) for name, seconds in (expected or {}).items()
-        })  # fmt: skip
+        self._account = _Account({n: _Expected(time) for n, time in (expected or {}).items()})
         self._weight = PRIOR * sum(self._account.expected[name].seconds for name in expected or ())
         self._began = time.monotonic() if began is None else began
         self._present: _Present | None = None

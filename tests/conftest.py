@@ -43,13 +43,6 @@ def speed_of_the_reference(monkeypatch, tmp_path_factory):
     monkeypatch.setattr("streammach.planning.speed.measure", lambda: speed.REFERENCE)
 
 
-@pytest.fixture(autouse=True)
-def kernels_are_compiled_here(monkeypatch):
-    """Trainings in tests compile their kernels themselves: results do not depend on it."""
-    monkeypatch.setattr("streammach.training.trainer.precompile", lambda *given, **options: None)
-    monkeypatch.setattr("streammach.training.rows.precompile_intake", lambda *given: None)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread():
     """Tests use small matrices: more threads would only cost."""

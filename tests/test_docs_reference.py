@@ -100,7 +100,6 @@ def printed(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        patched.setattr("streammach.training.trainer.precompile", lambda *given, **options: None)
         return {name: _printed(command) for name, command in jobs.items()}
 
 

@@ -1,11 +1,13 @@
 """Where compiled kernels are kept: only folders that nobody else can write are trusted."""
 
 import os
+import shutil
 
 import pytest
 
 from streammach import kernel_cache
-from streammach.kernel_cache import KEPT_FOLDERS, MARKER, cache_folder
+from streammach.backends.cpu.kernels import logits
+from streammach.kernel_cache import KEPT_FOLDERS, MARKER, KernelFiles, cache_folder, kept
 
 
 def test_a_folder_is_made_for_a_version_of_the_compiler(tmp_path):
@@ -57,3 +59,81 @@ def test_a_folder_that_cannot_be_written_is_copied_for_the_process(tmp_path, mon
 def test_where_nothing_can_be_written_there_is_none(tmp_path):
     (tmp_path / "file").write_text("")
     assert cache_folder(str(tmp_path / "file"), "1") is None
+
+
+class Planted:
+    """A pickle that makes a folder when it is loaded."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def owned_by_another(path):
+    if os.getuid():
+        pytest.skip("only root can give files away")
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+
+
+def linked(path):
+    os.rename(path, f"{path}.there")
+    os.symlink(f"{path}.there", path)
+
+
+def piped(path):
+    os.unlink(path) if os.path.isfile(path) else shutil.rmtree(path)
+    os.mkfifo(path)
+
+
+SPOILT = {
+    "another's": owned_by_another, "a link": linked, "a pipe": piped,
+    "written by all": lambda path: os.chmod(path, 0o666 if os.path.isfile(path) else 0o777),
+    "written by a group": lambda path: os.chmod(path, 0o660 if os.path.isfile(path) else 0o770),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["index", "data", "folder"])
+@pytest.mark.parametrize("how", SPOILT)
+def test_code_that_others_may_have_written_is_not_loaded(tmp_path, what, how):
+    folder, ran = tmp_path / "kernels", tmp_path / "ran"
+    folder.mkdir(mode=0o700)
+    files = KernelFiles(str(folder), "f", "stamp")
+    files.save("key", Planted(ran))
+    files.load("key")
+    ran.rmdir()  # what is ours is loaded
+    SPOILT[how]({"index": folder / "f.nbi", "data": folder / "f.1.nbc", "folder": folder}[what])
+    try:
+        assert KernelFiles(str(folder), "f", "stamp").load("key") is None
+    finally:
+        assert not ran.exists()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_all_that_is_kept_is_private_under_any_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        folder = cache_folder(str(tmp_path / "home"), "1")
+        kernel_cache.keep(folder / "code.cubin", b"code")
+        files = KernelFiles(str(folder), "f", "stamp")
+        files.save("key", "data")
+    finally:
+        os.umask(before)
+    assert kept(folder / "code.cubin") == b"code"
+    assert files.load("key") == "data"
+    for path in (tmp_path / "home", *(tmp_path / "home").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_cut_index_is_none(tmp_path):
+    files = KernelFiles(str(tmp_path), "f", "stamp")
+    tmp_path.chmod(0o700)
+    files.save("key", "data")
+    (tmp_path / "f.nbi").write_bytes(b"")
+    assert files.load("key") is None
+
+
+def test_kernels_are_kept_by_these_files():
+    assert type(logits._cache._cache_file) is KernelFiles
+    assert os.stat(logits._cache.cache_path).st_mode & 0o022 == 0

@@ -12,6 +12,7 @@ from streammach.backends.kinds import BackendKind
 from streammach.backends.registry import BACKENDS, choose_device, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DeviceError, UsageError
+from streammach.jit import TRAINING_COMPILER_BYTES
 from streammach.machine import size_text
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
@@ -88,7 +89,7 @@ def plan(
         raise refused(weighing, weighed)
     config, facts = found.option.config, weighing.facts
     model, more = _with_hashes(config.shape, constraints.seed)
-    reasons = (*_why(found, weighed, constraints), *found.reasons)
+    reasons = (*_why(found, weighed, constraints, weighing.limits.spare), *found.reasons)
     reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
     if config.dense and weighing.limits.device:
         rows, moved = config.batching.batch_size, size_text(moved_bytes(config))
@@ -99,7 +100,8 @@ def plan(
     if config.placement.tf32:
         reasons += ("products in TF32, as asked: 10 bits of each factor's fraction",)
     return Plan(
-        facts=facts, model=model, config=config, limits=weighing.limits, ledger=found.lines,
+        facts=facts, model=model, config=config, ledger=found.lines,
+        limits=replace(weighing.limits, spare=0),
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.goal,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
         budgets=() if constraints.shaped else _budgets(weighing, pilots), pilots=tuple(pilots),
@@ -124,7 +126,7 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
     )  # fmt: skip
     try:
-        return weighing, candidates(weighing), why
+        return *_roomy(weighing), why
     except DeviceError as error:  # its shape cannot be launched
         last = fallback()
         needed = constraints.weights != "float32" or constraints.tf32
@@ -132,7 +134,17 @@ def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list
             raise
         allowed = limits(last, constraints.memory, shaped=constraints.shaped)
         weighing = replace(weighing, device=last, limits=allowed)
-        return weighing, candidates(weighing), error.message
+        return *_roomy(weighing), error.message
+
+
+def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
+    """Weigh models beside a compiler, whether kernels are kept or not; without one if none fits."""
+    for spare in (TRAINING_COMPILER_BYTES, 0):
+        weighing = replace(weighing, limits=replace(weighing.limits, spare=spare))
+        found = candidates(weighing)
+        if any(one.option.fits for one in found):
+            break
+    return weighing, found
 
 
 def _check_numbers(kind: BackendKind, constraints: Constraints, why: str) -> None:
@@ -173,7 +185,7 @@ def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate |
 
 
 def _why(
-    found: Candidate, weighed: Sequence[Candidate], constraints: Constraints
+    found: Candidate, weighed: Sequence[Candidate], constraints: Constraints, spare: int
 ) -> tuple[str, ...]:
     """Return why this shape, in sentences."""
     option = found.option
@@ -207,7 +219,7 @@ def _why(
         least = min(wider, key=lambda o: o.projected_bytes)
         text += (
             f"; {least.shape} would gain {option.loss - least.loss:.1f} and needs "
-            f"{size_text(least.projected_bytes)}"
+            f"{size_text(least.projected_bytes + spare)}"
         )
     return (text,)
 
@@ -236,8 +248,8 @@ def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
     """Return what smaller and larger budgets would bring."""
     found = []
     for factor in FACTORS:
-        other = replace(weighing, limits=weighing.limits.times(factor))
-        weighed = _expected(candidates(other), weighing.constraints.seconds, pilots, weighing)
+        other, found_there = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
+        weighed = _expected(found_there, weighing.constraints.seconds, pilots, weighing)
         best = _best(weighed, weighing.constraints)
         found.append(Budget(other.limits.budget, None if best is None else best.option))
     return tuple(found)

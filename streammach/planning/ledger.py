@@ -5,8 +5,8 @@ from __future__ import annotations
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
-from streammach.jit import CACHE_DIR, CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
-from streammach.parts.registry import planned
+from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
+from streammach.parts.registry import planned, said_of
 from streammach.prediction.narrowed import Narrowed
 from streammach.spec.config import Batching, RunConfig
 from streammach.spec.facts import DataFacts
@@ -41,7 +41,7 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     host = {
         "code": CODE_BYTES
         + LISTS_CODE_BYTES * facts.listed
-        + (0 if kind.keeps_kernels and CACHE_DIR else COMPILER_BYTES),
+        + (0 if kind.keeps_kernels else COMPILER_BYTES),
         **backend,
         **reader,
         **parts,
@@ -64,6 +64,16 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )
+
+
+def kernels(facts: DataFacts, config: RunConfig) -> tuple[object, ...]:
+    """Return what of a plan decides which kernels are called."""
+    place, shape = config.placement, config.shape
+    return (
+        "train", facts.value_bytes, facts.weighted, facts.listed, facts.held_bytes > 0,
+        config.dense, shape.exact, shape.unhashed, shape.n_buckets > 256, said_of(config),
+        config.optimizer, place.device, place.threads > 1, place.waves > 1, place.resident,
+    )  # fmt: skip
 
 
 def _held_out(facts: DataFacts, batching: Batching) -> int:

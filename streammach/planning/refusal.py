@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streammach.errors import BudgetError
+from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advised, size_text, time_text
 from streammach.parts.registry import part_sizes
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
+from streammach.planning.ledger import kernels
 from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Option
 
@@ -46,7 +48,14 @@ def refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
         else f"no plan fits: the smallest ({shape})"
     )
     needed = bytes_in(least.lines, where)
-    advice = f"use --memory {advised(needed)} or more" if where == allowed.where else "free some"
+    more = compiler_bytes(
+        *kernels(weighing.facts, least.option.config), n_bytes=TRAINING_COMPILER_BYTES
+    )
+    advice = (
+        f"use --memory {advised(needed + (where == 'host') * more)} or more"
+        if where == allowed.where
+        else "free some"
+    )
     return BudgetError(
         f"{what} needs {size_text(needed)}: {named}",
         path=f"{size_text(n_bytes)} ({source})",
@@ -84,7 +93,8 @@ def _nearest(weighing: Weighing) -> str:
     if not constraints.shaped:
         return ""
     free = replace(constraints, n_buckets=None, n_repetitions=None, exact=False)
-    found = candidates(replace(weighing, constraints=free))
+    roomy = replace(weighing.limits, spare=TRAINING_COMPILER_BYTES)
+    found = candidates(replace(weighing, constraints=free, limits=roomy))
     fitting = [c.within(constraints.seconds).option for c in found if c.option.fits]
     if not fitting:
         return ""

@@ -16,16 +16,12 @@ import msgspec
 import numpy as np
 import platformdirs
 
-from streammach.errors import DiskError
-from streammach.files.folders import make_folder
-from streammach.files.reading import read_small
-from streammach.files.writing import write_atomic
+from streammach.kernel_cache import keep, kept
 
 REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
 FEATURES, COLUMNS, ROWS, ROW_VALUES = 20_000, 512, 512, 30
 TURNS = 7
 FILE = "speed.json"
-MAX_FILE = 4096
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -45,17 +41,17 @@ def speed() -> float:
     seconds = _known()
     if seconds is None:
         seconds = measure()
-        with contextlib.suppress(DiskError):  # measured again next time
-            make_folder(_path().parent)
-            write_atomic(_path(), msgspec.json.encode(Speed(_machine(), seconds)))
+        with contextlib.suppress(OSError):  # measured again next time
+            _path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(_path(), msgspec.json.encode(Speed(_machine(), seconds)))
     return REFERENCE / seconds
 
 
 def _known() -> float | None:
     """Return the seconds that were measured on this machine, None if there are none."""
     try:
-        known = msgspec.json.decode(read_small(_path(), MAX_FILE), type=Speed)
-    except (DiskError, msgspec.MsgspecError):
+        known = msgspec.json.decode(kept(_path()), type=Speed)
+    except (OSError, msgspec.MsgspecError):
         return None
     usable = known.machine == _machine() and 1e-12 < known.seconds < 1e-6
     return known.seconds if usable else None

@@ -23,7 +23,6 @@ from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
 from streammach.training.run import Result, Run
 from streammach.training.run_part import RunPart
-from streammach.training.timetable import COMPILING
 
 DECODINGS = {
     "perm": "64 classes to a vector",
@@ -171,14 +170,11 @@ def _device_lines(plan: Plan, result: Result) -> Lines:
 
 def _time(plan: Plan, result: Result) -> str:
     """Return what a training took beside what was expected of one with everything searched."""
-    compiling = result.stages.get(COMPILING, 0.0)  # no plan reckons with it
-    seconds = result.seconds - compiling
-    said = f"measured {time_text(seconds)}"
-    more = f", and {time_text(compiling)} of {COMPILING}" if compiling else ""
+    said = f"measured {time_text(result.seconds)}"
     if plan.expected is None:
-        return said + more
-    ratio = seconds / plan.expected.seconds
-    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f}){more}"
+        return said
+    ratio = result.seconds / plan.expected.seconds
+    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f})"
 
 
 def _epochs(result: Result) -> str:

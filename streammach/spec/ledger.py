@@ -33,6 +33,7 @@ class Limits:
     host_source: str
     device: Count = 0
     device_source: str = ""
+    spare: Count = 0  # of the host, that stays free for a compiler
 
     @property
     def where(self) -> Literal["host", "device"]:
@@ -46,7 +47,7 @@ class Limits:
 
     def overshoot(self, lines: Sequence[Line]) -> int:
         """Return by how many bytes a ledger is too large; 0 where it fits."""
-        host = max(bytes_in(lines, "host") - self.host, 0)
+        host = max(bytes_in(lines, "host") + self.spare - self.host, 0)
         return host + max(bytes_in(lines, "device") - self.device, 0)
 
     def times(self, factor: float) -> Limits:

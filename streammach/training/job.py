@@ -52,6 +52,8 @@ class Work:
         Time between checkpoints.
     start : Model or None
         Where the weights start.
+    compiling : int
+        Bytes that compiling takes beside the plan.
     """
 
     folder: Path
@@ -65,6 +67,7 @@ class Work:
     lasting: bool
     checkpoint_seconds: float
     start: Model | None = None
+    compiling: int = 0
 
     def session(self, plan: Plan) -> AbstractContextManager[Session]:
         """Return what opens a backend and reads the held-out rows, by a plan."""

@@ -28,7 +28,7 @@ from streammach.training.pace import Pace
 from streammach.training.run import SETTINGS, Run, Settings
 from streammach.training.run_part import RunPart, in_order
 from streammach.training.session import Session
-from streammach.training.timetable import COMPILING, EPOCHS, HELD_OUT
+from streammach.training.timetable import EPOCHS, HELD_OUT
 from streammach.training.trainer import Trainer
 from streammach.training.whole import WholeRun
 
@@ -109,7 +109,7 @@ class Merge(WholeRun):
         """Return the stages without those of the parts; epochs are read."""
         names = list(seconds)
         after = names[names.index(EPOCHS) + 1 :]
-        found = {name: seconds[name] for name in (COMPILING, HELD_OUT) if name in seconds}
+        found = {HELD_OUT: seconds[HELD_OUT]}
         settings = self._parts[0].settings
         assert settings is not None, "it is finished"
         shape = self.plan.config.shape

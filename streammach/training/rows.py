@@ -26,7 +26,6 @@ from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, watcher
-from streammach.training.precompile import precompile_intake
 from streammach.training.run import Run
 from streammach.training.trainer import Trainer
 
@@ -157,7 +156,6 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
         raise UsageError("rows in memory need a budget: memory")
     budget = parse_size(constraints.memory)
     if data.code_bytes + data.intake_bytes <= budget:
-        precompile_intake(data)
         dataset = data.weighed(data.held())
         try:
             return plan(dataset, constraints), dataset

@@ -11,10 +11,9 @@ from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainingOptions
 
-COMPILING, HELD_OUT, ALONE = "compiling kernels", "held-out rows", "model of counts"
+HELD_OUT, ALONE = "held-out rows", "model of counts"
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
 SMALLER, LEARNING, WRITING = "smaller model", "held-out rows, learnt", "writing"
-SURE = (COMPILING,)  # its time says nothing of others
 CLOSING = 0.15  # seconds of the end, beside writing the model
 NARROWED = 1.1e-9  # a byte of the weights, while smaller forms of them are judged
 SMALL = 0.15  # of the bytes of a model, what is written of it where it is made small
@@ -23,8 +22,7 @@ OPENING = 0.3  # seconds of one thread of the reference machine
 
 
 def timetable(
-    facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float,
-    compiling: float = 0.0,
+    facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float
 ) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order.
 
@@ -38,13 +36,10 @@ def timetable(
         What is fixed of the training: what need not be chosen takes no time.
     speed : float
         How many times as fast as the reference a thread of this machine is.
-    compiling : float
-        Seconds in which kernels are compiled.
     """
     scale, parts = 1 / (config.placement.threads * speed), planned(config)
     expected = cost(facts, config, speed)
-    found = {COMPILING: compiling} if compiling else {}
-    found[HELD_OUT] = OPENING
+    found = {HELD_OUT: OPENING}
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)
     if not config.shape.unhashed:

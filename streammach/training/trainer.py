@@ -13,17 +13,21 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
 from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, MismatchError, UsageError, clean
+from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, sha256
-from streammach.files.workplaces import GOES_ON, LOCK
+from streammach.files.workplaces import LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
+from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
+from streammach.machine import advised, size_text
 from streammach.model.model import Model
+from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, to_json
 from streammach.spec.plan import Plan
@@ -34,11 +38,10 @@ from streammach.training.events import Events, Started
 from streammach.training.job import Job, Work
 from streammach.training.label_loss import check_label_loss
 from streammach.training.part_job import PartJob
-from streammach.training.precompile import are_compiled, compiling_seconds, precompile
 from streammach.training.run import PLAN, Kept, Run, check_request, workplace
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.signals import StopSignals
-from streammach.training.timetable import COMPILING, SURE, timetable
+from streammach.training.timetable import timetable
 from streammach.training.whole import WholeRun
 
 T = TypeVar("T")
@@ -202,6 +205,12 @@ class Trainer:
                 check_held_out(options)
                 check_label_loss(options, dataset.facts, self.plan.config)
                 job.check(options, clock, self._start)
+            used = kernels(self.plan.facts, self.plan.config)
+            compiles = (
+                *used, type(job).__name__, options.transform, options.hold_out_by is None,
+                options.validation is None,
+            )  # fmt: skip
+            compiling = 0 if done else self._compiling(compiles)
             job.begin(folder, resume=resume)
             request = self._request(folder, kind)
             check_request(folder, request, kind)
@@ -218,37 +227,43 @@ class Trainer:
             events = Events(folder, self._callbacks)
             events.log(Started(name_of(folder / PLAN)))
             stages = closing.enter_context(self._stages(job, clock, events, stop))
-            self._compile(dataset, stages)
-            return job.work(Work(
+            found = job.work(Work(
                 folder=folder, request=request, dataset=dataset, options=options, events=events,
-                stop=stop, stages=stages, clock=clock, lasting=lasting,
+                stop=stop, stages=stages, clock=clock, lasting=lasting, compiling=compiling,
                 checkpoint_seconds=self._checkpoint_seconds, start=self._start,
             ))  # fmt: skip
+            if not resume and not clock.limited:  # all its stages were gone through
+                keep_compiled(*compiles)
+                keep_compiled(*used)
+            return found
 
     def _stages(self, job: Job[T], clock: Clock, events: Events, stop: StopSignals) -> Stages:
         """Return the stages of a job, and how long they should take."""
-        facts, config, speed = self.plan.facts, self.plan.config, known_speed()
-        wanted = job.expected(timetable(
-            facts, config, self.options, speed=speed,
-            compiling=compiling_seconds(self.plan, self.options, speed),
-        ))  # fmt: skip
+        wanted = job.expected(
+            timetable(self.plan.facts, self.plan.config, self.options, speed=known_speed())
+        )
         limit = (lambda: clock.left) if clock.limited else None
         began = time.monotonic() - clock.spent
 
         def told(state: StageState) -> None:
             events.stage(replace(state, note=STOPPING) if stop.requested else state)
 
-        return Stages(told, wanted, sure=SURE, limit=limit, began=began)
+        return Stages(told, wanted, limit=limit, began=began)
 
-    def _compile(self, dataset: Dataset, stages: Stages) -> None:
-        """Have the kernels compiled that are not, in another process."""
-        if are_compiled(self.plan, self.options):
-            return
-        stages.begin(COMPILING)
-        try:
-            precompile(self.plan, self.options, dataset)
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted while kernels were compiled", hint=GOES_ON) from None
+    def _compiling(self, compiles: tuple[object, ...]) -> int:
+        """Return the bytes that compiling takes beside the plan, or raise BudgetError."""
+        plan = self.plan
+        kept = BACKENDS[plan.config.placement.device].keeps_kernels
+        more = compiler_bytes(*compiles, n_bytes=TRAINING_COMPILER_BYTES) if kept else 0
+        needed, limits = plan.projected_bytes + more, plan.limits
+        if more and needed > limits.host:
+            raise BudgetError(
+                f"the first training of its kind compiles kernels: it needs {size_text(needed)}, "
+                f"later ones {size_text(plan.projected_bytes)}",
+                path=f"{size_text(limits.host)} ({limits.host_source})",
+                hint=f"Nothing was allocated; use --memory {advised(needed)} or more.",
+            )
+        return more
 
     def _request(self, folder: Path, kind: str = "run") -> str:
         """Return the digest of all that decides the result: the store, the plan, the options."""

@@ -177,7 +177,7 @@ class WholeRun(Job[Run]):
             validation=model.validation,
             seconds=session.stages.seconds,
             stages={name: round(seconds, 3) for name, seconds in session.stages.took.items()},
-            projected_bytes=self.plan.projected_bytes,
+            projected_bytes=self.plan.projected_bytes + work.compiling,
             peak_bytes=peak_bytes(),
             device_projected_bytes=self.plan.device_buffer_bytes,
             device_peak_bytes=backend.device_bytes()[0],

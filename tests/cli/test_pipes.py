@@ -37,7 +37,6 @@ def trained(folder, source, **roles):
     sm.convert(source, folder / "a.zarr", **roles)
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        patched.setattr("streammach.training.trainer.precompile", lambda *given, **named: None)
         assert main(["train", "a.zarr", "--out", "run", *SMALL]) == 0
     return folder
 

@@ -36,25 +36,23 @@ def place(tmp_path_factory):
         "one": lambda n: tiny.lines(n, 30, namespace=True),
         "lists": lambda n: listed_lines(how, n),
     }
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streammach.training.trainer.precompile", lambda *given, **named: None)
-        for name, lines in ways.items():
-            tiny.text(f"{name}.vw", lines(900))
-            sm.convert(tiny.folder / f"{name}.vw", tiny.folder / f"{name}.zarr", **read[name])
-            train = ["train", str(tiny.folder / f"{name}.zarr"), "--out", str(tiny.folder / name)]
-            assert main([*train, *SMALL]) == 0
-            given = [
-                f"{'new' if i == 5 else line.partition(' ')[0]} 1 tag{i % 90}|"
-                f"{line.partition('|')[2]} unheard{i}"
-                for i, line in enumerate(lines(N))
-            ]
-            sm.convert(
-                tiny.text(f"{name}-test.vw", given), tiny.folder / f"{name}-test.zarr", **read[name]
-            )
-        x, labels = how.normal(size=(900, 12)), [f"c{i % 20}" for i in range(900)]
-        dense = tiny.dense_store("dense.zarr", x, labels)
-        tiny.dense_store("dense-test.zarr", x[:N] + 0.1, labels[:N], like=dense)
-        assert main(["train", str(dense), "--out", str(tiny.folder / "dense"), *SMALL]) == 0
+    for name, lines in ways.items():
+        tiny.text(f"{name}.vw", lines(900))
+        sm.convert(tiny.folder / f"{name}.vw", tiny.folder / f"{name}.zarr", **read[name])
+        train = ["train", str(tiny.folder / f"{name}.zarr"), "--out", str(tiny.folder / name)]
+        assert main([*train, *SMALL]) == 0
+        given = [
+            f"{'new' if i == 5 else line.partition(' ')[0]} 1 tag{i % 90}|"
+            f"{line.partition('|')[2]} unheard{i}"
+            for i, line in enumerate(lines(N))
+        ]
+        sm.convert(
+            tiny.text(f"{name}-test.vw", given), tiny.folder / f"{name}-test.zarr", **read[name]
+        )
+    x, labels = how.normal(size=(900, 12)), [f"c{i % 20}" for i in range(900)]
+    dense = tiny.dense_store("dense.zarr", x, labels)
+    tiny.dense_store("dense-test.zarr", x[:N] + 0.1, labels[:N], like=dense)
+    assert main(["train", str(dense), "--out", str(tiny.folder / "dense"), *SMALL]) == 0
     assert sm.Model.load(tiny.folder / "dense").dense
     return tiny.folder
 

@@ -7,7 +7,7 @@ import pytest
 
 from streammach.counts.footprint import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
-from streammach.jit import CODE_BYTES
+from streammach.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
 from streammach.machine import (
     MemoryLimit,
     memory_limit,
@@ -61,7 +61,9 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
         assert found.projected_bytes <= parse_size(memory)
         weighing = Weighing(
             facts=facts(), constraints=Constraints(parts={"counts": counts}), device="cpu",
-            limits=Limits(host=parse_size(memory), host_source="test"), speed=1.0,
+            limits=Limits(
+                host=parse_size(memory), host_source="test", spare=TRAINING_COMPILER_BYTES
+            ), speed=1.0,
         )  # fmt: skip
         all_of_them = [c.option for c in candidates(weighing)]
         fitting = [o for o in all_of_them if o.fits]
@@ -238,12 +240,12 @@ def test_counts_take_room_where_they_fit():
 
 def test_counts_take_part_of_their_room_where_they_do_not_fit():
     room = pair_room(facts())
-    for memory, part in (("575MB", 4), ("620MB", 4), ("720MB", 2), ("1GB", 1)):
+    for memory, part in (("775MB", 4), ("820MB", 4), ("920MB", 2), ("1200MB", 1)):
         found = plan(facts(), memory=memory)
         assert found.config.size_of("counts") == room // part
         assert found.projected_bytes <= parse_size(memory)
         assert part == 1 or any(f"of {room:,} pairs" in reason for reason in found.reasons)
-    none = plan(facts(), memory="415MB")
+    none = plan(facts(), memory="615MB")
     assert none.config.size_of("counts") == 0
     assert not any(line.name.startswith("count ") for line in none.ledger)
     assert any("do not fit" in reason for reason in none.reasons)
@@ -452,3 +454,13 @@ def test_a_short_time_leaves_the_hashed_models_out():
     assert asked.model == short.model
     assert asked.projected_bytes < free.projected_bytes
     assert asked.reasons[0] == "no hashed models, as asked"
+
+
+def test_the_advice_of_a_refusal_leaves_room_for_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setattr("streammach.jit.CACHE_DIR", str(tmp_path))  # nothing is kept
+    shape = {"n_buckets": 16, "n_repetitions": 4, "counts": "off"}
+    with pytest.raises(BudgetError, match="does not fit") as refused:
+        plan(facts(), **shape, memory="200MB")
+    advice = re.search(r"use --memory (\S+) or", refused.value.hint)[1]
+    found = plan(facts(), **shape, memory=advice)
+    assert found.projected_bytes + TRAINING_COMPILER_BYTES <= parse_size(advice)

@@ -25,9 +25,7 @@ def done(tmp_path_factory):
     tiny.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
                        for i, line in enumerate(lines)])  # fmt: skip
     tiny.text("b.vw", tiny.lines(30, 20))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streammach.training.trainer.precompile", lambda *given, **named: None)
-        return tiny.trained()
+    return tiny.trained()
 
 
 @pytest.fixture

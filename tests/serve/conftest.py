@@ -68,21 +68,17 @@ def books(folder, name, columns):
 def runs(tmp_path_factory):
     """Models of VW text, of a table, of a text and of a matrix, by name."""
     folder = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streammach.training.trainer.precompile", lambda *given, **options: None)
-        TinyData(folder, np.random.default_rng(3)).store("words.zarr", n_rows=500, n_classes=20)
-        roles = {"text": "title", "category": "publisher", "number": "pages"}
-        table = books(folder, "table", ("title", "publisher", "pages"))
-        convert(table, folder / "table.zarr", label="shelf", **roles)
-        convert(
-            books(folder, "text", ("title",)), folder / "text.zarr", label="shelf", text="title"
-        )
-        x = np.random.default_rng(4).normal(size=(300, 5)).astype(np.float32)
-        np.save(folder / "X.npy", x)
-        np.save(folder / "y.npy", x.argmax(axis=1))
-        convert(folder / "X.npy", folder / "matrix.zarr")
-        names = ("words", "table", "text", "matrix")
-        return {name: fitted(folder, name) for name in names}
+    TinyData(folder, np.random.default_rng(3)).store("words.zarr", n_rows=500, n_classes=20)
+    roles = {"text": "title", "category": "publisher", "number": "pages"}
+    table = books(folder, "table", ("title", "publisher", "pages"))
+    convert(table, folder / "table.zarr", label="shelf", **roles)
+    convert(books(folder, "text", ("title",)), folder / "text.zarr", label="shelf", text="title")
+    x = np.random.default_rng(4).normal(size=(300, 5)).astype(np.float32)
+    np.save(folder / "X.npy", x)
+    np.save(folder / "y.npy", x.argmax(axis=1))
+    convert(folder / "X.npy", folder / "matrix.zarr")
+    names = ("words", "table", "text", "matrix")
+    return {name: fitted(folder, name) for name in names}
 
 
 @pytest.fixture(scope="session")

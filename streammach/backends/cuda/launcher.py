@@ -30,8 +30,8 @@ import numpy as np
 
 from streammach.backends.kinds import INSTALL_CUDA
 from streammach.errors import DeviceError, clean
-from streammach.files.writing import write_atomic
 from streammach.jit import CACHE_DIR, announce_compilation
+from streammach.kernel_cache import keep, kept
 
 ENTRY = re.compile(r"\.entry (\S+)\(")
 NUMBERS = (int, float, np.generic)
@@ -102,12 +102,12 @@ def machine_code(
     file = Path(CACHE_DIR or ".") / f"{entry_name(function)}-{digest}.cubin"
     if CACHE_DIR is not None and not anew:
         with contextlib.suppress(OSError):
-            return file.read_bytes()
+            return kept(file)
     announce_compilation()
     code = _compiled(function, arguments, bounds, capability)
     if CACHE_DIR is not None:
         with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
-            write_atomic(file, code)
+            keep(file, code)
     return code
 
 

@@ -8,7 +8,7 @@ from streammach.planning.schedule import EPOCHS
 from streammach.spec.documents import encoded
 from streammach.spec.optimizers import EPSILON
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.training import AUTO, RANDOM, TrainingOptions, TrainSpec
 from streammach.training.search import SMOOTHING
 
 
@@ -30,6 +30,6 @@ def older_request(plan: Plan, options: TrainingOptions) -> str:
         batching.held_out_rows, batching.held_out_nnz, config.size_of("counts"),
         config.part("closed_form") is not None, config.basis, config.placement.weights, spec,
         transform, options.learning_rate, losses, name_of(str(options.validation)),
-        options.hold_out_by,
+        None if options.hold_out_by in (AUTO, RANDOM) else options.hold_out_by,
     ]  # fmt: skip
     return sha256([encoded(decided)])

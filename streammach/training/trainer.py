@@ -27,7 +27,7 @@ from streammach.model.model import Model
 from streammach.planning.speed import known_speed
 from streammach.spec.documents import encoded, to_json
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
+from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 from streammach.stages import Stages, StageState
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.events import Events, Started
@@ -204,7 +204,7 @@ class Trainer:
                 check_label_loss(options, dataset.facts, self.plan.config)
                 job.check(options, clock, self._start)
             job.begin(folder, resume=resume)
-            request = self._request(folder, kind)
+            request, options = self._request(folder, kind)
             check_request(folder, request, kind)
             make_folder(folder)
             closing.enter_context(locked(folder / LOCK, clean(folder)))
@@ -251,8 +251,11 @@ class Trainer:
         except KeyboardInterrupt:
             raise Interrupted("interrupted while kernels were compiled", hint=GOES_ON) from None
 
-    def _request(self, folder: Path, kind: str = "run") -> str:
-        """Return the digest of all that decides the result: the store, the plan, the options."""
+    def _request(self, folder: Path, kind: str = "run") -> tuple[str, TrainingOptions]:
+        """Return the digest of all that decides the result, and what is fixed of it.
+
+        The store, the plan and the options decide; random rows are held out of an older run.
+        """
         plan, options = self.plan, msgspec.to_builtins(self.options)
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
@@ -263,7 +266,13 @@ class Trainer:
             () if self._start is None else (sha256([np.asarray(self._start.weights).data]),)
         )
         request = sha256([encoded((*decided, options, *begun_from))])
+        if options["hold_out_by"] in (AUTO, RANDOM):  # what was random rows once
+            options["hold_out_by"] = None
+        random = sha256([encoded((*decided, options, *begun_from))])
         del options["model_size"]  # which was not asked for once
         unsized = sha256([encoded((*decided, options))])
         known = known_request(folder, kind)
-        return known if known in (unsized, older_request(plan, self.options)) else request
+        if known is None or known not in (random, unsized, older_request(plan, self.options)):
+            return request, self.options
+        by = self.options.hold_out_by
+        return known, replace(self.options, hold_out_by=RANDOM if by == AUTO else by)

@@ -36,7 +36,7 @@ class TrainingArguments:
     transform: str = "auto"
     label_smoothing: float | None = None
     validation: str | None = None
-    hold_out_by: str | None = None
+    hold_out_by: str = "auto"
     label_loss: str = "auto"
     model_size: str = "auto"
 

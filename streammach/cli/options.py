@@ -245,8 +245,9 @@ def training_options(command: F) -> F:
         click.option("--transform", type=click.Choice(["auto", "raw", "binary", "log1p", "l2"]),
                      default="auto", show_default=True, help="What is done to a row's values."),
         click.option("--validation", metavar="STORE", help="Store of held-out rows."),
-        click.option("--hold-out-by", metavar="NAMESPACE",
-                     help="Hold out rows that share a feature of this namespace."),
+        click.option("--hold-out-by", metavar="NAMESPACE", default="auto", show_default=True,
+                     help="Hold out rows that share a feature of this namespace; 'random' rows; or "
+                          "'auto': whole documents where rows are near-duplicates."),
         click.option("--label-loss", type=click.Choice(["auto", "logistic", "shared", "each"]),
                      default="auto", show_default=True,
                      help="Of rows with several labels: a sigmoid a bucket, or a softmax whose "

@@ -287,7 +287,8 @@ def say_run(run: Run) -> None:
         say(reason)
     say(f"time: {_stages(result)}")
     listed = run.plan.facts.listed
-    reached = "" if best is None else f"held-out {figures_text(best, listed=listed)}; "
+    figures = "" if best is None else figures_text(best, listed=listed)
+    reached = "" if best is None else f"held-out {figures} on {run.settings.held_out}; "
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
     if not result.history:
         training = run.settings.training

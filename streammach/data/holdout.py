@@ -1,13 +1,21 @@
-"""Held-out rows: those on which every choice is made, as like the rows to come as possible."""
+"""Held-out rows: those on which every choice is made, as like the rows to come as possible.
+
+Rows of one document, user or file are alike: a model that learnt from some of them knows the
+others. Where rows to come are of new documents, random rows flatter. So rows are looked at before
+some are held out (:mod:`streammach.data.documents`); they are random ones where nothing is found.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.documents import clusters, names_of_documents, tell_classes
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
@@ -17,7 +25,7 @@ from streammach.rows.columns import ids_of_features
 from streammach.rows.namespaces import in_namespace, namespaces
 from streammach.rows.order import keys
 from streammach.spec.config import Batching
-from streammach.spec.training import TrainingOptions
+from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 
 GROUPS_STREAM = 3
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
@@ -37,11 +45,14 @@ class HeldOut:
         Which rows of the training store they are; None where they come from another store.
     origin : str
         How they were chosen, for people.
+    looked : bool
+        Whether they are groups that were found, and nobody asked for.
     """
 
     rows: RowBlock
     mask: NDArray[np.bool_] | None
     origin: str
+    looked: bool = False
 
 
 def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
@@ -56,7 +67,7 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     options : TrainingOptions
         Where they come from: the first rows of another store; rows that share their first feature
         of a namespace, for data whose future rows come from new groups (files, users), groups that
-        the seed decides on; or random rows.
+        the seed decides on; random rows; or groups that are found, random rows if there are none.
 
     Raises
     ------
@@ -67,21 +78,40 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     """
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
-    by = options.hold_out_by
-    mask = np.zeros(dataset.n_rows, bool)
-    groups: NDArray[np.int32] | None = None
-    if by is None:
-        wanted = room.held_out_rows
-        mask[dataset.n_rows - wanted :] = True  # the store is shuffled
-        origin = f"{wanted:,} random rows of the training store"
-    else:
-        groups = _groups(dataset, by)
-        mask, count = _choose_groups(groups, room.held_out_rows, options.seed)
-        origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(by)}"
+    by, wanted, seed = options.hold_out_by, room.held_out_rows, options.seed
+    if by is not None and by not in (AUTO, RANDOM):
+        return _of_namespace(dataset, room, os.fsencode(by), seed)[0]
+    looks = by == AUTO and wanted > 0
+    for namespace in names_of_documents(dataset, wanted) if looks else ():
+        held, told = _of_namespace(dataset, room, namespace, seed)
+        if told:
+            origin = f"{held.origin}, which look like names of documents"
+            return replace(held, origin=origin, looked=True)
+    mask = np.arange(dataset.n_rows) >= dataset.n_rows - wanted  # the store is shuffled
     rows, numbers = _masked_rows(dataset, room, mask)
-    if groups is not None:
+    origin = f"{wanted:,} random rows of the training store"
+    masked = partial(_masked_rows, dataset, room)
+    found = clusters(dataset, masked, (rows, numbers), seed) if looks else None
+    if found is not None:
+        mask, groups, share = found
+        rows, numbers = masked(mask)
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-    return HeldOut(_of_known_features(rows, dataset), mask, origin)
+        origin = f"{int(mask.sum()):,} rows of {len(np.unique(groups[mask])):,} groups by"
+        origin += f" near-duplicates ({share:.0%} of rows have one)"
+    return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)
+
+
+def _of_namespace(
+    dataset: Dataset, room: Batching, namespace: bytes, seed: int
+) -> tuple[HeldOut, bool]:
+    """Return the rows of random values of a namespace, and whether these tell their classes."""
+    groups = _groups(dataset, namespace)
+    mask, count = _choose_groups(groups, room.held_out_rows, seed)
+    rows, numbers = _masked_rows(dataset, room, mask)
+    told = tell_classes(dataset, groups[numbers], rows.classes)
+    rows = rows.take(np.argsort(groups[numbers], kind="stable"))
+    origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(namespace)}"
+    return HeldOut(_of_known_features(rows, dataset), mask, origin), told
 
 
 def _of_known_features(rows: RowBlock, dataset: Dataset) -> RowBlock:
@@ -155,9 +185,9 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
             yield dataset.rows(start, min(start + step, n)).take(chosen)
 
 
-def _groups(dataset: Dataset, namespace: str) -> NDArray[np.int32]:
+def _groups(dataset: Dataset, namespace: bytes) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
-    inside = in_namespace(dataset.features, namespace.encode())
+    inside = in_namespace(dataset.features, namespace)
     if not inside.any():
         raise UsageError(
             f"no feature has the namespace '{clean(namespace)}'",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streammach.backends.registry import BACKENDS
+from streammach.data.near_rows import Signatures
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
@@ -46,6 +47,7 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         **reader,
         **parts,
         **({"smaller model": smaller} if smaller > 0 else {}),
+        "near-duplicates": max(_looked_for(facts, batching) - sum((reader | parts).values()), 0),
         "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
         "rows": facts.held_bytes,
@@ -83,6 +85,16 @@ def _held_out(facts: DataFacts, batching: Batching) -> int:
         return found
     usual = int(LABELS_SPREAD * rows * facts.n_labels / facts.n_rows) + facts.max_row_labels
     return found + 8 * rows + HELD_LABEL_BYTES * min(usual, rows * facts.max_row_labels)
+
+
+def _looked_for(facts: DataFacts, batching: Batching) -> int:
+    """Return the bytes of a search for near-duplicates, before rows are read for batches."""
+    if not batching.held_out_rows:
+        return 0
+    block = facts.max_block_nnz * (4 + facts.value_bytes) + 16 * facts.block_rows
+    return block + Signatures.footprint(
+        facts.n_features, batching.held_out_rows, batching.held_out_nnz, facts.max_row_nnz
+    )
 
 
 def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:

@@ -64,6 +64,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         of the best epoch are kept, and these rows are learnt from at the end.
     validation_fraction : float, default=0.1
         Share of the rows that is held out then, 10,000 at most.
+    hold_out_by : str, default="auto"
+        Which rows: ``auto``, whole documents where rows are near-duplicates, else random ones;
+        ``random``; or the namespace, a column of a table, whose values are the documents.
     n_iter_no_change : int, default=3
         Epochs without a better one, after which training ends then.
     warm_start : bool, default=False
@@ -121,6 +124,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         warm_start: bool = False,
         random_state: Any = None,
         callbacks: Sequence[object] | None = None,
+        hold_out_by: str = "auto",
     ) -> None:
         self.memory = memory
         self.n_buckets = n_buckets
@@ -138,6 +142,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         self.warm_start = warm_start
         self.random_state = random_state
         self.callbacks = callbacks
+        self.hold_out_by = hold_out_by
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
         """Train on rows.

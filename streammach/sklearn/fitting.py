@@ -107,11 +107,14 @@ def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOp
     """
     if rows.table is not None:
         return TrainingOptions(
-            epochs=given["epochs"], learning_rate=given["learning_rate"], seed=seed
+            epochs=given["epochs"],
+            learning_rate=given["learning_rate"],
+            seed=seed,
+            hold_out_by=given["hold_out_by"],
         )
     scale, optimizer = rows.scale(), plan.config.optimizer_kind.name
     rate = given["learning_rate"] or scale.rate(optimizer)
     return TrainingOptions(
         epochs=given["epochs"], transform="raw", model_size="full", seed=seed, learning_rate=rate,
-        epsilon=scale.epsilon(optimizer),
+        epsilon=scale.epsilon(optimizer), hold_out_by=given["hold_out_by"],
     )  # fmt: skip

@@ -21,6 +21,7 @@ from streammach.spec.types import (
     Transform,
 )
 
+AUTO, RANDOM = "auto", "random"  # by what rows are held out, beside a namespace
 SIZES = ("auto", "full")  # of a model, or bytes
 LABEL_LOSSES = ("auto", "logistic", "shared", "each")  # of rows with lists of labels
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
@@ -49,9 +50,11 @@ class TrainingOptions:
         Decides the order of the rows and the groups held out.
     validation : str, optional
         A store with held-out rows.
-    hold_out_by : str, optional
-        Hold out rows of the training store that share a feature of this namespace; random rows
-        otherwise.
+    hold_out_by : str
+        Which rows of the training store are held out: ``random`` ones; or those that share a
+        feature of the namespace of this name; or ``auto``: whole documents, where rows have a
+        namespace that looks like their names or are near-duplicates, else random ones. None
+        is ``random``.
     fit_rows, pair_rows : int, optional
         Held-out rows that weights of counts are fitted on, and rows that weights of pairs are
         learnt from; as many as pay, and as there is time for, otherwise.
@@ -80,7 +83,7 @@ class TrainingOptions:
     last_passes: int = 2
     seed: int = 0
     validation: str | None = None
-    hold_out_by: str | None = None
+    hold_out_by: str | None = AUTO
     fit_rows: int | None = None
     pair_rows: int | None = None
     judge_rows: int | None = None
@@ -105,12 +108,13 @@ class TrainingOptions:
             if value is not None and value < 0:
                 option = name.replace("_", "-")
                 raise UsageError(f"the number of rows is below 0: --{option}")
+        object.__setattr__(self, "hold_out_by", self.hold_out_by or RANDOM)
         if self.last_passes < 0:
             raise UsageError("the number of last passes is below 0: --last-passes")
         if not 0 <= self.seed <= MOST:
             raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
         if self.validation is not None:
-            if self.hold_out_by is not None:
+            if self.hold_out_by != AUTO:
                 raise UsageError("--validation and --hold-out-by exclude one another")
             object.__setattr__(self, "validation", os.fspath(self.validation))
         if self.label_loss not in LABEL_LOSSES:

@@ -218,7 +218,10 @@ def opened(
         )
         closing.callback(backend.close)
         held = hold_out(dataset, plan.config.batching, options)
-        yield Session(
+        session = Session(
             dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock,
             stages=stages,
         )  # fmt: skip
+        if held.looked:
+            session.tell(f"held out {held.origin}")
+        yield session

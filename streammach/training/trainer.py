@@ -207,12 +207,12 @@ class Trainer:
                 job.check(options, clock, self._start)
             used = kernels(self.plan.facts, self.plan.config)
             compiles = (
-                *used, type(job).__name__, options.transform, options.hold_out_by is None,
+                *used, type(job).__name__, options.transform, options.hold_out_by,
                 options.validation is None,
             )  # fmt: skip
             compiling = 0 if done else self._compiling(compiles)
             job.begin(folder, resume=resume)
-            request = self._request(folder, kind)
+            request = self._request()
             check_request(folder, request, kind)
             make_folder(folder)
             closing.enter_context(locked(folder / LOCK, clean(folder)))
@@ -265,7 +265,7 @@ class Trainer:
             )
         return more
 
-    def _request(self, folder: Path, kind: str = "run") -> str:
+    def _request(self) -> str:
         """Return the digest of all that decides the result: the store, the plan, the options."""
         plan, options = self.plan, msgspec.to_builtins(self.options)
         if options["validation"] is not None:

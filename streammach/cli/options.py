@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from streammach.data.source_options import SourceOptions
 
 TABLE_FIELDS = (
-    "label", "text", "category", "number", "names", "weight", "tag", "label_separator", "ngrams",
-    "chars",
+    "label", "text", "category", "number", "date", "names", "weight", "tag", "label_separator",
+    "ngrams", "chars",
 )  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,6 +135,7 @@ def table_options(command: F) -> F:
                      help="Of a table: columns whose cells are names."),
         click.option("--number", **columns,
                      help="Of a table: columns of numbers, or of lists of them."),
+        click.option("--date", **columns, help="Of a table: columns of dates, perhaps with times."),
         click.option("--names", **columns,
                      help="Of a table: columns of lists of names, or of names with values."),
         click.option("--weight", metavar="COLUMN",

@@ -111,6 +111,7 @@ def convert(
     text: str | Sequence[str] = (),
     category: str | Sequence[str] = (),
     number: str | Sequence[str] = (),
+    date: str | Sequence[str] = (),
     names: str | Sequence[str] = (),
     weight: str | None = None,
     tag: str | None = None,
@@ -160,7 +161,7 @@ def convert(
         `like`, ``auto`` is what that store has.
     label : str, optional
         The column of labels of a table.
-    text, category, number, names : str or sequence of str
+    text, category, number, date, names : str or sequence of str
         Columns of a table by what becomes of them; without any, all columns are looked at and a
         guess is made and noted.
     weight, tag : str, optional
@@ -230,8 +231,8 @@ def convert(
                 multilabel = "on" if known.listed else "off"
     table = TableOptions(
         label=label, text=several(text), category=several(category), number=several(number),
-        names=several(names), weight=weight, tag=tag, label_separator=label_separator,
-        ngrams=ngrams, chars=chars,
+        date=several(date), names=several(names), weight=weight, tag=tag,
+        label_separator=label_separator, ngrams=ngrams, chars=chars,
     )  # fmt: skip
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,

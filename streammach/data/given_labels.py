@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,8 @@ class GivenLabels:
     labels : Labels or LabelSets
         The labels.
     kind : str
-        ``bool``, ``int``, ``float``, ``str`` or ``bytes``; of sets, columns are numbers: ``int``.
+        ``bool``, ``int``, ``uint`` (from 2^63 on), ``float``, ``str`` or ``bytes``; of sets,
+        columns are numbers: ``int``.
     """
 
     labels: Labels | LabelSets
@@ -66,14 +68,26 @@ def given_labels(y: Any) -> GivenLabels:
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
-    kind = KINDS.get(values.dtype.kind, "str")
-    if values.dtype.kind == "O":
-        values, kind = of_objects(values)
+    values, kind = of_objects(values) if values.dtype.kind == "O" else (values, kind_of(values))
     labels = Labels.of(values, PLACE, WHAT)
     for code, (reason, text) in labels.refused.items():
         row = int(np.argmax(labels.codes == code))
         raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
     return GivenLabels(labels, kind)
+
+
+def kind_of(values: NDArray[Any]) -> str:
+    """Return of which type labels in an array are."""
+    kind = KINDS.get(values.dtype.kind, "str")
+    return "uint" if values.dtype == np.uint64 and values.max(initial=0) >= 1 << 63 else kind
+
+
+def whole_numbers(found: list[int]) -> NDArray[Any]:
+    """Return whole numbers as int64, as uint64 where one is 2^63 or more, or as objects."""
+    for dtype in (np.int64, np.uint64):
+        with contextlib.suppress(OverflowError):
+            return np.array(found, dtype)
+    return np.array(found, object)
 
 
 def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
@@ -89,7 +103,8 @@ def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
         return values, "str"
     for types, dtype, kind in OBJECTS:
         if found and all(isinstance(value, types) for value in found):
-            return np.array(found, dtype), kind
+            values = whole_numbers(found) if kind == "int" else np.array(found, dtype)
+            return values, kind_of(values)
     return values, "bytes" if all(isinstance(value, bytes) for value in found) else "str"
 
 
@@ -106,10 +121,11 @@ def label_values(raws: list[bytes], kind: str, listed: str) -> NDArray[Any]:
         The kind of the list that they are of: what its names look like.
     """
     if kind == "bool":
-        return np.array([raw != b"0" for raw in raws], np.bool_)
-    if kind in ("int", "float") or (not kind and listed == "integer"):
-        numbers = np.array([int(raw) for raw in raws], np.int64)
-        return numbers.astype(np.float64) if kind == "float" else numbers
+        return np.array([raw not in (b"0", b"False") for raw in raws], np.bool_)
+    if kind in ("int", "uint", "float") or (not kind and listed == "integer"):
+        numbers = whole_numbers([int(raw) for raw in raws])
+        as_kind = {"uint": np.uint64, "float": np.float64}.get(kind, numbers.dtype)
+        return numbers.astype(as_kind)
     found = np.empty(len(raws), object)
     known = kind in ("", "bytes")
     found[:] = values_of(raws, kind or listed) if known else [_text(raw) for raw in raws]

@@ -131,7 +131,10 @@ class Labels:
             whole = np.isfinite(distinct) & (np.floor(distinct) == distinct)
             odd = np.flatnonzero(~whole).tolist()
             refused = {i: (NOT_WHOLE, str(distinct[i])) for i in odd}
-        names = [b"" if i in refused else b"%d" % int(x) for i, x in enumerate(distinct.tolist())]
+        names = [
+            b"" if i in refused else str(int(x) if isinstance(x, float) else x).encode()
+            for i, x in enumerate(distinct.tolist())
+        ]
         return cls(codes.astype(np.int64), names, refused)
 
     @classmethod

@@ -23,7 +23,7 @@ class TableOptions:
     ----------
     label, weight, tag : str or None
         The columns of labels, importances and tags.
-    text, category, number, names : tuple of str
+    text, category, number, date, names : tuple of str
         Columns by what becomes of them, each a name, or several with commas between; ``*`` for
         text: all columns that look like it. Without any, all columns are looked at.
     label_separator : str or None
@@ -38,6 +38,7 @@ class TableOptions:
     text: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     number: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     weight: str | None = None
     tag: str | None = None
@@ -48,7 +49,7 @@ class TableOptions:
     @property
     def features(self) -> tuple[str, ...]:
         """The columns of features that were named."""
-        return self.text + self.category + self.number + self.names
+        return self.text + self.category + self.number + self.date + self.names
 
     @property
     def words(self) -> int:

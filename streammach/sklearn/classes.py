@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from streammach.data.given_labels import KINDS, GivenLabels, of_objects
+from streammach.data.given_labels import GivenLabels, kind_of, of_objects
 from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
 from streammach.data.store.held import PLACE
@@ -83,9 +83,10 @@ class Targets:
         return GivenLabels(Labels(self.codes, label_names(self.classes)), kind_of(self.classes))
 
 
-def kind_of(classes: NDArray[Any]) -> str:
-    """Return of which type labels are, for those who open the model alone."""
-    return KINDS.get(classes.dtype.kind, "str")
+def exact(y: Any) -> Any:
+    """Return labels of a column of pandas as NumPy's: scikit-learn would make floats of them."""
+    dtype = getattr(y, "dtype", None)
+    return y if dtype is None or isinstance(dtype, np.dtype) else np.asarray(y)
 
 
 def label_names(classes: NDArray[Any]) -> list[bytes]:
@@ -99,7 +100,7 @@ def label_names(classes: NDArray[Any]) -> list[bytes]:
 def _name(label: Any) -> bytes:
     if isinstance(label, bytes):
         return label
-    if isinstance(label, bool | float) and label == int(label):
+    if isinstance(label, float) and label.is_integer():
         label = int(label)
     return str(label).encode("utf-8", "surrogatepass")
 

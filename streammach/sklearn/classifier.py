@@ -17,13 +17,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from streammach.data.given_labels import kind_of
 from streammach.data.labelled import given
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
 from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.classes import Targets, kind_of, label_names, places
+from streammach.sklearn.classes import Targets, exact, label_names, places
 from streammach.sklearn.files import model_files, model_of
 from streammach.sklearn.fitting import threads_of, trained
 from streammach.sklearn.passes import SEVERAL, Passes, new_labels
@@ -345,7 +346,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         X = as_rows(X)
         if is_recipe_table(X, None, TableOptions()):
             return self._table(X, y, sample_weight)
-        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, reset=reset)
+        X, y = validate_data(self, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset)
         targets = Targets.of(y)
         weights = None
         if sample_weight is not None:

@@ -15,9 +15,9 @@ MAX_COLUMN_NAME = 1000  # bytes
 MAX_RECIPE = 1 << 20  # bytes of its document, which is in that of a store and of a model
 CHARS = ":chars"  # behind a column's name: the namespace of its character n-grams
 
-Role = Literal["text", "category", "number", "names", "pairs", "vector"]
-ROLES: tuple[Role, ...] = ("text", "category", "number", "names", "pairs", "vector")
-WORDY: tuple[Role, ...] = ("text", "category", "names", "pairs")  # whose features are sparse
+Role = Literal["text", "category", "number", "date", "names", "pairs", "vector"]
+ROLES: tuple[Role, ...] = ("text", "category", "number", "date", "names", "pairs", "vector")
+WORDY: tuple[Role, ...] = ("text", "category", "date", "names", "pairs")  # of sparse features
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,8 +29,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Its name in the table.
     role : str
         ``text``: words, runs of words and of characters; ``category``: the cell is a name;
-        ``number``: its value, or the bin that it lies in; ``names``, ``pairs``, ``vector``: lists
-        of names, of names with values, and of values.
+        ``number``: its value, or the bin that it lies in; ``date``: names of its year, month,
+        weekday and hour, and the bin that its days since 1970 lie in; ``names``,
+        ``pairs``, ``vector``: lists of names, of names with values, and of values.
     edges : tuple of float
         Where bins of numbers begin, the first one aside; without any they stay values.
     width : int
@@ -48,8 +49,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
         if not (rising and all(map(math.isfinite, self.edges))):
             raise ValueError("the edges of bins do not rise")
-        if self.edges and self.role != "number":
-            raise ValueError("bins are of numbers")
+        if self.edges and self.role not in ("number", "date"):
+            raise ValueError("bins are of numbers and dates")
         if (self.width > 0) != (self.role == "vector"):
             raise ValueError("a width is that of a vector")
 
@@ -63,7 +64,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def n_fixed(self) -> int:
         """Features whose names are known beforehand: those of numbers."""
-        if self.role == "number":
+        if self.role == "number" or self.edges:
             return len(self.edges) + 1
         return self.width
 

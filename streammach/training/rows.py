@@ -31,7 +31,7 @@ from streammach.training.trainer import Trainer
 
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}
 OF_TABLE = {field.name for field in fields(TableOptions)} - {"label"}
-OF_COLUMNS = {"text", "category", "number", "names"}
+OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
 def train(
@@ -88,8 +88,8 @@ def train(
         Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
         ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
         (``n_buckets``, ``device``, ``time``, ``counts``, ...), and what is said of the columns of
-        a table: ``text``, ``category``, ``number``, ``names``, ``weight``, ``ngrams``, ``chars``
-        (:class:`streammach.data.source_options.TableOptions`).
+        a table: ``text``, ``category``, ``number``, ``date``, ``names``, ``weight``, ``ngrams``,
+        ``chars`` (:class:`streammach.data.source_options.TableOptions`).
 
     Returns
     -------

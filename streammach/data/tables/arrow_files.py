@@ -106,7 +106,7 @@ class BatchSource(Source[BatchPiece], Table):
                 for batch, _ in self._batches(self._names, 0):
                     some = batch.slice(0, HEAD_ROWS - n_rows)
                     for name in self._names:
-                        found[name] += values_of(some.column(name))
+                        found[name] += ArrowRows(some).values(name)
                     n_rows, n_bytes = n_rows + some.num_rows, n_bytes + batch.nbytes
                     if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
                         break
@@ -285,17 +285,3 @@ def slices(batch: Any) -> Iterator[Any]:
     rows = max(1, min(n, int(PIECE_BYTES * n / max(batch.nbytes, 1)), MOST_ROWS))
     for first in range(0, n, rows):
         yield batch.slice(first, rows)
-
-
-def values_of(column: Any) -> list[Any]:
-    """Return the values of a column as Python objects; bytes that are no text stay bytes."""
-    pa = arrow()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        raw = column.cast(pa.large_binary()).to_pylist()
-        return [None if v is None else v.decode("utf-8", "replace") for v in raw]
-    if isinstance(column.type, pa.BaseExtensionType):
-        column = column.storage
-    if pa.types.is_map(column.type):
-        return [None if v is None else dict(v) for v in column.to_pylist()]
-    values: list[Any] = column.to_pylist()
-    return values

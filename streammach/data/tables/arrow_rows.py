@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import math
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.cells import NO_LIST, NO_NUMBER, Cells, Wrong, parsed_numbers
+from streammach.data.tables.cells import NO_LIST, Cells, Wrong, parsed_numbers
 from streammach.data.tables.python_rows import lists_of, pairs_of, strings_of, vectors_of
-from streammach.errors import UsageError
+from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT
+from streammach.errors import DataError, UsageError, clean
+
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
+EXTENSION = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
 def arrow() -> Any:
@@ -25,6 +32,17 @@ def arrow() -> Any:
             hint="Install it: pip install 'streammach[tables]'",
         ) from None
     return pa
+
+
+class Beyond:
+    """What stands for a moment or a duration that Python has no value for."""
+
+    def __repr__(self) -> str:
+        """Return how it is shown."""
+        return "a value that Python cannot hold"
+
+
+BEYOND = Beyond()
 
 
 class ArrowRows:
@@ -52,20 +70,35 @@ class ArrowRows:
         """Return the cells of a column as one number each."""
         types, column = arrow().types, self._column(name)
         kind = column.type
+        there, ticks = _there(column), 1
         if types.is_boolean(kind):
             column = column.cast("uint8")
+        elif types.is_duration(kind):
+            column, ticks = column.cast("int64"), TICKS[kind.unit]
         elif types.is_decimal(kind):
-            column = column.cast("float64")
-        elif not (types.is_integer(kind) or types.is_floating(kind)):
-            if not _is_text(types, kind):
-                rows = np.flatnonzero(_there(column)).tolist()
-                wrong = [Wrong(row, NO_NUMBER, _shown(column, row)) for row in rows[:1]]
-                more = [Wrong(row, NO_NUMBER) for row in rows[1:]]
-                return Cells.of_numbers(np.full((self.n_rows, 1), math.nan), wrong + more)
+            return parsed_numbers(texts_of(column.cast("string")))
+        elif not (types.is_integer(kind) or types.is_float64(kind)):
             return parsed_numbers(texts_of(column))
-        values = np.array(column.to_numpy(zero_copy_only=False), np.float64)
-        values[~_there(column)] = math.nan
+        values = np.array(column.to_numpy(zero_copy_only=False), np.float64) / ticks
+        values[~there] = math.nan
         return Cells.of_numbers(values[:, None], [])
+
+    def values(self, name: str) -> list[Any]:
+        """Return the cells of a column for a look at them: texts, numbers or lists; or None."""
+        types, column = arrow().types, self._column(name)
+        if types.is_duration(column.type):
+            ticks = column.cast("int64").to_pylist()
+            return [None if t is None else t / TICKS[column.type.unit] for t in ticks]
+        if _is_nested(types, column.type):
+            found = _objects(column)
+            as_dict = types.is_map(column.type)
+            return [None if v is None else dict(v) for v in found] if as_dict else found
+        cells = texts_of(column.cast("string") if types.is_decimal(column.type) else column)
+        there, first = np.diff(cells.offsets) > 0, cells.offsets[:-1]
+        return [
+            cells.item(int(first[row])).decode("utf-8", "replace") if there[row] else None
+            for row in range(self.n_rows)
+        ]
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         """Return the cells of a column as strings, several or one; whether they were lists."""
@@ -75,13 +108,13 @@ class ArrowRows:
         if not _is_list(types, column.type):
             return texts_of(column), np.zeros(self.n_rows, np.bool_)
         if _is_nested(types, column.type.value_type):
-            return lists_of(column.to_pylist())
+            return lists_of(_objects(column))
         return _of_items(column), _there(column)
 
     def pairs(self, name: str) -> Cells:
         """Return the cells of a column as names with values."""
         column = self._column(name)
-        values = column.to_pylist()
+        values = _objects(column)
         types = arrow().types
         if _is_list(types, column.type) and types.is_struct(column.type.value_type):
             values = [None if v is None else [tuple(d.values()) for d in v] for v in values]
@@ -91,38 +124,93 @@ class ArrowRows:
         """Return the cells of a column as so many numbers each."""
         types, column = arrow().types, self._column(name)
         if not _is_list(types, column.type):
-            rows = np.flatnonzero(_there(column)).tolist()
-            wrong = [Wrong(row, NO_LIST, _shown(column, row)) for row in rows[:1]]
-            wrong += [Wrong(row, NO_LIST) for row in rows[1:]]
-            return Cells.of_numbers(np.full((self.n_rows, width), math.nan), wrong)
+            return Cells.of_numbers(
+                np.full((self.n_rows, width), math.nan), _refused(column, NO_LIST).wrong
+            )
         there, items = _there(column), column.flatten()
         numeric = types.is_floating(items.type) or types.is_integer(items.type)
         if not numeric or items.null_count or len(items) != width * int(there.sum()):
-            return vectors_of(column.to_pylist(), width)
+            return vectors_of(_objects(column), width)
         lengths = _lengths(column, width)
         if (lengths != width).any():
-            return vectors_of(column.to_pylist(), width)
+            return vectors_of(_objects(column), width)
         out = np.full((self.n_rows, width), math.nan)
         out[there] = items.to_numpy(zero_copy_only=False).reshape(-1, width)
         return Cells.of_numbers(out, [])
 
     def _column(self, name: str) -> Any:
-        column = self.batch.column(self._places[name])
-        pa = arrow()
-        if isinstance(column.type, pa.BaseExtensionType):
-            column = column.storage
+        place, pa = self._places[name], arrow()
+        column = self.batch.column(place)
         if pa.types.is_run_end_encoded(column.type):
             column = pa.compute.run_end_decode(column)
-        return column
+        return _plain(column, self.batch.schema.field(place).metadata or {})
+
+
+def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
+    """Return a column without an extension type: periods, intervals and UUIDs are texts."""
+    pa = arrow()
+    coded = pa.types.is_dictionary(column.type)
+    inner = column.dictionary if coded else column
+    name, facts = (metadata.get(key, b"") for key in EXTENSION)  # where nobody registered it
+    if isinstance(inner.type, pa.BaseExtensionType):
+        name, facts = inner.type.extension_name.encode(), b""
+        if name.startswith(b"pandas."):
+            facts = inner.type.__arrow_ext_serialize__()
+        try:
+            inner.validate()  # of a dictionary in a file, pyarrow may take the codes for values
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"a column of the type {inner.type} is not read right by pyarrow ({clean(error)})",
+                hint="Write the column as text.",
+            ) from None
+        inner = inner.storage
+    if name in TEXTS:
+        inner = pa.array(TEXTS[name](inner, json.loads(facts or b"{}")), "string")
+    elif name == b"arrow.bool8":
+        inner = inner.cast("bool")
+    return pa.DictionaryArray.from_arrays(column.indices, inner) if coded else inner
+
+
+def _periods(ordinals: Any, facts: dict[str, str]) -> list[str | None]:
+    """Return periods as pandas writes them."""
+    try:
+        pandas: Any = importlib.import_module("pandas")
+    except ImportError as error:
+        raise UsageError(
+            f"a column of periods is read with pandas ({error})",
+            hint="Install it: pip install pandas",
+        ) from None
+    found = ordinals.to_pylist()
+    return [None if i is None else str(pandas.Period(ordinal=i, freq=facts["freq"])) for i in found]
+
+
+def _intervals(ends: Any, facts: dict[str, str]) -> list[str | None]:
+    """Return intervals as pandas writes them."""
+    first = "[" if facts["closed"] in ("left", "both") else "("
+    last = "]" if facts["closed"] in ("right", "both") else ")"
+    sides = [texts_of(ends.field(side)) for side in ("left", "right")]
+    out: list[str | None] = [None] * len(ends)
+    for row in np.flatnonzero(_there(ends)).tolist():
+        low, high = (cells.item(int(cells.offsets[row])).decode() for cells in sides)
+        out[row] = f"{first}{low}, {high}{last}"
+    return out
+
+
+def _uuids(raws: Any, facts: dict[str, str]) -> list[str | None]:
+    del facts
+    return [None if raw is None else str(uuid.UUID(bytes=raw)) for raw in raws.to_pylist()]
+
+
+TEXTS = {b"pandas.period": _periods, b"pandas.interval": _intervals, b"arrow.uuid": _uuids}
 
 
 def texts_of(column: Any) -> Cells:
-    """Return the cells of an Arrow array as one string each.
+    """Return the cells of an Arrow array as one string each, which `canonical` brings to names.
 
     Parameters
     ----------
     column : pyarrow.Array
-        Strings, bytes, whole numbers, truth values, or what Arrow can write as text.
+        Strings, bytes, numbers, truth values, dates or times; cells of other types are refused.
     """
     pa = arrow()
     types, kind = pa.types, column.type
@@ -133,24 +221,80 @@ def texts_of(column: Any) -> Cells:
         words = texts_of(column.dictionary)
         firsts = np.append(words.offsets[:-1], 0)
         empty = np.append(np.diff(words.offsets) == 0, True)
-        codes = np.where(there, column.indices.fill_null(0).to_numpy(zero_copy_only=False), -1)
+        codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes[~there] = -1
         there = there & ~empty[codes]
         items = firsts[codes[there]]
         offsets = np.concatenate([[0], np.cumsum(there)])
-        return Cells(offsets, words.starts[items], words.stops[items], words.data)
-    if types.is_floating(kind) or types.is_boolean(kind) or _is_nested(types, kind):
-        return strings_of(column.to_pylist())
-    if not _is_text(types, kind):
+        found = Cells(offsets, words.starts[items], words.stops[items], words.data)
+        for wrong in words.wrong:
+            rows = np.flatnonzero(codes == wrong.row).tolist()
+            found.wrong += [Wrong(row, wrong.reason, wrong.text) for row in rows]
+        return found
+    if types.is_float16(kind):
+        return strings_of([*column.to_numpy(zero_copy_only=False)])
+    if types.is_date(kind) or types.is_timestamp(kind):
+        column = _dates(column)
+        there = _there(column)
+    elif types.is_floating(kind):
+        there &= ~np.asarray(pa.compute.is_nan(column).fill_null(True))
+        column = column.cast("string")
+    elif types.is_duration(kind):
+        return _refused(column, NO_DURATION)
+    elif types.is_decimal(kind) and kind.scale > 0:
+        return _refused(column, NO_DECIMAL)
+    elif not _is_text(types, kind):
         try:
-            column = column.cast(pa.string())
+            column = column.cast("string")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            return strings_of(column.to_pylist())
+            return _refused(column, NO_TEXT)
     elif types.is_string_view(kind) or types.is_binary_view(kind):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
     starts, stops, data = _spans(column)
     return Cells.spans(data, np.where(there, starts, 0), np.where(there, stops, 0))
+
+
+def _dates(column: Any) -> Any:
+    """Return dates and moments as texts, of any year; those of a time zone in UTC."""
+    pa, kind = arrow(), column.type
+    zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    unit = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
+    ticks = column.cast("int32").cast("int64") if unit == "D" else column.cast("int64")
+    moments = ticks.fill_null(0).to_numpy(zero_copy_only=False).view(f"M8[{unit}]")
+    gone = ~_there(column) | np.isnat(moments)
+    for coarse in ("M8[s]",) if zone else ("M8[s]", "M8[D]"):
+        whole = moments.astype(coarse)
+        moments = whole if (whole == moments).all() else moments
+    texts = np.char.replace(np.datetime_as_string(moments), "T", " ")
+    found = pa.array(texts, "string", mask=gone)
+    return pa.compute.binary_join_element_wise(found, "Z", "") if zone else found
+
+
+def _refused(column: Any, reason: str) -> Cells:
+    """Return no cells, and for each that is not null why; the first one is shown."""
+    rows = np.flatnonzero(_there(column)).tolist()
+    cells = Cells.none(len(column))
+    cells.wrong = [Wrong(row, reason, "" if i else _shown(column, row)) for i, row in
+                   enumerate(rows)]  # fmt: skip
+    return cells
+
+
+def _objects(column: Any) -> list[Any]:
+    """Return cells as Python objects; `BEYOND` for those that Python has no value for."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = [_object(cell) for cell in column]
+    return found
+
+
+def _object(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        return BEYOND
 
 
 def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
@@ -207,4 +351,4 @@ def _is_nested(types: Any, kind: Any) -> bool:
 
 
 def _shown(column: Any, row: int) -> str:
-    return str(column[row])[:80]
+    return str(_object(column[row]))[:80]

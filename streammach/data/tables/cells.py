@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import math
-import numbers
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.number_kernels import MAX_FLOAT32, long_number
+from streammach.data.tables.values import number_of
 from streammach.jit import Array, kernel
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
 
 NO_BYTES = np.zeros(0, np.uint8)
+MAX_ODD = 128  # bytes of a cell that may be a number, a date or an interval
 MAX_CELL = 8 << 20  # bytes of a cell of text
 NO_NUMBER = "'{}' is not a number"
 NOT_FINITE = "'{}' is not a finite float32"
-NO_TEXT = "'{}' is no text"
 NO_LIST = "'{}' is no list"
 NO_PAIRS = "'{}' is no list of names with values"
 NOT_UTF8 = "'{}' is not UTF-8"
 TOO_LONG = f"'{{}}' has more than {MAX_NAME:,} bytes"
 TOO_LARGE = f"'{{}}' has more than {MAX_CELL >> 20} MiB"
-TRUE, FALSE = b"True", b"False"  # as Python and pandas write them
-Scalar = (
-    numbers.Number, decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID,
-)  # fmt: skip
 
 
 class Wrong(NamedTuple):
@@ -174,66 +167,6 @@ class TableRows(Protocol):
         ...
 
 
-def text_of(value: object) -> bytes | None:
-    """Return a value as the text of a cell, None where it is missing.
-
-    Whole numbers have no point: 3.0 is ``3``, as in a column without missing values.
-
-    Parameters
-    ----------
-    value : object
-        A string, a number, a truth value, a date or a time.
-
-    Raises
-    ------
-    TypeError
-        If it is no single value.
-    ValueError
-        If it cannot be UTF-8.
-    """
-    if isinstance(value, str):
-        return value.encode() or None
-    if value is None:
-        return None
-    if isinstance(value, bool | np.bool_):
-        return TRUE if value else FALSE
-    if isinstance(value, int | np.integer):
-        return b"%d" % value
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if math.isnan(number):
-            return None
-        whole = abs(number) < 1e15 and number == int(number)
-        return b"%d" % int(number) if whole else repr(number).encode()
-    if isinstance(value, bytes):
-        return value or None
-    if isinstance(value, Scalar):
-        return str(value).encode()
-    raise TypeError
-
-
-def number_of(value: object) -> float:
-    """Return a value as a number, NaN where it is missing, or raise ValueError or TypeError."""
-    if value is None:
-        return math.nan
-    if isinstance(value, str | bytes):
-        text = value.strip()
-        if not text:
-            return math.nan
-        try:
-            if ("_" if isinstance(text, str) else b"_") in text:  # type: ignore[operator]
-                raise ValueError
-            return float(text)
-        except ValueError:
-            word = (text if isinstance(text, bytes) else text.encode()).capitalize()
-            if word in (TRUE, FALSE):
-                return float(word == TRUE)
-            raise
-    if isinstance(value, numbers.Real | decimal.Decimal | np.bool_):
-        return float(value)
-    raise TypeError
-
-
 def parsed_numbers(cells: Cells) -> Cells:
     """Return cells of text as numbers."""
     values = np.empty(len(cells.starts), np.float64)
@@ -278,48 +211,64 @@ def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact:
 
 
 @kernel(fastmath=False)
-def unify_names(data: Array, starts: Array, stops: Array) -> None:
-    """Bring names that are truth values or whole numbers into the form that all tables give.
+def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
+    """Give simple cells their names, and find those that `canonical` may name in another way.
 
     Parameters
     ----------
     data : uint8
         The bytes; ``true`` becomes ``True`` there.
     starts, stops : int64 (n,)
-        Where each name lies; that of ``3.0`` ends before the point then.
+        Where each cell lies; that of ``3.0`` ends before the point then.
+    odd : bool (n,)
+        Receives whether a cell is left to `canonical`.
+
+    Returns
+    -------
+    n : int
+        How many are.
     """
+    n = 0
     for i in range(starts.shape[0]):
         start, stop = starts[i], stops[i]
         size = stop - start
-        if (
-            size == 4
-            and data[start] == 116
-            and data[start + 1] == 114
-            and data[start + 2] == 117
-            and data[start + 3] == 101
-        ):
-            data[start] = 84
-        elif (
-            size == 5
-            and data[start] == 102
-            and data[start + 1] == 97
-            and data[start + 2] == 108
-            and data[start + 3] == 115
-            and data[start + 4] == 101
-        ):
-            data[start] = 70
-        elif size > 2 and data[stop - 1] == 48:
-            q = stop - 1
-            while q > start and data[q] == 48:
-                q -= 1
-            first = start + (data[start] == 45)
-            if data[q] != 46 or q == first or (data[first] == 48 and q > first + 1):
-                continue
-            whole = True
-            for p in range(first, q):
-                whole = whole and 48 <= data[p] <= 57
-            if whole:
-                stops[i] = q
+        odd[i] = False
+        if size < 2 or size > MAX_ODD:
+            continue
+        byte, last = data[start], data[stop - 1]
+        if byte == 116 and size == 4:  # true
+            if data[start + 1] == 114 and data[start + 2] == 117 and last == 101:
+                data[start] = 84
+        elif byte == 102 and size == 5:  # false
+            inner = data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115
+            if inner and last == 101:
+                data[start] = 70
+        elif byte in (40, 91):  # an interval
+            odd[i] = last in (41, 93)
+        elif 43 <= byte <= 57:  # a sign, a point or a digit
+            marks, points, other = 0, 0, False
+            for p in range(start + (byte == 45), stop):
+                letter = data[p]
+                points += letter == 46
+                marks += letter in (69, 101, 58)  # e, E, :
+                other = other or not (
+                    48 <= letter <= 57 or letter in (32, 43, 45, 46, 58, 69, 84, 90, 101)
+                )
+            first = start + (byte == 45)
+            small = stop - first > 6 and data[first] == 48 and data[first + 5] == 48
+            whole = points == 1 and last == 48 and data[stop - 2] == 46 and stop - 2 > first
+            if other:
+                pass
+            elif marks > 0 or small or (byte == 45 and data[first] == 48):
+                odd[i] = True
+            elif whole and (data[first] != 48 or stop - 3 == first):
+                digits = True
+                for p in range(first, stop - 2):
+                    digits = digits and 48 <= data[p] <= 57
+                if digits:
+                    stops[i] = stop - 2
+        n += odd[i]
+    return n
 
 
 def _largest(values: NDArray[np.float64]) -> str:

@@ -17,10 +17,11 @@ from streammach.data.tables.cells import (
     Cells,
     TableRows,
     Wrong,
-    unify_names,
+    find_odd,
 )
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
 from streammach.data.tables.normal import all_kinds, ascii_kinds, normalised
+from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
 from streammach.simd import PADDING
@@ -84,7 +85,8 @@ class Framer:
         numbers = fixed = 0
         columns = []
         for column in recipe.columns:
-            kind = KINDS.get(column.role, BIN if column.edges else VALUE)
+            otherwise = NAMES if column.role == "date" else VALUE
+            kind = KINDS.get(column.role, BIN if column.edges else otherwise)
             more = [self._space(column.namespace), 0]
             if column.role == "text" and recipe.chars is not None:
                 more[1] = self._space(column.namespace + CHARS)
@@ -208,7 +210,7 @@ class Framer:
         cells = rows.strings(name)
         _note(wrong, name, [*cells.wrong, *_too_long(cells)])
         there = np.diff(cells.offsets) > 0
-        found = [cells.item(i) for i in range(len(cells.starts))]
+        found = [canonical(cells.item(i)) for i in range(len(cells.starts))]
         which = cells.offsets[:-1]
         return Texts.of(found[which[i]] if there[i] else b"" for i in range(cells.n_rows))
 
@@ -223,7 +225,25 @@ def _read(rows: TableRows, column: Column) -> Cells:
         return rows.pairs(column.name)
     if column.role == "vector":
         return rows.vectors(column.name, column.width)
+    if column.role == "date":
+        return dates_of(rows.strings(column.name))
     return rows.strings(column.name)
+
+
+def dates_of(cells: Cells) -> Cells:
+    """Return dates as names of their years, months and so on, and as numbers of days."""
+    days = np.full((cells.n_rows, 1), np.nan)
+    names: list[Sequence[bytes]] = [()] * cells.n_rows
+    wrong = list(cells.wrong)
+    for i, row in enumerate(_rows(cells).tolist()):
+        day = day_of(cells.item(i))
+        if day is None:
+            wrong.append(Wrong(row, NO_DATE, cells.item(i)[:80]))
+        else:
+            days[row], names[row] = day
+    found = Cells.of(names)
+    found.numbers, found.wrong = days, wrong
+    return found
 
 
 def _note(wrong: dict[int, BadCell], name: str, cells: Sequence[Wrong]) -> None:
@@ -286,7 +306,8 @@ def _joined(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Return the bytes of all items, where each starts and stops there, and kinds of characters.
 
-    Items with other characters than ASCII are decoded; those of texts are normalised.
+    Items have their names; those with other characters than ASCII are decoded, and those of texts
+    are normalised.
     """
     bases: dict[int, int] = {}
     parts: list[NDArray[np.uint8]] = []
@@ -300,17 +321,16 @@ def _joined(
     stops = np.concatenate([cells.stops + bases[id(cells.data)] for cells in every])
     parts.append(np.zeros(PADDING, np.uint8))
     data = np.concatenate(parts)
-    first = 0
-    for cells, (_, role) in zip(every, named, strict=True):
-        stop = first + len(cells.starts)
-        if role in ("category", "names", "pairs"):
-            unify_names(data, starts[first:stop], stops[first:stop])
-        first = stop
-    wide = np.empty(len(starts), np.bool_)
-    if not find_wide(data, starts, stops, wide):
-        return data, starts, stops, ascii_kinds()
     tail: list[bytes] = []
-    first, end, texts = 0, len(data), False
+    end, texts = len(data), False
+    wide, odd = (np.empty(len(starts), np.bool_) for _ in range(2))
+    if not find_odd(data, starts, stops, odd) + find_wide(data, starts, stops, wide):
+        return data, starts, stops, ascii_kinds()
+    for i in np.flatnonzero(odd & ~wide).tolist():
+        tail.append(canonical(data[starts[i] : stops[i]].tobytes()))
+        starts[i], end = end, end + len(tail[-1])
+        stops[i] = end
+    first = 0
     for cells, (name, role) in zip(every, named, strict=True):
         chosen = np.flatnonzero(wide[first : first + len(cells.starts)])
         rows = _rows(cells) if len(chosen) else chosen

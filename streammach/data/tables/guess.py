@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streammach.data.source_options import TableOptions
-from streammach.data.tables.cells import number_of, text_of
 from streammach.data.tables.python_rows import Listed
+from streammach.data.tables.values import day_of, is_missing, number_of, text_of
 from streammach.errors import UsageError, clean
 from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
 
@@ -111,7 +111,7 @@ def _is_name(name: str) -> bool:
 def _given(options: TableOptions, names: list[str], path: str | Path | None) -> dict[str, Role]:
     """Return the roles that the user gave to columns."""
     found: dict[str, Role] = {}
-    roles: tuple[Role, ...] = ("text", "category", "number", "names")
+    roles: tuple[Role, ...] = ("text", "category", "number", "date", "names")
     for role in roles:
         asked: tuple[str, ...] = getattr(options, role)
         for word in asked:
@@ -156,6 +156,8 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
         return None
     if all(USUAL_NUMBER.fullmatch(t) for t in texts):
         return "number"
+    if all(day_of(t) for t in texts):
+        return "date"
     words = sum(len(t.split()) for t in texts) / len(texts)
     new = len(texts) >= FEW_CELLS and len(set(texts)) > OFTEN_NEW * len(texts)
     return "text" if words >= TEXT_WORDS or new else "category"
@@ -185,17 +187,17 @@ def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Col
         return Column(name=name, role=look)
     if role == "vector" or (role == "number" and there and isinstance(there[0], Listed)):
         return Column(name=name, role="vector", width=min(max(len(there[0]), 1), MOST_WIDTH))
-    if role == "number" and binned:
-        return Column(name=name, role=role, edges=_edges(there))
+    if role == "date" or (role == "number" and binned):
+        return Column(name=name, role=role, edges=_edges(there, role))
     return Column(name=name, role=role)
 
 
-def _edges(cells: Sequence[Any]) -> tuple[float, ...]:
+def _edges(cells: Sequence[Any], role: Role) -> tuple[float, ...]:
     """Return where bins begin in which about as many of the cells lie, the first one aside."""
     numbers = []
     for cell in cells:
         try:
-            number = number_of(cell)
+            number = number_of(cell) if role == "number" else _days(cell)
         except (TypeError, ValueError, OverflowError):
             continue
         if math.isfinite(number):
@@ -208,7 +210,10 @@ def _edges(cells: Sequence[Any]) -> tuple[float, ...]:
     return tuple(edges) or (numbers[0],)
 
 
+def _days(cell: Any) -> float:
+    day = day_of(text_of(cell) or b"")
+    return math.nan if day is None else float(day.days)
+
+
 def _is_missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str | bytes) and not cell) or (
-        isinstance(cell, float) and math.isnan(cell)
-    )  # fmt: skip
+    return not cell if isinstance(cell, str | bytes) else is_missing(cell)

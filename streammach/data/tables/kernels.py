@@ -288,7 +288,6 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
                 values[n] = 1.0 if kind == BIN else number
                 emit(text, fixed[which, 0], fixed[which, 1], space, n, keys, spans, slots)
                 n += 1
-            continue
         for i in range(frame.offsets[c, row], frame.offsets[c, row + 1]):
             start, stop = starts[i], stops[i]
             if kind == TEXT:

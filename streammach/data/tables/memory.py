@@ -13,13 +13,14 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Held, Place, Source
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.arrow_files import BatchPiece, BatchReader, slices, values_of
+from streammach.data.tables.arrow_files import BatchPiece, BatchReader, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, lacking
-from streammach.data.tables.cells import TableRows, text_of
+from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head, recipe_of
 from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import TableReader
+from streammach.data.tables.values import text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
@@ -28,6 +29,7 @@ from streammach.spec.types import Multilabel
 
 PLACE = Path("rows in memory")
 SOME_ROWS = 2048  # Python objects that are read at a time
+ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
 TEXT = "text"  # the column of rows that are strings, where no recipe names it
 
 
@@ -132,7 +134,7 @@ def columns_of(table: Any) -> list[str]:
     """Return the names of a table's columns; of dictionaries those of the first ones."""
     if isinstance(table, list | tuple):
         return PythonRows([row for row in table[:HEAD_ROWS] if isinstance(row, Mapping)]).names
-    if _is_frame(table):
+    if _is_frame(table) or _is_frame(table, "polars"):
         return _distinct([str(name) for name in table.columns])
     return _distinct(list(_arrow_table(table).schema.names))
 
@@ -143,10 +145,10 @@ def head_of(table: Any) -> Head:
     n_rows = n_bytes = 0
     for rows in batches(table, columns_of(table), None):
         if isinstance(rows, ArrowRows):
-            batch = rows.batch.slice(0, HEAD_ROWS - n_rows)
+            some = ArrowRows(rows.batch.slice(0, HEAD_ROWS - n_rows))
             for name in rows.names:
-                found.setdefault(name, []).extend(values_of(batch.column(name)))
-            n_bytes += batch.nbytes
+                found.setdefault(name, []).extend(some.values(name))
+            n_bytes += some.batch.nbytes
         elif isinstance(rows, PythonRows):
             for name in rows.names:
                 found.setdefault(name, [None] * n_rows)
@@ -181,7 +183,7 @@ def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator
         for first in range(0, len(table), SOME_ROWS):
             yield PythonRows(_dictionaries(table[first : first + SOME_ROWS], recipe))
         return
-    whole = _arrow_table(table, set(names))
+    whole = _arrow_table(table, set(names), head=recipe is None)
     for batch in whole.select([n for n in whole.schema.names if n in set(names)]).to_batches():
         for some in slices(batch):
             yield ArrowRows(some)
@@ -274,18 +276,21 @@ def _dictionaries(rows: Sequence[Any], recipe: Recipe | None) -> Sequence[Mappin
     return rows
 
 
-def _is_frame(rows: object) -> bool:
-    """Return whether an object is a DataFrame of pandas."""
+def _is_frame(rows: object, library: str = "pandas") -> bool:
+    """Return whether an object is a DataFrame of a library."""
     kind = type(rows)
-    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+    return kind.__module__.partition(".")[0] == library and kind.__name__ == "DataFrame"
 
 
 def _is_batch(rows: object) -> bool:
     return type(rows).__module__.partition(".")[0] == "pyarrow" and hasattr(rows, "schema")
 
 
-def _arrow_table(table: Any, names: set[str] | None = None) -> Any:
-    """Return some columns of a table, all of them without `names`, as an Arrow table."""
+def _arrow_table(table: Any, names: set[str] | None = None, *, head: bool = False) -> Any:
+    """Return some columns of a table, all of them without `names`, as an Arrow table.
+
+    In the `head`, columns that cannot be read are null: perhaps nobody reads them.
+    """
     pa = arrow()
     if not _is_frame(table):
         if isinstance(table, pa.RecordBatch):
@@ -294,17 +299,24 @@ def _arrow_table(table: Any, names: set[str] | None = None) -> Any:
             return table
         if not hasattr(table, "__arrow_c_stream__"):
             raise UsageError(f"an object of the type {type(table).__name__} is no table")
-        return pa.table(table)
+        odd = []
+        if _is_frame(table, "polars"):
+            odd = [name for name, kind in table.schema.items() if str(kind) in ONLY_POLARS]
+        whole = pa.table(table.drop(odd) if odd else table)
+        for name in odd if names is None else set(odd) & names:
+            column = _arrow_column(table[name].to_list(), name, head=head)
+            whole = whole.append_column(name, column)
+        return whole
     columns = {}
     for place, label in enumerate(table.columns):
         name = str(label)
         if names is None or name in names:
-            columns[name] = _arrow_column(table.iloc[:, place], name)
+            columns[name] = _arrow_column(table.iloc[:, place], name, head=head)
     return pa.table(columns)
 
 
-def _arrow_column(column: Any, name: str) -> Any:
-    """Return a column of a DataFrame as an Arrow array; values of several types as text."""
+def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
+    """Return cells of a DataFrame as an Arrow array; values of several types as text."""
     pa = arrow()
     try:
         return pa.Array.from_pandas(column)
@@ -313,6 +325,8 @@ def _arrow_column(column: Any, name: str) -> Any:
     try:
         return pa.array([text_of(value) for value in column], pa.large_binary())
     except (TypeError, ValueError):
+        if head:
+            return pa.nulls(len(column))
         what = f"the column '{clean(name, 60)}' holds values of several types"
         raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None
 

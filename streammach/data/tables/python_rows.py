@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,14 +14,12 @@ from streammach.data.tables.cells import (
     NO_LIST,
     NO_NUMBER,
     NO_PAIRS,
-    NO_TEXT,
     NOT_UTF8,
     Cells,
     Wrong,
-    number_of,
     parsed_numbers,
-    text_of,
 )
+from streammach.data.tables.values import NO_TEXT, Unnamed, is_missing, number_of, text_of
 
 Listed = (list, tuple, np.ndarray, set, frozenset)
 
@@ -147,7 +145,7 @@ def strings_of(values: Sequence[Any]) -> Cells:
     texts: list[tuple[bytes, ...]] = []
     wrong: list[Wrong] = []
     for row, value in enumerate(values):
-        texts.append(_taken(row, value, text_of, wrong))
+        texts.append(_taken(row, value, wrong))
     cells = Cells.of(texts)
     cells.wrong = wrong
     return cells
@@ -161,9 +159,9 @@ def lists_of(values: Sequence[Any]) -> tuple[Cells, NDArray[np.bool_]]:
     for row, value in enumerate(values):
         if isinstance(value, Listed):
             listed[row] = True
-            texts.append([t for v in value for t in _taken(row, v, text_of, wrong)])
+            texts.append([t for v in value for t in _taken(row, v, wrong)])
         else:
-            texts.append(_taken(row, value, text_of, wrong))
+            texts.append(_taken(row, value, wrong))
     cells = Cells.of(texts)
     cells.wrong = wrong
     return cells, listed
@@ -175,7 +173,7 @@ def pairs_of(values: Sequence[Any]) -> Cells:
     found: list[float] = []
     wrong: list[Wrong] = []
     for row, value in enumerate(values):
-        pairs, own = [] if value is None else value, []
+        pairs, own = [] if is_missing(value) else value, []
         try:
             for name, number in pairs.items() if isinstance(pairs, Mapping) else map(_pair, pairs):
                 text, weight = text_of(name), number_of(number)
@@ -200,7 +198,7 @@ def vectors_of(values: Sequence[Any], width: int) -> Cells:
     out = np.full((len(values), width), math.nan)
     wrong: list[Wrong] = []
     for row, value in enumerate(values):
-        if value is None or (isinstance(value, float) and math.isnan(value)):
+        if is_missing(value):
             continue
         if not isinstance(value, Listed) or isinstance(value, set | frozenset):
             wrong.append(Wrong(row, NO_LIST, _shown(value)))
@@ -216,15 +214,15 @@ def vectors_of(values: Sequence[Any], width: int) -> Cells:
     return Cells.of_numbers(out, wrong)
 
 
-def _taken(
-    row: int, value: Any, read: Callable[[object], bytes | None], wrong: list[Wrong]
-) -> tuple[bytes, ...]:
+def _taken(row: int, value: Any, wrong: list[Wrong]) -> tuple[bytes, ...]:
     """Return a value as an item, or as none; say what is wrong with it."""
     try:
-        text = read(value)
+        text = text_of(value)
     except UnicodeEncodeError:
         wrong.append(Wrong(row, NOT_UTF8, _shown(value)))
-    except (TypeError, ValueError, OverflowError):
+    except Unnamed as error:
+        wrong.append(Wrong(row, str(error), _shown(value)))
+    except ValueError:  # a whole number of thousands of digits
         wrong.append(Wrong(row, NO_TEXT, _shown(value)))
     else:
         return () if text is None else (text,)

@@ -95,7 +95,7 @@ TABLES = {  # of Arrow and Parquet: columns, and what is said
     "null label": ({"y": ["k", None], "t": ["a", "b"]}, "row 1 (counted from 0): column y: there"),
     "text as number": ({"y": ["k"], "n": ["x"]}, "column n: 'x' is not a number: rows"),
     "date as number": (
-        {"y": ["k"], "n": [pandas.Timestamp("2020-01-01")]}, "column n: '2020-01-01 00:00:00' is"
+        {"y": ["k"], "n": [pandas.Timestamp("2020-01-01")]}, "column n: '2020-01-01' is"
     ),
     "infinite": ({"y": ["k", "k"], "n": [1.0, np.inf]}, "row 1 (counted from 0): column n: 'inf'"),
     "nested list": ({"y": ["k"], "t": [[["a"]]]}, "column t: '[['a']]' is no text: rows"),

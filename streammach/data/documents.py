@@ -17,7 +17,9 @@ from streammach.rows.order import keys
 NAMESPACES, FEW = 32, 32  # that are looked at; fewer values are no documents' names
 NEARLY = 0.9  # of the rows have a value of such a namespace, which other rows share
 TELLS = 0.5  # of what chance leaves open of a row's class, what its document says
+ALIKE = 0.1  # more of what rows hold is in both if they are of one document, not of one class
 USUAL, FLATTERS = 0.05, 0.02  # of the rows: those with like ones; what their classes would add
+ROUNDS, ENDS = 4, 0.05  # of a search around a cluster's rows; what the last one adds at most
 CLUSTERS_STREAM = 4
 
 Masked = Callable[[NDArray[np.bool_]], tuple[RowBlock, NDArray[np.int64]]]
@@ -36,12 +38,31 @@ def names_of_documents(dataset: Dataset, most: int) -> Iterator[bytes]:
             yield dataset.features.raw(int(inside[0])).partition(bytes([SEPARATOR]))[0]
 
 
-def tell_classes(dataset: Dataset, groups: NDArray[np.integer], classes: NDArray[np.int32]) -> bool:
-    """Return whether groups of rows, each of them whole, tell classes, and are not classes."""
+def are_documents(dataset: Dataset, rows: RowBlock, groups: NDArray[np.integer]) -> bool:
+    """Return whether groups of rows, each whole, tell classes, are none, and are alike beside that.
+
+    Rows of a column that decides the class, as a product's name does, share nothing more.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The store.
+    rows : RowBlock
+        Rows of it, without what names their groups.
+    groups : int (n,)
+        The group of each.
+    """
     _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    alike = _of_class(dataset, groups, classes, np.ones(len(groups)))
+    alike = _of_class(dataset, groups, rows.classes, np.ones(len(groups)))
     told = _beyond_chance(dataset, alike, sizes[of])
-    return bool(told.mean() >= TELLS and _mostly(dataset, classes, alike).mean() < TELLS)
+    if told.mean() < TELLS or _mostly(dataset, rows.classes, alike).mean() > TELLS:
+        return False
+    order = np.lexsort((groups, rows.classes))
+    signs, total = Signatures(dataset, rows).of(rows.take(order))
+    equal = (signs[1:] == signs[:-1]).mean(1) * (total[1:] > 0)
+    together, same = (np.diff(ids[order]) == 0 for ids in (groups, rows.classes))
+    apart = np.append(equal[same & ~together], 0.0).mean()
+    return bool(equal[together].mean() - apart >= ALIKE)
 
 
 def _of_class(
@@ -49,7 +70,8 @@ def _of_class(
     each: NDArray[np.number],
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return the sum of what stands for each row over those of its group and class: (n,)."""
-    _, of = np.unique(groups.astype(np.int64) * dataset.n_classes + classes, return_inverse=True)
+    pairs = groups.astype(np.int64) * (dataset.n_classes + 1) + classes
+    _, of = np.unique(pairs, return_inverse=True)
     return np.bincount(of, each).astype(np.float64)[of]
 
 
@@ -77,7 +99,8 @@ def clusters(
 
     They are those around random rows, each with the chance that a single row has. A cluster of more
     rows than are wanted is what rows to come are like, too: its rows count as single ones. One that
-    has most rows of its classes is left to the training.
+    has most rows of its classes is left to the training. A document ends: where rows around those
+    of clusters lead to ever more rows, they are a continuum, as the views of a thing are.
 
     Parameters
     ----------
@@ -93,8 +116,9 @@ def clusters(
     Returns
     -------
     mask, cluster, share : bool (n_rows,), int64 (n_rows,), float
-        The rows, the number of a row of each one's cluster, and the share of rows with like ones.
-        None where these are few, say little of each other's classes, or are what classes are.
+        The rows, none in a continuum; the number of a row of each one's cluster; the share of rows
+        with like ones. None where these are few, or say little of each other's classes, or are what
+        classes are.
 
     Raises
     ------
@@ -104,8 +128,6 @@ def clusters(
     (rows, numbers), p = random, len(random[1])
     signatures = Signatures(dataset, rows)
     near = signatures.near(rows, numbers, usual=USUAL)
-    if near is None or not p:
-        return None
     roots, n = near.roots, dataset.n_rows
     sizes = np.bincount(roots, near.sizes)[roots]
     alike = _of_class(dataset, roots, rows.classes, near.alike)
@@ -125,11 +147,14 @@ def clusters(
     chosen = np.isin(cluster, first[order[:n_chosen]])
     mask, groups = np.zeros(n, bool), np.arange(n)
     mask[numbers[chosen & several]] = True
-    for _ in range(2):  # around the random rows, then around those that were found
-        known, at = masked(mask)
+    share = float(several.mean())
+    for _ in range(ROUNDS):  # around the random rows, then around those that were found
+        before, (known, at) = mask.sum(), masked(mask)
         found = signatures.near(known, at)
-        if found is None or len(found.rows) > 2 * p:  # chains
+        if len(found.rows) > min(2 * p, n // 2):
             break
         mask[found.rows], groups[found.rows] = True, at[found.like]
-    mask[numbers[chosen & ~several]] = True
-    return None if 2 * mask.sum() > n + p else (mask, groups, float(several.mean()))
+        if mask.sum() <= (1 + ENDS) * before:
+            mask[numbers[chosen & ~several]] = True
+            return mask, groups, share
+    return np.zeros(n, bool), groups, share

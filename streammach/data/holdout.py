@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.documents import clusters, names_of_documents, tell_classes
+from streammach.data.documents import are_documents, clusters, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
@@ -78,40 +78,46 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     """
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
-    by, wanted, seed = options.hold_out_by, room.held_out_rows, options.seed
-    if by is not None and by not in (AUTO, RANDOM):
-        return _of_namespace(dataset, room, os.fsencode(by), seed)[0]
-    looks = by == AUTO and wanted > 0
+    by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
+    if by not in (AUTO, RANDOM) and (held := _of_namespace(dataset, room, os.fsencode(by), seed)):
+        return held
+    looks, n = by == AUTO and wanted > 0, dataset.n_rows
     for namespace in names_of_documents(dataset, wanted) if looks else ():
-        held, told = _of_namespace(dataset, room, namespace, seed)
-        if told:
-            origin = f"{held.origin}, which look like names of documents"
-            return replace(held, origin=origin, looked=True)
-    mask = np.arange(dataset.n_rows) >= dataset.n_rows - wanted  # the store is shuffled
+        held = _of_namespace(dataset, room, namespace, seed, looks=True)
+        if held is not None:
+            return held
+    mask = np.arange(n) >= n - wanted  # the store is shuffled
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
     masked = partial(_masked_rows, dataset, room)
-    found = clusters(dataset, masked, (rows, numbers), seed) if looks else None
-    if found is not None:
+    found = clusters(dataset, masked, (rows, numbers), seed) if looks and rows.n_rows else None
+    if found is not None and found[0].any():
         mask, groups, share = found
         rows, numbers = masked(mask)
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
         origin = f"{int(mask.sum()):,} rows of {len(np.unique(groups[mask])):,} groups by"
         origin += f" near-duplicates ({share:.0%} of rows have one)"
+    elif found is not None:
+        origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"
     return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)
 
 
 def _of_namespace(
-    dataset: Dataset, room: Batching, namespace: bytes, seed: int
-) -> tuple[HeldOut, bool]:
-    """Return the rows of random values of a namespace, and whether these tell their classes."""
-    groups = _groups(dataset, namespace)
+    dataset: Dataset, room: Batching, namespace: bytes, seed: int, *, looks: bool = False
+) -> HeldOut | None:
+    """Return the rows of random values of a namespace; None if it only looks like documents."""
+    inside = in_namespace(dataset.features, namespace)
+    groups = _groups(dataset, inside, namespace)
     mask, count = _choose_groups(groups, room.held_out_rows, seed)
     rows, numbers = _masked_rows(dataset, room, mask)
-    told = tell_classes(dataset, groups[numbers], rows.classes)
+    if looks and not are_documents(
+        dataset, rows.with_values(~inside[rows.features]), groups[numbers]
+    ):
+        return None
     rows = rows.take(np.argsort(groups[numbers], kind="stable"))
     origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(namespace)}"
-    return HeldOut(_of_known_features(rows, dataset), mask, origin), told
+    origin += ", which looks like documents" if looks else ""
+    return HeldOut(_of_known_features(rows, dataset), mask, origin, looks)
 
 
 def _of_known_features(rows: RowBlock, dataset: Dataset) -> RowBlock:
@@ -185,9 +191,8 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
             yield dataset.rows(start, min(start + step, n)).take(chosen)
 
 
-def _groups(dataset: Dataset, namespace: bytes) -> NDArray[np.int32]:
+def _groups(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
-    inside = in_namespace(dataset.features, namespace)
     if not inside.any():
         raise UsageError(
             f"no feature has the namespace '{clean(namespace)}'",

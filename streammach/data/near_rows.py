@@ -89,9 +89,7 @@ class Signatures:
         sign(rows.indptr, rows.features, codes, self.bits, self._d, self._salts, signs, total)
         return signs.view(np.int32), total
 
-    def near(
-        self, rows: RowBlock, numbers: NDArray[np.int64], *, usual: float = 0.0
-    ) -> Likeness | None:
+    def near(self, rows: RowBlock, numbers: NDArray[np.int64], *, usual: float = 0.0) -> Likeness:
         """Return the rows of the store that are like known ones; read it once.
 
         Parameters
@@ -99,8 +97,8 @@ class Signatures:
         rows, numbers : RowBlock, int64 (p,)
             The known rows, and their numbers in the store, ascending.
         usual : float
-            A share of the known rows: where clearly fewer have a like one, the search is given up,
-            and None returned. Which rows are like them is not returned then.
+            A share of the known rows: where clearly fewer have a like one, the search is given up.
+            Which rows are like them is not returned then.
 
         Raises
         ------
@@ -130,7 +128,7 @@ class Signatures:
                 elif (due := usual * p * (a + PIECE) / data.n_rows) >= EVIDENCE:
                     roots = _roots(parents)
                     if (np.bincount(roots, sizes)[roots] > 1).sum() < due / 2:
-                        return None
+                        return Likeness(roots, sizes, alike, numbers[:0], roots[:0])
         roots = _roots(parents)
         like = np.concatenate([np.zeros(0, np.int32), *likes])
         return Likeness(roots, sizes, alike, np.concatenate([numbers[:0], *kept]), roots[like])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -20,12 +21,15 @@ from starlette.routing import Route
 
 from streammach.errors import clean
 from streammach.progress import tell
+from streammach.serve.batches import too_late
 from streammach.serve.gate import Gate
 from streammach.serve.limits import Refused, beyond
 from streammach.serve.messages import Answer, Health, Models, Wrong
 from streammach.serve.metrics import KIND
 from streammach.serve.openapi import document
 from streammach.serve.page import HEADERS, PAGE
+from streammach.serve.reading import Question, Reader
+from streammach.serve.room import ANSWER_BYTES, SMALL, may_become, uncollected
 from streammach.serve.service import Service
 
 JSON = "application/json"
@@ -48,22 +52,26 @@ class Handlers:
 
     def __init__(self, service: Service, *, local: bool) -> None:
         self._service, self._local, self._held = service, local, 0
+        self._turn = threading.Lock()  # of large bodies: one is read at a time
 
     async def predict(self, request: Request) -> Response:
         """Predict rows."""
         lane = self._service.lane(request.path_params.get("name"))
         n_bytes = self._announced(request)
+        self._service.room.take(2 * n_bytes)  # in pieces, and whole
         self._held += n_bytes
         try:
             body = await self._body(request, n_bytes)
             served = lane.served
-            question = served.reader.question(body)
+            question = await self._question(served.reader, body)
+            del body
             if question.rows:
                 answer = await lane.ask(question, served.reader.kind)
             else:
                 answer = Answer(served.name, served.version, [])
         finally:
             self._held -= n_bytes
+            self._service.room.give(2 * n_bytes)
         return _json(answer, headers={VERSION: answer.version})
 
     def _announced(self, request: Request) -> int:
@@ -99,12 +107,39 @@ class Handlers:
             raise Refused(400, "the body ended before all of it came") from None
         return b"".join(pieces)
 
+    async def _question(self, reader: Reader, body: bytes) -> Question:
+        """Return what is asked, whose memory is taken until it is no more; or raise Refused."""
+        room, taken = self._service.room, may_become(body)
+        room.take(taken)
+        try:
+            if len(body) <= SMALL:
+                question = reader.question(body)
+            else:
+                seconds = self._service.limits.deadline
+                until = time.monotonic() + seconds
+
+                def read() -> Question:
+                    with self._turn, uncollected():
+                        if time.monotonic() > until:
+                            raise too_late(seconds)
+                        return reader.question(body)
+
+                question = await _apart(read)
+            more = ANSWER_BYTES * len(question.rows) * question.k
+            room.take(more)
+            taken += more
+        except BaseException:
+            room.give(taken)
+            raise
+        weakref.finalize(question, room.give, taken)
+        return question
+
     async def reload(self, request: Request) -> Response:
         """Load a model again."""
         if not self._local or any(name in request.headers for name in FORWARDED):
             raise Refused(403, "models are loaded again for programs of this machine alone")
         name = request.path_params["name"]
-        return _json(await _apart(self._service.reload, name))
+        return _json(await _apart(lambda: self._service.reload(name)))
 
     async def models(self, request: Request) -> Response:
         """List the models."""
@@ -193,7 +228,7 @@ async def _answered(service: Service, path: str, handler: Handler, request: Requ
     return response
 
 
-async def _apart(work: Callable[[str], T], name: str) -> T:
+async def _apart(work: Callable[[], T]) -> T:
     """Return what a function returns, which a thread runs that no end of the process waits for."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[T | None, Exception | None]] = loop.create_future()
@@ -205,7 +240,7 @@ async def _apart(work: Callable[[str], T], name: str) -> T:
     def run() -> None:
         found: tuple[T | None, Exception | None]
         try:
-            found = (work(name), None)
+            found = (work(), None)
         except Exception as error:  # raised again where it is waited for
             found = (None, error)
         with suppress(RuntimeError):  # closed: nobody waits

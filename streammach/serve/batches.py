@@ -143,6 +143,7 @@ class Lane:
                 served = newer
             if jobs:
                 self._answer(served, jobs)
+                del jobs  # memory is taken for them while they are known
             elif newer is None:
                 served.close()
                 return

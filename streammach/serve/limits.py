@@ -22,7 +22,7 @@ class Limits:
     features : int
         Features of a row, those that the model does not know among them.
     text_bytes : int
-        Characters of the strings of a row.
+        Characters of the strings of a row, in their normal form (NFKC).
     body_bytes : int
         Bytes of the body of a request.
     held_bytes : int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,14 @@ from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.prediction.memory import room_for
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
-from streammach.serve.limits import Limits, Refused
+from streammach.serve.limits import Limits, Refused, beyond
 from streammach.serve.messages import DEFAULT_K, About, Column, Prediction
 from streammach.serve.reading import Question, Reader, Row
+from streammach.serve.room import WORK_BYTES, RequestRoom
 from streammach.spec.recipe import Recipe
 
+OTHERS = "other models"
+NOT_KEPT = (OTHERS, "requests", "values", "rows")  # of the ledger: what no model takes for itself
 DIGITS = 16  # of a version
 SAMPLES = {"number": 1.0, "names": ["a"], "pairs": {"a": 1.0}}  # cells, by role; else text
 
@@ -63,12 +66,18 @@ class Served:
         Digest of what it was made of.
     limits, computing : Limits, Computing
         What is taken, and where it is computed.
+
+    Attributes
+    ----------
+    takes : int
+        Bytes that it takes, and the work on its rows.
     """
 
     def __init__(
         self, name: str, model: Model, version: str, limits: Limits, computing: Computing
     ) -> None:
         self.name, self.version, self._limits = name, version, limits
+        self.takes = 0
         self._predictor = Predictor(
             model, device=computing.device, threads=computing.threads, memory=computing.memory
         )
@@ -98,37 +107,42 @@ class Served:
         """
         rows = [row for question in questions for row in question.rows]
         k = max(question.k for question in questions)
+        labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         try:
-            block, unknown = self._block(rows)
-            ids, scores = self._best(block, k, probable=questions[0].probabilities)
+            for some in _parts([size for question in questions for size in question.sizes]):
+                block, strange = self._block(rows, some)
+                ids, scores = self._best(block, k, probable=questions[0].probabilities)
+                labels += self._labels(ids)
+                values += scores.tolist()
+                unknown += strange.tolist()
         except (DataError, UsageError) as error:
             raise Refused(422, error.message) from None
         except (BudgetError, MemoryError) as error:
             raise Refused(503, f"memory is short: {error}", retry=1) from None
-        labels, values = self._labels(ids), scores.tolist()
         found, first = [], 0
         for question in questions:
             at = range(first, first + len(question.rows))
             found.append([
-                Prediction(labels[i][: question.k], values[i][: question.k], int(unknown[i]) + more)
+                Prediction(labels[i][: question.k], values[i][: question.k], unknown[i] + more)
                 for i, more in zip(at, question.unknown, strict=True)
             ])  # fmt: skip
             first = at.stop
         return found
 
-    def _block(self, rows: list[Row]) -> tuple[RowBlock, NDArray[np.int64]]:
-        """Return rows with the model's ids, and how many features of each it does not know."""
-        unknown = np.zeros(len(rows), np.int64)
-        block = self._predictor.block(rows, unknown=unknown)
+    def _block(self, rows: list[Row], some: slice) -> tuple[RowBlock, NDArray[np.int64]]:
+        """Return some rows with the model's ids, and how many features of each it has not."""
+        unknown = np.zeros(some.stop - some.start, np.int64)
+        try:
+            block = self._predictor.block(rows[some], unknown=unknown)
+        except DataError:
+            if some.start:  # once more, for the number of the row
+                self._predictor.block([*[{}] * some.start, *rows[some]])
+            raise
         n = np.diff(block.indptr) + unknown
         if n.max() > self._limits.features:
             row = int(n.argmax())
-            raise Refused(
-                422,
-                f"row {row:,} has {int(n[row]):,} features, {self._limits.features:,} are taken "
-                "at most",
-                limit="features",
-            )
+            what = f"row {some.start + row:,} has {int(n[row]):,} features"
+            raise beyond(422, what, self._limits.features, "features")
         return block, unknown
 
     def _best(
@@ -152,7 +166,7 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in self._recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            self.predicted([Question([row] * n, [0] * n, DEFAULT_K, probabilities=False)])
+            self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
         self._predictor.room("rows", None, self._limits.k).done()
 
     def close(self) -> None:
@@ -167,11 +181,16 @@ class Loader:
     ----------
     limits, computing : Limits, Computing
         What is taken, and where it is computed.
+
+    Attributes
+    ----------
+    room : RequestRoom
+        What is left for requests.
     """
 
     def __init__(self, limits: Limits, computing: Computing) -> None:
         self._limits, self._computing = limits, computing
-        self._lock = threading.Lock()
+        self._lock, self.room, self._code = threading.Lock(), RequestRoom(limits), 0
 
     def load(self, name: str, folder: Path, beside: int) -> Served:
         """Return a model that has answered a row.
@@ -199,17 +218,32 @@ class Loader:
 
     def _load(self, name: str, folder: Path, beside: int) -> Served:
         computing = self._computing
-        room_for(
+        room = room_for(
             held_in(folder), "rows", None, self._limits.k,
             device=choose_device(computing.device)[0], threads=computing.threads or cores(),
             budget=budget(computing.memory),
-            beside={"other models": beside, "requests": self._limits.held_bytes},
+            beside={
+                OTHERS: beside, "requests": self._limits.held_bytes, "work on rows": WORK_BYTES,
+            },
         )  # fmt: skip
+        takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
+        self._code = takes.pop("code")
+        with self.room.without(sum(takes.values()) if beside else 0):
+            served = self._answering(name, folder)
+        served.takes = sum(takes.values()) - takes.get("loading", 0)
+        return served
+
+    def settle(self, n_bytes: int) -> None:
+        """Leave to requests what models that take so many bytes do not."""
+        left = budget(self._computing.memory).n_bytes - self._code - n_bytes
+        self.room.most = max(left, self._limits.held_bytes)
+
+    def _answering(self, name: str, folder: Path) -> Served:
         version = version_of(folder)
         model = Model.load(folder)
         if version_of(folder) != version:
             raise ModelError("the model changed while it was read", path=clean(folder, 300))
-        served = Served(name, model, version, self._limits, computing)
+        served = Served(name, model, version, self._limits, self._computing)
         try:
             served.warm()
         except Refused as error:
@@ -226,6 +260,17 @@ def version_of(folder: Path) -> str:
     """Return the digest of a model's document, which holds its hashes and its weights' checksum."""
     document = read_small(folder_of(folder) / DOCUMENT, MAX_DOCUMENT)
     return hashlib.sha256(document).hexdigest()[:DIGITS]
+
+
+def _parts(sizes: Sequence[int]) -> Iterator[slice]:
+    """Yield rows whose sizes come to no more than the work on rows may take, or one row."""
+    first = taken = 0
+    for number, size in enumerate(sizes):
+        if number > first and taken + size > WORK_BYTES:
+            yield slice(first, number)
+            first, taken = number, 0
+        taken += size
+    yield slice(first, len(sizes))
 
 
 def _kind(recipe: Recipe | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from streammach.serve.limits import Limits, Refused, beyond
 from streammach.serve.messages import DEFAULT_K, FeatureRow, FeatureRows, FieldRows
 
 MAX_FLOAT32 = 3.4028235e38
+VALUE_BYTES = 330  # of a feature with a name, on its way to the model's ids
+CHARACTER_BYTES = 16  # of a character, and of what it becomes
+PIECE = 1 << 12  # characters of a text that are brought into one form at a time
 MOST_K = 1 << 30  # that is said in full
 MOST_DEPTH = 3  # of a cell: a list of pairs of a name and a value
 Row = Mapping[str, Any]
@@ -34,6 +38,8 @@ class Question:
         Values by feature, or cells by column.
     unknown : list of int
         What of each row no model of the kind can know.
+    sizes : list of int
+        Bytes that the work on each row takes at most.
     k : int
         How many labels each row gets.
     probabilities : bool
@@ -42,6 +48,7 @@ class Question:
 
     rows: list[Row]
     unknown: list[int]
+    sizes: list[int]
     k: int
     probabilities: bool
 
@@ -93,11 +100,18 @@ class Reader:
         if len(body) > self._limits.body_bytes:
             raise beyond(413, f"{len(body):,} bytes", self._limits.body_bytes, "body_bytes")
         try:
-            return self._question(body)
+            question, keys = self._question(body)
+            # A key is followed by a colon: where there are no more of these, none is there twice.
+            if body.count(b":") != keys:
+                del question  # not both are in memory
+                check_repeated(body)
+                question = self._question(body)[0]
         except RecursionError:
             raise Refused(400, "the JSON is nested too deeply") from None
+        return question
 
-    def _question(self, body: bytes) -> Question:
+    def _question(self, body: bytes) -> tuple[Question, int]:
+        """Return what is asked, and how many keys were read, or raise Refused."""
         found = self._decoded(body)
         k = DEFAULT_K if found.k is UNSET else found.k
         limits, n = self._limits, len(found.rows)
@@ -105,17 +119,15 @@ class Reader:
             raise beyond(422, f"k is {min(k, MOST_K):,}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
-        rows, unknown, keys = list[Row](), list[int](), 1
+        rows, unknown, sizes, keys = list[Row](), list[int](), list[int](), 1
         keys += (found.k is not UNSET) + (found.probabilities is not UNSET)
         for number, row in enumerate(found.rows):
             read = self._features(number, row) if self.columns is None else self._cells(number, row)
             rows.append(read[0])
             unknown.append(read[1])
-            keys += read[2]
-        # A key is followed by a colon: where there are no more of these, no key is there twice.
-        if body.count(b":") != keys:
-            check_repeated(body)
-        return Question(rows, unknown, k, found.probabilities is True)
+            sizes.append(read[2])
+            keys += read[3]
+        return Question(rows, unknown, sizes, k, found.probabilities is True), keys
 
     def _decoded(self, body: bytes) -> Any:
         try:
@@ -127,8 +139,8 @@ class Reader:
         except msgspec.DecodeError as error:
             raise not_finite(body) or Refused(400, str(error)) from None
 
-    def _features(self, number: int, row: FeatureRow) -> tuple[Row, int, int]:
-        """Return a row's values by feature, how many no feature can have, and keys in its JSON."""
+    def _features(self, number: int, row: FeatureRow) -> tuple[Row, int, int, int]:
+        """Return a row's values by feature, how many none can have, its size, and its keys."""
         found: Any = row.features
         keys = 1 + (len(found) if isinstance(found, dict) else 0)
         if len(found) > self._limits.features:
@@ -146,7 +158,7 @@ class Reader:
             strange += not 0 < size <= MAX_NAME
         if strange:
             found = {n: v for n, v in found.items() if 0 < len(_raw(n, v)) <= MAX_NAME}
-        return found, strange, keys
+        return found, strange, VALUE_BYTES * len(found), keys
 
     def _listed(self, number: int, found: list[float | str]) -> Mapping[str, Any]:
         """Return names, or a number for each column, as values by feature."""
@@ -165,8 +177,8 @@ class Reader:
             )
         return {name: x for name, x in zip(self.places, found, strict=True) if x}
 
-    def _cells(self, number: int, row: dict[str, Any] | str) -> tuple[Row, int, int]:
-        """Return a row's cells by column, how many fields are not read, and keys in its JSON."""
+    def _cells(self, number: int, row: dict[str, Any] | str) -> tuple[Row, int, int, int]:
+        """Return a row's cells by column, how many are not read, its size, and its keys."""
         assert self.columns is not None
         keys = 0 if isinstance(row, str) else _keys(row)
         if isinstance(row, str):
@@ -180,7 +192,8 @@ class Reader:
             what = f"row {number:,} has {size:,} characters"
             raise beyond(422, what, self._limits.text_bytes, "text_bytes")
         cells = {name: row.get(name) for name in self.columns}
-        return cells, sum(name not in self._known for name in row), keys
+        strange = sum(name not in self._known for name in row)
+        return cells, strange, CHARACTER_BYTES * size, keys
 
     def _too_many(self, number: int, n: int) -> Refused:
         what = f"row {number:,} has {n:,} features"
@@ -195,13 +208,11 @@ def check_repeated(body: bytes) -> None:
         raise Refused(400, str(error)) from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
         names = Counter(name for name, _ in pairs)
         twice = next(name for name, times in names.items() if times > 1)
         raise Refused(400, f"the JSON has the key '{clean(twice, 60)}' twice in an object")
-    return found
 
 
 def _keys(value: Any) -> int:
@@ -243,14 +254,24 @@ def _raw(name: str, value: object) -> bytes:
 def _characters(number: int, value: Any, depth: int = 0) -> int:
     """Return how many characters the strings within a row have, and one for each other value."""
     if isinstance(value, str):
-        return len(value)
+        return _normal(value)
     if depth > MOST_DEPTH:
         raise Refused(422, f"row {number:,} has lists within lists: no cell is read so")
     if isinstance(value, dict):
-        return sum(_characters(number, v, depth + 1) + len(k) for k, v in value.items())
+        return max(1, sum(_characters(number, v, depth + 1) + len(k) for k, v in value.items()))
     if isinstance(value, list):
-        return sum(_characters(number, v, depth + 1) for v in value)
+        return max(1, sum(_characters(number, v, depth + 1) for v in value))
     return 1
+
+
+def _normal(text: str) -> int:
+    """Return how many characters a text has in its normal form, which may be 18 times as many."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        len(unicodedata.normalize("NFKC", text[start : start + PIECE]))
+        for start in range(0, len(text), PIECE)
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from streammach.serve.limits import Limits, Refused
 from streammach.serve.messages import About, Reloaded
 from streammach.serve.metrics import Metrics, ModelMetrics
 from streammach.serve.models import Computing, Loader, Served
+from streammach.serve.room import RequestRoom
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
@@ -74,13 +75,22 @@ class Service:
             for name, folder in self.folders.items():
                 counted = self.metrics.models[name] = ModelMetrics()
                 self.lanes[name] = Lane(self._load(name, folder), limits, counted)
+                self._settle()
         except BaseException:
             self.close(limits.grace)
             raise
 
     def _load(self, name: str, folder: Path) -> Served:
-        beside = sum(lane.served.about.bytes for lane in self.lanes.values())
-        return self._loader.load(name, folder, beside)
+        return self._loader.load(name, folder, sum(one.served.takes for one in self.lanes.values()))
+
+    def _settle(self) -> None:
+        """Leave to requests what the models do not take."""
+        self._loader.settle(sum(one.served.takes for one in self.lanes.values()))
+
+    @property
+    def room(self) -> RequestRoom:
+        """The memory of requests."""
+        return self._loader.room
 
     @property
     def models(self) -> list[About]:
@@ -121,6 +131,7 @@ class Service:
         try:
             former, served = lane.served.version, self._load(name, self.folders[name])
             lane.swap(served)
+            self._settle()
             result = "done"
         except StreammachError as error:
             raise Refused(409, f"the former model of '{name}' stays: {error}") from None

@@ -96,7 +96,7 @@ def test_rows_in_memory_have_the_same_labels(job, never_whole):
 def test_a_service_answers_the_same(job, never_whole):
     served = [Loader(Limits(), Computing()).load("m", job / model, 0) for model in MODELS]
     name = served[0]._predictor.model.features.raw(0).decode()
-    question = Question([{name: 1.0}, {}], [0, 0], 5, probabilities=False)
+    question = Question([{name: 1.0}, {}], [0, 0], [1, 1], 5, probabilities=False)
     plain, packed = (one.predicted([question]) for one in served)
     assert plain == packed
     for one in served:

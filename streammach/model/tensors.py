@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.files.reading import PIECE, disk_error, in_pieces
+from streammach.files.reading import PIECE, disk_error, in_pieces, regular
 from streammach.files.writing import Writer
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec.documents import from_json
@@ -181,7 +181,7 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
 
     base, header = _checked(path, facts, check)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             for name, array in into.items():
                 file.seek(base + header[name].data_offsets[0])
                 for some in _whole_rows(array):
@@ -235,7 +235,7 @@ def _opened(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, T
     if not path.is_file() or path.is_symlink():
         raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             if os.fstat(file.fileno()).st_size != facts.size:
                 raise damaged(path, "size or checksum is wrong")
             start = file.read(LENGTH_BYTES)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.arrays import CHUNK, ArrayWriter, encoded, is_sealed
 from streammach.errors import StoreError
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular
 from streammach.files.writing import Writer
 
 
@@ -129,7 +129,7 @@ def _chunks(path: Path, places: list[tuple[int, int]]) -> Iterator[bytes]:
     if not places:
         return
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             for offset, size in places:
                 body = os.pread(file.fileno(), size, offset)
                 if len(body) != size or not is_sealed(body):

@@ -29,9 +29,9 @@ UNSAFE = re.compile(
 )
 
 
-# Who may read what a URL names: a user and a password before the host, a signature behind it.
-CREDENTIALS = re.compile(r"\b(https?|s3|gs|file)(:/+)[^\s/@]*(?::[^\s@]*)?@")
-QUERY = re.compile(r"\b((?:https?|s3|gs|file):/+[^\s?]*\?)[^\s,;'\")]+")
+SCHEME = re.compile(r"\b[a-z][a-z0-9+.-]*:/+", re.IGNORECASE)
+QUERY = re.compile(r"(\?|#(?=.*=)).+", re.DOTALL)
+
 
 
 class StreammachError(Exception):
@@ -180,10 +180,19 @@ class Interrupted(StreammachError):
 
 
 def without_secrets(text: str) -> str:
-    """Return text whose URLs name nobody and are not signed."""
-    if ":/" not in text:
+    """Return text whose URLs name nobody and are not signed.
+
+    A password may hold anything, blanks, "/" and "?" too: all is left out from a URL's scheme up to
+    the last "@", and from a query or a signature on to the end.
+    """
+    found = SCHEME.search(text)
+    if found is None:
         return text
-    return QUERY.sub(r"\1***", CREDENTIALS.sub(r"\1\2***@", text))
+    start, rest = text[: found.end()], text[found.end() :]
+    secret, at, shown = rest.rpartition("@")
+    if re.search("[?#]", secret):
+        return f"{start}***"
+    return start + ("***@" if at else "") + QUERY.sub(r"\1***", shown, count=1)
 
 
 def escaped(text: str, kept: str = "") -> str:
@@ -218,5 +227,6 @@ def clean(text: object, limit: int = 80) -> str:
         See :func:`escaped`.
     """
     raw = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
-    short = raw if len(raw) <= limit else raw[: limit - 3] + "..."
+    # What is cut off might have told that the rest is a password.
+    short = raw if len(raw) <= limit else without_secrets(raw)[: limit - 3] + "..."
     return escaped(short)

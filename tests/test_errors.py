@@ -7,11 +7,22 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import streammach as sm
 from streammach import errors
 from streammach.cli.main import main
-from streammach.errors import OPTION, BudgetError, StreammachError, UsageError, _parameter
+from streammach.errors import (
+    OPTION,
+    BudgetError,
+    StreammachError,
+    UsageError,
+    _parameter,
+    clean,
+    without_secrets,
+)
+from streammach.files.urls import located
 from streammach.parts.switches import switches
 
 PACKAGE = Path(sm.__file__).parent
@@ -106,3 +117,48 @@ def test_errors_are_sent_to_other_processes_as_they_are(kind, by_dask, monkeypat
     assert vars(found) == vars(error)
     assert str(found) == str(error)
     assert found.as_command() == "no room: a b line 3 byte 4. Give --memory."
+
+
+SECRET = "w0rd"
+SCHEMES = ["s3", "gs", "http", "https", "HTTPS", "s3a", "ftp", "file", "abfs+x"]
+URLS = ["user:{}@host/a", "{}@host/a", "host/a?sig={}", "host/a#sig={}", "host/a?{}", "u:p@h?x={}"]
+DOORS = [
+    lambda url: StreammachError("there is no such store", path=url),
+    lambda url: StreammachError("there is no such store", path=Path(url)),
+    lambda url: StreammachError("there is no such store", path=clean(url, 300)),
+    lambda url: StreammachError(f"cannot read '{url}'", hint=f"Copy {url} again."),
+    lambda url: UsageError(clean(f"Path '{url}' does not exist", 300)),
+]
+ANY = st.text(max_size=400).filter(lambda text: SECRET not in text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(SCHEMES), st.sampled_from(URLS), ANY, ANY, st.sampled_from(DOORS))
+def test_no_message_holds_a_password_of_any_characters(scheme, url, before, after, door):
+    text = f"{scheme}://{url.format(before + SECRET + after)}"
+    error = door(text)
+    said = [f"{error!r} {error} {error.as_command()} {error.message} {error.path}"]
+    try:
+        located(text)
+    except UsageError as refused:
+        said.append(f"{refused!r} {refused}")
+    assert SECRET not in "".join(said)
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("https://user:p@ss:w0rd@127.0.0.1:1/a.zarr", "https://***@127.0.0.1:1/a.zarr"),
+    ("https://u:w0rd pw@h/a", "https://***@h/a"), ("HTTPS://u:w0rd@h/a", "HTTPS://***@h/a"),
+    ("ftp:/u:p?w@h/a", "ftp:/***"), ("s3://b/a?X-Sig=w0rd", "s3://b/a?***"),
+    ("https://h/a#sig=w0rd", "https://h/a#***"), ("https://d-nb.info/4#x", "https://d-nb.info/4#x"),
+    ("a@b: what? s3://b/a", "a@b: what? s3://b/a"),
+])  # fmt: skip
+def test_the_rest_of_a_url_is_shown(text, shown):
+    assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("url", URLS)
+def test_no_command_says_a_password(scheme, url, capsys):
+    for secret in ("w0rd", "p@ss:w0rd", "w0rd pw", "a/w0rd?b#c"):
+        assert main(["info", f"{scheme}://{url.format(secret)}", "--json"]) != 0
+        assert SECRET not in "".join(capsys.readouterr())

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,13 @@ def test_a_temporary_file_follows_no_link_and_takes_no_name_that_is_there(tmp_pa
     with pytest.raises(DiskError):
         writing.write_atomic(tmp_path / "a", b"x")
     assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+def test_a_full_disk_leaves_no_scratch_folder(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DiskError, match="No space left"), scratch(tmp_path / "a"):
+        raise AssertionError("never reached")
+    assert names_in(tmp_path) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.destinations import Destination, told_by_start
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular
 from streammach.files.writing import fsync_folder, remove_file
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
@@ -146,7 +146,7 @@ class BadRows:
         self.unknown_values = unknown_values
         if n_bytes and self._listed is not None:
             try:
-                self._file = open(self._listed, "r+b", buffering=0)  # noqa: SIM115  # kept open
+                self._file = os.fdopen(regular(self._listed, os.O_RDWR), "r+b", buffering=0)
                 self._file.truncate(n_bytes)
                 self._file.seek(n_bytes)
             except OSError as error:
@@ -163,7 +163,8 @@ class BadRows:
             return
         try:
             if self._file is None:
-                self._file = open(self._listed, "wb", buffering=0)  # noqa: SIM115  # kept open
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                self._file = os.fdopen(regular(self._listed, flags), "wb", buffering=0)
                 line = HEADING + line
             data = line.encode()
             while data:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ import filelock
 
 from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, handle_pieces, sha256
+from streammach.files.reading import disk_error, handle_pieces, regular, sha256
 from streammach.files.workplaces import LOCK, Workplace
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
@@ -132,7 +131,7 @@ class Cache:
         """Return a file that is there and sound, open; None if it must be fetched."""
         path = self._files / digest
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = regular(path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -141,8 +140,7 @@ class Cache:
             facts = os.fstat(handle)
             seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
             if self._sound.get(digest) != seen:
-                whole = stat.S_ISREG(facts.st_mode) and facts.st_size == size
-                if not whole or sha256(handle_pieces(handle)) != digest:
+                if facts.st_size != size or sha256(handle_pieces(handle)) != digest:
                     os.close(handle)
                     path.unlink(missing_ok=True)
                     return None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import filelock
 
+from streammach.errors import UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.files.writing import fsync_folder
 
@@ -21,6 +22,39 @@ MARKER = "streammach.json"  # says that a folder is ours, and what it is
 SCRATCH = b'{"streammach": "scratch"}\n'
 CONTENT = "content"
 AT_CWD, NO_REPLACE, EXCHANGE = -100, 1, 2  # of Linux' renameat2
+
+
+def check_ours(folder: Path, known: re.Pattern[str]) -> None:
+    """Refuse a folder of ours that holds a link, a pipe, or anything of a name that we do not give.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; it need not be there.
+    known : Pattern
+        Paths within it that we make; what has them is removed in time.
+
+    Raises
+    ------
+    UsageError
+        If there is something else: it is neither followed nor removed.
+    """
+    for path in _strange(folder, known):
+        raise UsageError(
+            "streammach did not make it", path=clean(path, 300),
+            hint="Move it away, or name another folder.",
+        )  # fmt: skip
+
+
+def _strange(folder: Path, known: re.Pattern[str]) -> Iterator[Path]:
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+        yield folder
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            kept = name in folders or path.is_file()
+            if not kept or path.is_symlink() or not known.fullmatch(str(path.relative_to(folder))):
+                yield path
 
 
 def make_folder(path: Path) -> None:
@@ -58,8 +92,12 @@ def scratch(beside: Path) -> Iterator[Path]:
         place = tempfile.mkdtemp(prefix=f".{beside.name}.", suffix=".scratch", dir=beside.parent)
         folder = Path(place)
         lock = filelock.FileLock(folder / MARKER, blocking=False)
-        lock.acquire()
-        (folder / MARKER).write_bytes(SCRATCH)
+        try:
+            lock.acquire()
+            (folder / MARKER).write_bytes(SCRATCH)
+        except BaseException:  # a full disk for example
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     except OSError as error:
         raise disk_error(error, beside) from error
     try:

@@ -53,6 +53,16 @@ def check_free(path: Path, needed: int, what: str) -> None:
         )
 
 
+def regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, also for `open`: no link is followed, no pipe waited for; or OSError."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    handle = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return handle
+
+
 def read_small(path: Path, limit: int) -> bytes:
     """Read a small regular file.
 
@@ -69,18 +79,13 @@ def read_small(path: Path, limit: int) -> bytes:
         If it cannot be read, is no regular file, or is larger than `limit`.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(path, "rb", opener=regular) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= limit:
+                return file.read()
     except OSError as error:
         raise disk_error(error, path) from error
-    with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise DiskError("not a regular file", path=clean(path))
-        if facts.st_size > limit:
-            raise DiskError(
-                f"{facts.st_size:,} bytes, at most {limit:,} expected", path=clean(path)
-            )
-        return file.read()
+    raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path))
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

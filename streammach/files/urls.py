@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PosixPath
 from urllib.parse import unquote, urlsplit
 
-from streammach.errors import UsageError, clean, without_secrets
+from streammach.errors import QUERY, UsageError, clean, without_secrets
 
 REMOTE = ("s3", "gs", "https", "http")
 SHAPE = re.compile(rf"({'|'.join((*REMOTE, 'file'))}):/+")
@@ -90,7 +90,7 @@ def _check(text: str) -> None:
             "a URL must not hold credentials", path=shown,
             hint="Leave them to the environment, a profile or the machine's own identity.",
         )  # fmt: skip
-    if "?" in text:
+    if "?" in text or QUERY.search(text):
         raise UsageError(
             "a URL must not hold a query, such as a signature", path=shown,
             hint="Leave credentials to the environment, a profile or the machine's own identity.",

@@ -57,6 +57,12 @@ class Workplace:
             return
         if not path.is_dir():
             raise UsageError("it is no folder", path=clean(path, 300), hint="Name another path.")
+        for member in path.iterdir():
+            if member.is_symlink() or not (member.is_file() or member.is_dir()):
+                raise UsageError(
+                    "it is no regular file and no folder", path=clean(member, 300),
+                    hint="Move it away, or name another folder.",
+                )  # fmt: skip
         if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
             raise UsageError(
                 f"the folder holds other files and is not that of a {self.kind}",

@@ -14,7 +14,7 @@ import re
 import secrets
 from pathlib import Path
 
-from streammach.files.reading import Buffer, disk_error, in_pieces
+from streammach.files.reading import Buffer, disk_error, in_pieces, regular
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by itself
 
@@ -67,13 +67,13 @@ class Writer:
     def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
         self.path = path
         self.size = keep
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT
         if temporary is None:
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
             flags |= os.O_EXCL
         self._temporary = temporary
         try:
-            self._handle: int | None = os.open(self._temporary, flags, 0o666)
+            self._handle: int | None = regular(self._temporary, flags)
             os.ftruncate(self._handle, keep)
             os.lseek(self._handle, keep, os.SEEK_SET)
         except OSError as error:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.files.reading import PIECE, disk_error, in_pieces
+from streammach.files.reading import PIECE, disk_error, in_pieces, regular
 from streammach.files.writing import Writer
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec.documents import from_json
@@ -257,7 +257,7 @@ def _opened(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, T
     if not path.is_file() or path.is_symlink():
         raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             if os.fstat(file.fileno()).st_size != facts.size:
                 raise damaged(path, "size or checksum is wrong")
             start = file.read(LENGTH_BYTES)

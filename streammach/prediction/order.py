@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import DiskError
 from streammach.files.folders import make_folder, remove_folder, temporary_folder
-from streammach.files.reading import check_free, disk_error, read_small
+from streammach.files.reading import check_free, disk_error, read_small, regular
 from streammach.files.writing import fsync_file, remove_file, write_atomic
 from streammach.rows.texts import Texts
 from streammach.spec.reported import Reported
@@ -299,7 +299,7 @@ class _Range:
 
     def _append(self, path: Path, content: bytes) -> None:
         try:
-            with open(path, "ab") as file:
+            with open(path, "ab", opener=regular) as file:
                 file.write(content)
         except OSError as error:
             raise disk_error(error, path) from error

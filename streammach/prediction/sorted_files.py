@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular
 from streammach.files.writing import Writer
 from streammach.prediction.inputs import Seen
 from streammach.prediction.order import (
@@ -131,7 +131,7 @@ def write_sorted(
 def facts_of(path: Path, n_rows: int, k: int, slices: Slices) -> Seen | None:
     """Return what was met in a range of so many rows; None where no file says it."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             head = np.frombuffer(file.read(HEAD * NUMBER.itemsize), NUMBER).tolist()
             size = os.fstat(file.fileno()).st_size
     except OSError:
@@ -173,7 +173,7 @@ def _segment(path: Path, k: int, slices: Slices, number: int) -> tuple[NDArray[A
     """Return a slice's rows of one file, and their tags."""
     kind, pair = record_type(k), 2 * NUMBER.itemsize
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
 
             def read(at: int, n_bytes: int) -> bytes:
                 found = os.pread(file.fileno(), n_bytes, at)

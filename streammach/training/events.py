@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from streammach.figures import EpochFigures, Reached, TrialFigures
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular
 from streammach.model.model import Model
 from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
@@ -166,15 +165,10 @@ class Events:
         for name, value in fields.items():  # figures stand in the line itself
             line |= value if isinstance(value, dict) else {name: value}
         try:
-            with open(self._path, "ab", opener=_no_link) as log:
+            with open(self._path, "ab", opener=regular) as log:
                 log.write(msgspec.json.encode(line) + b"\n")
         except OSError as error:
             raise disk_error(error, self._path) from error
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a file that is no link."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 class Pulse:

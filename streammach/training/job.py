@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Generic, TypeVar
 
 from streammach.clock import Clock
 from streammach.data.store.dataset import Dataset
+from streammach.files.writing import TEMPORARY
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.model import Model
 from streammach.spec.plan import Plan
@@ -22,6 +24,12 @@ from streammach.training.timetable import HELD_OUT
 
 T = TypeVar("T")
 CHECKPOINTS = "checkpoints"
+# What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
+CHECKPOINT_FILES = re.compile(
+    r"(step-\d+|\.partial)(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
+    r"kept(/[a-z-]+(-[0-9a-f]{16})?\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"
+    rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

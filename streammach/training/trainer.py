@@ -19,7 +19,7 @@ from streammach.data.holdout import check_held_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
-from streammach.files.folders import make_folder, temporary_folder
+from streammach.files.folders import check_ours, make_folder, temporary_folder
 from streammach.files.locks import locked
 from streammach.files.reading import check_free, sha256
 from streammach.files.workplaces import LOCK
@@ -35,7 +35,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.stages import Stages, StageState
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.events import Events, Started
-from streammach.training.job import Job, Work
+from streammach.training.job import CHECKPOINT_FILES, CHECKPOINTS, Job, Work
 from streammach.training.label_loss import check_label_loss
 from streammach.training.part_job import PartJob
 from streammach.training.run import PLAN, Kept, Run, check_request, workplace
@@ -218,6 +218,7 @@ class Trainer:
             closing.enter_context(locked(folder / LOCK, clean(folder)))
             stop = closing.enter_context(self._stop or StopSignals())
             check_request(folder, request, kind)  # another process may have been here
+            check_ours(folder / CHECKPOINTS, CHECKPOINT_FILES)
             if done:
                 return job.reopened(folder)
             check_free(folder, job.disk_bytes, f"the {kind}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import psutil
 
 from streammach.data.source import Held
 from streammach.errors import BudgetError, DiskError, UsageError
-from streammach.files.folders import make_folder, remove_folder
+from streammach.files.folders import check_ours, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.machine import advised, budget, size_text
@@ -24,6 +25,11 @@ AHEAD = 3  # pieces that are read or parsed, for each thread
 LEAST_ROOM = 32 << 20
 MAX_IDENTITY = 1 << 20
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
+FILES = re.compile(
+    r"conversion\.json|written|rejects\.tsv|runs(/run-\d{6})?|store(/.*)?|"
+    r"partitions\.json|runs/partition-\d{5}(/.*)?|joined(/.*)?|ranges(/.*)?|"
+    rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
+)
 
 
 @dataclass
@@ -167,6 +173,7 @@ class Job:
             begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
             files = (name for _, _, names in os.walk(self.folder) for name in names)
             if begun or not any(not TEMPORARY.fullmatch(name) for name in files):
+                check_ours(self.folder, FILES)
                 return True
         raise UsageError(
             "it has the name of an unfinished conversion and is none",

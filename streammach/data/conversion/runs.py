@@ -25,7 +25,7 @@ from streammach.data.conversion.tally import Packed, State
 from streammach.data.conversion.threads import in_order
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import StoreError
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular
 from streammach.files.writing import Writer
 from streammach.rows.canonical import copy_rows
 from streammach.rows.label_lists import LabelLists
@@ -252,7 +252,7 @@ def bins_that_fit(
 
 def _read(path: Path, start: int, size: int) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             file.seek(max(start, 0))
             data = b""
             while len(data) < size and (more := file.read(size - len(data))):

@@ -13,7 +13,7 @@ import msgspec
 
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.objects import MissingObject, RemoteError
-from streammach.files.reading import disk_error, read_small
+from streammach.files.reading import disk_error, read_small, regular
 
 CONVERT_AGAIN = "Convert the source again."
 
@@ -134,7 +134,7 @@ class Folder:
     def _kept(self, name: str) -> int:
         path = self.place / name
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = regular(path)
         except OSError as error:
             raise disk_error(error, path) from error
         kept = self._handles.setdefault(name, handle)

@@ -68,6 +68,8 @@ def _train(order: Order) -> None:
     kernels = order.kernels
     with Dataset.open(order.store) as data:
         sample = data.first(enough(data.n_rows, data.nnz, data.facts.n_labels))
+        if kernels.weighted and not sample.weighted:  # rows weigh by their class
+            sample = sample.weighed(np.ones(sample.n_classes, np.float32))
         shape: tuple[int | None, int] = (sample.n_classes, 1)
         if kernels.unhashed:
             shape = (None, 0)

@@ -161,7 +161,7 @@ def joined_tally(some: Tally, more: Tally, path: Path) -> Tally:
         rows=some.rows + more.rows, nnz=some.nnz + more.nnz,
         longest=max(some.longest, more.longest), duplicates=some.duplicates + more.duplicates,
         integers=some.integers and more.integers, largest=max(some.largest, more.largest),
-        weighted=some.weighted or more.weighted, importance=some.importance + more.importance,
+        weighted=some.weighted or more.weighted, left=some.left + more.left,
         tagged=some.tagged or more.tagged, listed=some.listed or more.listed,
         labels=some.labels + more.labels, label_weights=some.label_weights or more.label_weights,
         unknown_values=some.unknown_values + more.unknown_values,

@@ -157,6 +157,11 @@ def _raw(name: Label) -> bytes:
 def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Return rows, labels and weights, given in any form, without rows of weight 0.
 
+    Parameters
+    ----------
+    rows, labels, weights : any
+        What was given.
+
     Raises
     ------
     DataError

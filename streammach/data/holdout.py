@@ -156,10 +156,7 @@ def _counted(rows: RowBlock, unit: float) -> RowBlock:
 
 
 def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-    """Yield the rows of the training store and which of them are held out: bool (n,).
-
-    Their importances say how many rows they count as; see :class:`Counting`.
-    """
+    """Yield the training store's rows, as many as each counts as, and which are held out: (n,)."""
     step, n, mask = dataset.facts.block_rows, dataset.n_rows, held.mask
     for start in range(0, n, step):
         stop = min(start + step, n)

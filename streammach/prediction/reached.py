@@ -39,11 +39,8 @@ def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> in
 
 
 def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
-    """Return what a ranking of rows reaches, by its first five ids int64 (n, 5).
-
-    Rows count by their importances, where they have such.
-    """
-    # Where rows have lists of labels these are precision at 1 and at 5.
+    """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
+    # Rows count by their importances; where they have lists these are precision at 1 and at 5.
     w = rows.weights.astype(np.float64)
     if rows.labels is None:
         hits, most = ids[:, :5] == rows.classes[:, None], 1

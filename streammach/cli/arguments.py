@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streammach.clock import Clock
 from streammach.machine import parse_seconds, parse_size
-from streammach.parts.switches import switches, without_unweighted
+from streammach.parts.switches import switches
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Multilabel
 
@@ -109,10 +109,6 @@ class RunArguments(PlanArguments):
             super().training(), fit_rows=self.fit_rows, pair_rows=self.pair_rows,
             judge_rows=self.judge_rows,
         )  # fmt: skip
-
-    def for_weighted_rows(self) -> RunArguments:
-        """Return the same without parts that know no weights of rows, unless they are asked for."""
-        return replace(self, parts=without_unweighted(self.parts))
 
     def clock(self) -> Clock:
         """Return the time that the command may take."""

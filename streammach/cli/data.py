@@ -117,6 +117,8 @@ def convert(
     say(f"it took {time_text(done.seconds)}")
     if done.resumed:
         say("went on from what an interrupted conversion had read")
+    if done.weightless_rows:
+        say(f"left out {done.weightless_rows:,} rows of importance 0")
     if done.skipped:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(done.skipped.items()))
         say(

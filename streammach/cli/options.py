@@ -266,8 +266,7 @@ def run_options(command: F) -> F:
                      help="Share of the target spread over all buckets.  [default: 0.1; dense 0]"),
         click.option("--class-weight", metavar="balanced|FILE",
                      help="What rows count for by their class: balanced, all classes alike; or a "
-                          "file of labels, a tab and a weight in each line. Without counts, which "
-                          "know no weights.  [default: 1 each]"),
+                          "file of labels, a tab and a weight in each line.  [default: 1 each]"),
         click.option("--fit-rows", type=click.IntRange(0), metavar="N",
                      help="Held-out rows that weights of counts are fitted on.  [default: all "
                           "there is time for]"),

@@ -85,11 +85,11 @@ def train(
 
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with _weighed_rows(store, out, arguments, progress) as (rows, given, shown):
-        chosen = _planned(rows, out, given)
-        trainer = _trainer(chosen, given, shown)
+    with _weighed_rows(store, out, arguments, progress) as (rows, shown):
+        chosen = _planned(rows, out, arguments)
+        trainer = _trainer(chosen, arguments, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        return trainer.fit(rows, out, resume=given.resume)
+        return trainer.fit(rows, out, resume=arguments.resume)
 
 
 def _trained_apart(
@@ -114,16 +114,17 @@ def _trained_apart(
     arguments = dataclasses.replace(arguments, device=wanted if device == "auto" else device)
     with ExitStack() as opened:
         client = None if address is None else opened.enter_context(connected(address))
-        rows, given, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
-        plan = made_plan(rows, given)
+        rows, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
+        plan = made_plan(rows, arguments)
         _say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(started_here(named, threads))
         return train_apart(
-            store, plan, client, out=out, options=given.training(),
-            class_weight=given.class_weight, callbacks=_watchers(shown),
-            checkpoint_minutes=given.checkpoint_minutes, tell=shown.tell, resume=given.resume,
+            store, plan, client, out=out, options=arguments.training(),
+            class_weight=arguments.class_weight, callbacks=_watchers(shown),
+            checkpoint_minutes=arguments.checkpoint_minutes, tell=shown.tell,
+            resume=arguments.resume,
         )  # fmt: skip
 
 
@@ -140,12 +141,12 @@ def _train_part(
     if arguments.pilot is not None:
         hint = "Give the --buckets and --repetitions that a pilot chose."
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, given, shown):
-        plan = made_plan(rows, given)
-        job = PartJob(plan, number, given.training(), settings)
-        trainer = _trainer(plan, given, shown)
+    with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, shown):
+        plan = made_plan(rows, arguments)
+        job = PartJob(plan, number, arguments.training(), settings)
+        trainer = _trainer(plan, arguments, shown)
         _say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
-        part = trainer.do(job, rows, out, resume=given.resume)
+        part = trainer.do(job, rows, out, resume=arguments.resume)
     if as_json:
         say_json(_part_document(part, job.projected_bytes))
         return
@@ -174,8 +175,8 @@ def _part_document(part: RunPart, projected: int) -> Document:
 @contextmanager
 def _weighed_rows(
     store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
-) -> Iterator[tuple[Path | Dataset, RunArguments, Progress]]:
-    """Yield a store, or its view by weights of classes, the options for it, and what tells."""
+) -> Iterator[tuple[Path | Dataset, Progress]]:
+    """Yield a store, or its view by weights of classes, and what tells."""
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, Progress(progress, "") as shown:
@@ -189,9 +190,9 @@ def _weighed_rows(
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
-            rows, arguments = weighed(data, arguments.class_weight), arguments.for_weighted_rows()
+            rows = weighed(data, arguments.class_weight)
         speed()
-        yield rows, arguments, shown
+        yield rows, shown
 
 
 def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.kernels import NOWHERE, best_of, find, insert
+from streammach.counts.kernels import NOWHERE, best_of, find, insert, pair_gain
 from streammach.counts.sums import sum_row
 from streammach.jit import Array, Number, kernel
 from streammach.rows.pairs import CountWeights
@@ -75,7 +75,8 @@ def listed_candidates(
     indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
     starts: Array, classes: Array, gains: Array, cut_of: Array, cut_classes: Array,
     cut_gains: Array, penalty: Array, base: Array, log_values: Array, class_rows: Array,
-    step: Number, units: Array, touched: Array, slot: Array, ids: Array, n_own: Array,
+    weights: Array, step: Number, units: Array, touched: Array, slot: Array, ids: Array,
+    n_own: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by short lists and by what cuts left of others.
 
@@ -93,8 +94,10 @@ def listed_candidates(
         Those of :class:`ShortLists`.
     penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
         Those of :class:`CountWeights`.
-    class_rows : int64 (K,)
+    class_rows : int64 or float64 (K,)
         Rows of each class.
+    weights : float32 (n,)
+        What each row counts.
     step : float32
         A unit of gains in nats.
     units, touched, slot : int32 (K,), int32 (K,), uint8 (K,)
@@ -131,7 +134,7 @@ def listed_candidates(
             if score > scores[m - 1]:
                 insert(scores, best, score, c)
         own = labels[label_starts[i] : label_starts[i + 1]]
-        n_own[i] = own_first(best, own, class_rows, ids[i])
+        n_own[i] = own_first(best, own, class_rows, weights[i], ids[i])
 
 
 @kernel(fastmath=False)
@@ -139,7 +142,8 @@ def scanned_candidates(
     indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
     starts: Array, classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array,
     penalty: Array, base: Array, log_values: Array, slope: Array, match: Array, prior: Number,
-    class_rows: Array, class_values: Array, units: Array, total: Array, ids: Array, n_own: Array,
+    class_rows: Array, class_values: Array, weights: Array, units: Array, total: Array, ids: Array,
+    n_own: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by all pairs, each row left out of the counts.
 
@@ -151,7 +155,7 @@ def scanned_candidates(
         Their classes.
     first, last : int
         Which of them.
-    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 or float32 (Z,)
         Those of :class:`CountTable`.
     gains, wide_of, wide : int16 (Z,), int32 (d,), int16 (w, K)
         Those of :class:`CountWeights`.
@@ -159,8 +163,10 @@ def scanned_candidates(
         Those of :class:`CountWeights`.
     slope, match, prior : float32 (d,), float32 (d,), float32
         The weights that made the gains.
-    class_rows, class_values : int64 (K,), int64 (K,)
+    class_rows, class_values : int64 or float64 (K,)
         Those of :class:`CountTable`.
+    weights : float32 (n,)
+        What each row counts.
     units, total : int32 (K,), float32 (K,)
         Scratch.
     ids, n_own : int32 (n, m), int32 (n,)
@@ -174,19 +180,19 @@ def scanned_candidates(
         sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
         for own in those:
             total[own] = EXCLUDED
-            if class_rows[own] < 2:
+            if class_rows[own] <= weights[i]:
                 continue
             rest, gained = np.float32(0), np.float32(0)
             for f in row:
                 rest += penalty[f]
                 z = find(classes, starts[f], starts[f + 1], own)
-                if z != NOWHERE and counts[z] > 1:
-                    gained += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
-            gained += prior * np.float32(math.log(class_rows[own] - 1))
-            values = max(class_values[own] - row.shape[0], 0.5)
+                if z != NOWHERE and counts[z] > weights[i]:
+                    gained += pair_gain(counts[z] - weights[i], slope[f], match[f])
+            gained += prior * np.float32(math.log(max(class_rows[own] - weights[i], 0.5)))
+            values = max(class_values[own] - weights[i] * row.shape[0], 0.5)
             total[own] = gained - rest * np.float32(math.log(values))
         best_of(total, scores, best)
-        n_own[i] = own_first(best, those, class_rows, ids[i])
+        n_own[i] = own_first(best, those, class_rows, weights[i], ids[i])
 
 
 @kernel(inline=True)
@@ -199,11 +205,11 @@ def is_one(c: int, own: Array) -> Any:
 
 
 @kernel(inline=True)
-def own_first(best: Array, own: Array, class_rows: Array, ids: Array) -> Any:
+def own_first(best: Array, own: Array, class_rows: Array, weight: Number, ids: Array) -> Any:
     """Write candidates with the row's own classes first; return how many of these there are."""
     n = 0
     for c in best:
-        if c != NOBODY and is_one(c, own) and class_rows[c] > 1:
+        if c != NOBODY and is_one(c, own) and class_rows[c] > weight:
             ids[n] = c
             n += 1
     n_own = n

@@ -33,13 +33,14 @@ def scatter(
     ----------
     indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
-    row_marks : int32 (n,)
-        Twice the class id, plus 1 for a held-out row.
+    row_marks : int32 or int64 (n,)
+        Twice the class id, plus 1 for a held-out row; above the bits of the importance, float32,
+        where rows have one.
     first : int
         The first of the m features.
     ends : int64 (m,)
         Where the next mark of each list goes; they rise with what is written.
-    marks : int32
+    marks : int32 or int64
         Receives the marks.
     """
     for i in range(row_marks.shape[0]):
@@ -58,56 +59,68 @@ def sort_lists(begins: Array, first: int, last: int, marks: Array) -> None:
 
 
 @kernel(inline=True, fastmath=False)
-def gain_bin(count: int, slope: Number, match: Number) -> Any:
+def pair_gain(count: Number, slope: Number, match: Number) -> Any:
+    """Return what a pair of so many rows adds: of less than one that part of what one adds."""
+    more = np.float32(math.log(max(count, np.float64(1))))
+    return slope * more + match * min(np.float32(count), np.float32(1))
+
+
+@kernel(inline=True, fastmath=False)
+def gain_bin(count: Number, slope: Number, match: Number) -> Any:
     """Return the bin of what a pair of so many rows adds to a score, 0..BINS-1; 0 without rows."""
     if count == 0:
         return 0
-    gain = (slope * np.float32(math.log(count)) + match) * BINS_A_NAT + BINS // 2
+    gain = pair_gain(count, slope, match) * BINS_A_NAT + BINS // 2
     return int(max(np.float32(0), min(np.float32(BINS - 1), gain)))
 
 
-@kernel(inline=True)
-def run_end(marks: Array, p: int, end: int) -> Any:
-    """Return where the marks of the class at `p` end, and how many are of rows not held out."""
-    of_class, count = marks[p] >> 1, 0
-    while p < end and marks[p] >> 1 == of_class:
-        count += 1 - (marks[p] & 1)
+@kernel(inline=True, fastmath=False)
+def run_end(marks: Array, weights: Array, p: int, end: int) -> Any:
+    """Return the class at `p`, where its marks end, and the sum of its rows not held out."""
+    low = 32 if weights.shape[0] > 0 else 0  # bits of an importance
+    of_class, count = marks[p] >> (low + 1), 0.0
+    while p < end and marks[p] >> (low + 1) == of_class:
+        if not (marks[p] >> low) & 1:
+            count += weights[p] if low else 1.0
         p += 1
-    return p, count
+    return of_class, p, count
 
 
 @kernel(fastmath=False)
 def bin_lists(
-    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, bins: Array
-) -> None:
+    begins: Array, marks: Array, weights: Array, first: int, last: int, slope: Array, match: Array,
+    bins: Array,
+) -> None:  # fmt: skip
     """Count the pairs of sorted lists ``first:last`` by their gain: int64 (BINS,)."""
     for f in range(first, last):
         p = begins[f]
         while p < begins[f + 1]:
-            p, count = run_end(marks, p, begins[f + 1])
+            _, p, count = run_end(marks, weights, p, begins[f + 1])
             bins[gain_bin(count, slope[f], match[f])] += 1
 
 
 @kernel(fastmath=False)
 def fill_lists(
-    begins: Array, marks: Array, first: int, last: int, slope: Array, match: Array, least: int,
-    starts: Array, classes: Array, counts: Array, sizes: Array,
+    begins: Array, marks: Array, weights: Array, first: int, last: int, slope: Array, match: Array,
+    least: int, starts: Array, classes: Array, counts: Array, sizes: Array,
 ) -> None:  # fmt: skip
     """Write how many classes sorted lists have with a gain from bin `least` on, and which.
 
     Parameters
     ----------
-    begins, marks : int64 (m + 1,), int32
+    begins, marks : int64 (m + 1,), int32 or int64
         Where the lists begin and end, and their marks.
+    weights : float32
+        The importance of the row of each mark; empty where each counts once.
     first, last : int
         The lists ``first:last`` are looked at.
     slope, match : float32 (m,)
-        A pair of list f with n rows gains ``slope_f ln n + match_f``.
+        A pair of list f with n rows gains ``slope_f ln n + match_f``; see :func:`pair_gain`.
     least : int
         The lowest bin that is kept.
     starts : int64 (m + 1,)
         Where the classes of each list go.
-    classes, counts : int32
+    classes, counts : int32, int32 or float32
         Receive the classes, and the rows of each that are not held out, unless `classes` is empty.
     sizes : int64 (m,)
         Receives how many classes each list has.
@@ -115,8 +128,7 @@ def fill_lists(
     for f in range(first, last):
         n, p = 0, begins[f]
         while p < begins[f + 1]:
-            of_class = marks[p] >> 1
-            p, count = run_end(marks, p, begins[f + 1])
+            of_class, p, count = run_end(marks, weights, p, begins[f + 1])
             if gain_bin(count, slope[f], match[f]) >= least:
                 if classes.shape[0]:
                     classes[starts[f] + n], counts[starts[f] + n] = of_class, count
@@ -139,15 +151,16 @@ def find(classes: Array, low: int, high: int, wanted: int) -> Any:
 
 @kernel()
 def count_rows(
-    indptr: Array, features: Array, row_classes: Array, starts: Array, classes: Array, counts: Array
-) -> None:
-    """Count rows at the places that their pairs have in the table."""
+    indptr: Array, features: Array, row_classes: Array, row_weights: Array, starts: Array,
+    classes: Array, counts: Array,
+) -> None:  # fmt: skip
+    """Count rows, float32 (n,) or int32 (n,) each, at the places of their pairs in the table."""
     for i in range(row_classes.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             f = features[p]
             z = find(classes, starts[f], starts[f + 1], row_classes[i])
             if z != NOWHERE:
-                counts[z] += 1
+                counts[z] += row_weights[i]
 
 
 @kernel()
@@ -185,9 +198,10 @@ def pair_gains(
         for z in range(starts[f], starts[f + 1]):
             gain = np.float32(0)
             if counts[z] > 0:
-                gain = slope[f] * np.float32(math.log(counts[z])) + match[f]
+                gain = pair_gain(counts[z], slope[f], match[f])
                 if learnt:
-                    gain += share * (theta[z] + delta[f])
+                    part = min(np.float32(counts[z]), np.float32(1))
+                    gain += share * (theta[z] + delta[f]) * part
             gains[z] = round(max(-LARGEST, min(LARGEST, gain * UNITS)))
 
 

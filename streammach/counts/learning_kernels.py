@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from streammach.counts.kernels import pair_gain
 from streammach.counts.places import find_places
 from streammach.jit import Array, Number, kernel
 
@@ -29,7 +30,7 @@ def add_evidence(
         The rows.
     candidates : int32 (n, m)
         Different classes, then -1 where there are no more.
-    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 or float32 (Z,)
         The table.
     mark_of, marks : int64 (d,), uint32 (w, 2)
         Its :class:`PairPlaces`.
@@ -43,7 +44,7 @@ def add_evidence(
         Scratch; `slot` holds zeros before and after.
     out : float32 (n, m, 2 G + 1)
         Sums of ln n by group, numbers of counted pairs by group, and the sum of
-        ``theta + delta_f``.
+        ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
     """
     n_groups = out.shape[2] // 2
     learnt = theta.shape[0] > 0
@@ -55,10 +56,11 @@ def add_evidence(
             for k in range(n):
                 z = starts[f] + place[j, k]
                 if place[j, k] >= 0 and counts[z] > 0:
-                    out[i, k, group[f]] += np.float32(math.log(counts[z]))
-                    out[i, k, n_groups + group[f]] += 1
+                    part = min(np.float32(counts[z]), np.float32(1))
+                    out[i, k, group[f]] += np.float32(math.log(max(counts[z], np.float64(1))))
+                    out[i, k, n_groups + group[f]] += part
                     if learnt:
-                        out[i, k, 2 * n_groups] += theta[z] + delta[f]
+                        out[i, k, 2 * n_groups] += (theta[z] + delta[f]) * part
 
 
 @kernel(inline=True)
@@ -72,23 +74,25 @@ def n_candidates(candidates: Array) -> int:
 
 @kernel(fastmath=False)
 def compare_rows(
-    indptr: Array, features: Array, candidates: Array, first: int, last: int, starts: Array,
-    classes: Array, counts: Array, gains: Array, mark_of: Array, marks: Array, penalty: Array,
-    base: Array, log_values: Array, slope: Array, match: Array, prior: Number, class_rows: Array,
-    class_values: Array, theta: Array, delta: Array, step: Number, slot: Array, n_own: Array,
-    place: Array, residuals: Array,
+    indptr: Array, features: Array, weights: Array, candidates: Array, first: int, last: int,
+    starts: Array, classes: Array, counts: Array, gains: Array, mark_of: Array, marks: Array,
+    penalty: Array, base: Array, log_values: Array, slope: Array, match: Array, prior: Number,
+    class_rows: Array, class_values: Array, theta: Array, delta: Array, step: Number, slot: Array,
+    n_own: Array, place: Array, residuals: Array,
 ) -> None:  # fmt: skip
-    """Write ``n p - target`` over the candidates of rows ``first:last``, each row left out.
+    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
 
     Parameters
     ----------
     indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
+    weights : float32 (n,)
+        What each counts, w.
     candidates : int32 (n, m)
         The row's classes, then other ones, then -1; -1 alone for a row that teaches nothing.
     first, last : int
         Which rows.
-    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 (Z,)
+    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 or float32 (Z,)
         The table.
     gains : int16 (Z,)
         What each pair adds.
@@ -98,7 +102,7 @@ def compare_rows(
         Those of :class:`CountWeights`.
     slope, match, prior : float32 (d,), float32 (d,), float32
         The weights that made the gains.
-    class_rows, class_values : int64 (K,), int64 (K,)
+    class_rows, class_values : int64 or float64 (K,)
         Rows of each class, and the features that they hold.
     theta, delta : float32 (Z,), (d,)
         What was learnt so far.
@@ -120,7 +124,7 @@ def compare_rows(
         n, true = n_candidates(candidates[i]), n_own[i]
         if n == 0:
             continue
-        row = features[indptr[i] : indptr[i + 1]]
+        row, weight = features[indptr[i] : indptr[i + 1]], weights[i]
         found = place[indptr[i] : indptr[i + 1]]
         find_places(row, candidates[i], n, starts, classes, mark_of, marks, slot, found)
         s[:], units[:], gained[:] = 0, 0, 0
@@ -132,23 +136,25 @@ def compare_rows(
                 z = starts[f] + found[j, k]
                 if found[j, k] < 0:
                     continue
-                if counts[z] < 2 if k < true else gains[z] == 0:
+                others = counts[z] - weight if k < true else counts[z]
+                if others <= 0 if k < true else gains[z] == 0:
                     found[j, k] = -1
                     continue
-                s[k] += theta[z] + delta[f]
+                s[k] += (theta[z] + delta[f]) * min(np.float32(others), np.float32(1))
                 if k < true:
-                    gained[k] += slope[f] * np.float32(math.log(counts[z] - 1)) + match[f]
+                    gained[k] += pair_gain(others, slope[f], match[f])
                 else:
                     units[k] += gains[z]
         for k in range(true):
             c = candidates[i, k]
-            values = np.float32(math.log(max(class_values[c] - row.shape[0], 0.5)))
-            s[k] += gained[k] + prior * np.float32(math.log(class_rows[c] - 1)) - rest * values
+            values = np.float32(math.log(max(class_values[c] - weight * row.shape[0], 0.5)))
+            rows = np.float32(math.log(max(class_rows[c] - weight, 0.5)))
+            s[k] += gained[k] + prior * rows - rest * values
         for k in range(true, n):
             c = candidates[i, k]
             s[k] += base[c] - rest * log_values[c] + units[k] * step
         set_residuals(s[:n], true)
-        residuals[i, :n] = s[:n]
+        residuals[i, :n] = s[:n] * weight
 
 
 @kernel()

@@ -47,10 +47,10 @@ class PairLearner:
 
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
     score of class i for every counted pair of the row, which is scored as if it had not been
-    counted. Rows whose class is not among the candidates teach nothing; where rows have lists of
-    labels, the target of each among the candidates is 1. The rows of a batch are
-    compared with the same weights, and their steps are taken in the order of the rows: bytes depend
-    on the rows and their batches, never on the number of threads.
+    counted, and whose step counts as often as the row. Rows whose class is not among the candidates
+    teach nothing; where rows have lists of labels, the target of each among the candidates is 1.
+    The rows of a batch are compared with the same weights, and their steps are taken in the order
+    of the rows: bytes depend on the rows and their batches, never on the number of threads.
 
     Parameters
     ----------
@@ -154,15 +154,15 @@ class PairLearner:
                 rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
                 w.classes, table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base,
                 w.log_values, self._slope, self._match, np.float32(self._weights.prior),
-                table.class_rows, table.class_values, mine.units, mine.other.view(np.float32),
-                candidates, n_own,
+                table.class_rows, table.class_values, rows.weights, mine.units,
+                mine.other.view(np.float32), candidates, n_own,
             )  # fmt: skip
         else:
             listed_candidates(
                 rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
                 w.classes, w.gains, short.cut_of, short.classes, short.gains, w.penalty, w.base,
-                w.log_values, table.class_rows, STEP, mine.units, mine.other, mine.slot,
-                candidates, n_own,
+                w.log_values, table.class_rows, rows.weights, STEP, mine.units, mine.other,
+                mine.slot, candidates, n_own,
             )  # fmt: skip
 
     def _compare(
@@ -172,11 +172,11 @@ class PairLearner:
         """Write the residuals of some rows, and where their pairs lie."""
         table, w = self._table, self._scores
         learning_kernels.compare_rows(
-            rows.indptr, rows.features, candidates, first, last, table.starts, table.classes,
-            table.counts, w.gains, table.pair_places.mark_of, table.pair_places.marks, w.penalty,
-            w.base, w.log_values, self._slope, self._match, np.float32(self._weights.prior),
-            table.class_rows, table.class_values, self._theta, self._delta, STEP,
-            self._scratch().slot, n_own, place, residuals,
+            rows.indptr, rows.features, rows.weights, candidates, first, last, table.starts,
+            table.classes, table.counts, w.gains, table.pair_places.mark_of,
+            table.pair_places.marks, w.penalty, w.base, w.log_values, self._slope, self._match,
+            np.float32(self._weights.prior), table.class_rows, table.class_values, self._theta,
+            self._delta, STEP, self._scratch().slot, n_own, place, residuals,
         )  # fmt: skip
 
     def _scratch(self) -> _Scratch:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from streammach.rows.pairs import Form, PairTable, ends
 T = TypeVar("T")
 PIECES_PER_THREAD = 16
 MARK_BYTES = 4
+LOW_HALF = 0 if sys.byteorder == "little" else 1
 Blocks = Callable[[], Iterable[tuple[RowBlock, NDArray[np.bool_]]]]
 
 
@@ -31,9 +33,9 @@ class CountTable(PairTable):
     ----------
     starts, classes
         Those of :class:`PairTable`.
-    counts : int32 (Z,)
+    counts : int32 (Z,), or float32 where rows have importances, which are added up
         Rows of that class that hold the feature; 0 where only held-out rows do.
-    class_rows, class_values : int64 (K,)
+    class_rows, class_values : int64 (K,), or float64
         Rows of each class, and the features that they hold in all.
     """
 
@@ -63,8 +65,9 @@ class CountTable(PairTable):
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
         kernels.count_rows(
-            rows.indptr, rows.features, rows.classes, self.starts, self.classes, self.counts
-        )
+            rows.indptr, rows.features, rows.classes, rows.weights, self.starts, self.classes,
+            self.counts,
+        )  # fmt: skip
         _add_totals(rows, self.class_rows, self.class_values)
 
     def entropies(self) -> NDArray[np.float32]:
@@ -103,11 +106,13 @@ def count_pairs(
     mark_bytes: int,
     threads: int,
     gain_model: PairGainModel | None = None,
+    weighted: bool = False,
 ) -> CountTable:
     """Count the pairs of rows that can be read again and again, within a number of bytes.
 
-    Features are counted in ranges whose marks, four bytes a value, fit `mark_bytes`; each range is
-    a pass over the rows. The table has places for the pairs of held-out rows too, if all fit.
+    Features are counted in ranges whose marks, four or eight bytes a value, fit `mark_bytes`; each
+    range is a pass over the rows. The table has places for the pairs of held-out rows too, if all
+    fit.
 
     Parameters
     ----------
@@ -123,6 +128,8 @@ def count_pairs(
         Threads that sort.
     gain_model : PairGainModel, optional
         Keep the pairs that add most, as many as there is room for, which takes each pass twice.
+    weighted : bool
+        Whether rows have importances, which are added up.
 
     Raises
     ------
@@ -130,21 +137,23 @@ def count_pairs(
         If there are more pairs, and `gain_model` does not say which to keep.
     """
     starts = np.zeros(n_features + 1, np.int64)
-    classes, counts = np.empty(max_pairs, np.int32), np.empty(max_pairs, np.int32)
-    rows, values = np.zeros(n_classes, np.int64), np.zeros(n_classes, np.int64)
+    one: Any = np.float32 if weighted else np.int32
+    total: Any = np.float64 if weighted else np.int64
+    classes, counts = np.empty(max_pairs, np.int32), np.empty(max_pairs, one)
+    rows, values = np.zeros(n_classes, total), np.zeros(n_classes, total)
     feature_counts = np.zeros(n_features, np.int64)
     for block, held in blocks():
         feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
     nothing = np.zeros(n_features, np.float32)
     known, least = gain_model or PairGainModel(nothing, nothing), 0
-    ranges = list(_ranges(feature_counts, mark_bytes))
+    ranges = list(_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
     with ThreadPoolExecutor(threads, "count") as pool:
 
         def lists(first: int, last: int) -> _Lists:
             begins = ends(feature_counts[first:last])
             return _Lists(
-                begins=begins, marks=_marks(blocks, begins, first),
+                begins=begins, marks=_marks(blocks, begins, first, weighted=weighted),
                 known=(known.slope[first:last], known.match[first:last]),
                 pieces=cut(begins, threads * PIECES_PER_THREAD), pool=pool,
             )  # fmt: skip
@@ -167,7 +176,7 @@ class _Lists:
     """The marks of a range of features, and pieces of it that threads share."""
 
     begins: NDArray[np.int64]
-    marks: NDArray[np.int32]
+    marks: NDArray[Any]
     known: tuple[NDArray[np.float32], NDArray[np.float32]]
     pieces: list[tuple[int, int]]
     pool: ThreadPoolExecutor
@@ -176,12 +185,19 @@ class _Lists:
         """Sort the marks."""
         self.each(lambda a, b: kernels.sort_lists(self.begins, a, b, self.marks))
 
+    @property
+    def _marked(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """The marks, and the importances in their lower halves, where they have such."""
+        wide = self.marks.itemsize > MARK_BYTES
+        low = self.marks[: len(self.marks) * wide].view(np.float32)
+        return self.marks, low[LOW_HALF::2]
+
     def bins(self) -> NDArray[np.int64]:
         """Return the number of pairs by what they add: int64 (BINS,)."""
 
         def of(first: int, last: int) -> NDArray[np.int64]:
             out = np.zeros(kernels.BINS, np.int64)
-            kernels.bin_lists(self.begins, self.marks, first, last, *self.known, out)
+            kernels.bin_lists(self.begins, *self._marked, first, last, *self.known, out)
             return out
 
         total: NDArray[np.int64] = np.sum(self.each(of), axis=0)
@@ -192,7 +208,7 @@ class _Lists:
         least: int,
         starts: NDArray[np.int64],
         classes: NDArray[np.int32],
-        counts: NDArray[np.int32],
+        counts: NDArray[Any],
     ) -> None:
         """Write the pairs that add enough; of `starts` int64 (n + 1,) the first is known."""
         sizes = np.zeros(len(starts) - 1, np.int64)
@@ -200,9 +216,18 @@ class _Lists:
         def scan(into: NDArray[np.int32]) -> None:
             self.each(
                 lambda a, b: kernels.fill_lists(
-                    self.begins, self.marks, a, b, *self.known, least, starts, into, counts, sizes
+                    self.begins,
+                    *self._marked,
+                    a,
+                    b,
+                    *self.known,
+                    least,
+                    starts,
+                    into,
+                    counts,
+                    sizes,
                 )
-            )
+            )  # fmt: skip
 
         scan(classes[:0])
         starts[1:] = starts[0] + np.cumsum(sizes)
@@ -215,35 +240,40 @@ class _Lists:
         return list(self.pool.map(lambda piece: work(*piece), self.pieces))
 
 
-def _ranges(feature_counts: NDArray[np.int64], mark_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of features whose marks fit the bytes, at least one feature each."""
+def _ranges(feature_counts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of features with so many marks at most, at least one feature each."""
     ends, first, done = np.cumsum(feature_counts), 0, 0
     while first < len(ends):
-        fits = int(np.searchsorted(ends, done + mark_bytes // MARK_BYTES, "right"))
+        fits = int(np.searchsorted(ends, done + most, "right"))
         last = max(first + 1, fits)
         yield first, last
         first, done = last, int(ends[last - 1])
 
 
-def _marks(blocks: Blocks, begins: NDArray[np.int64], first: int) -> NDArray[np.int32]:
-    """Return each feature's rows as marks: twice the class id, plus 1 for a held-out row."""
+def _marks(
+    blocks: Blocks, begins: NDArray[np.int64], first: int, *, weighted: bool
+) -> NDArray[Any]:
+    """Return each feature's rows as marks: see :func:`streammach.counts.kernels.scatter`."""
     ends = begins[:-1].copy()
-    marks = np.empty(int(begins[-1]), np.int32)
+    marks = np.empty(int(begins[-1]), np.int64 if weighted else np.int32)
     for block, held in blocks():
         row_marks = 2 * block.classes + held
+        if weighted:  # no number below 0: as integers they stand in their order
+            row_marks = row_marks.astype(np.int64) << 32 | block.weights.view(np.int32)
         kernels.scatter(block.indptr, block.features, row_marks, first, ends, marks)
     return marks
 
 
 def _add_totals(
     block: RowBlock,
-    rows: NDArray[np.int64],
-    values: NDArray[np.int64],
+    rows: NDArray[Any],
+    values: NDArray[Any],
     chosen: NDArray[np.bool_] | None = None,
 ) -> None:
     """Add the rows of each class and their values."""
-    classes, lengths = block.classes, np.diff(block.indptr)
+    classes, lengths, weights = block.classes, np.diff(block.indptr), block.weights
     if chosen is not None:
-        classes, lengths = classes[chosen], lengths[chosen]
-    np.add.at(rows, classes, 1)
-    np.add.at(values, classes, lengths)
+        classes, lengths, weights = classes[chosen], lengths[chosen], weights[chosen]
+    weights = weights.astype(rows.dtype)
+    np.add.at(rows, classes, weights)
+    np.add.at(values, classes, lengths * weights)

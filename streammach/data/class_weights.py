@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import read_small
+from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.names import Names
 
 BALANCED = "balanced"
@@ -37,7 +38,7 @@ def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
     UsageError
         If rows have lists of labels.
     DataError
-        If a weight is no finite number of 0 or more, or a label is none of the store's.
+        If a weight is no number from 0 to 1e9, or a label is none of the store's.
     DiskError
         If the file cannot be read.
     """
@@ -82,9 +83,9 @@ def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[
             weights[i] = float(value)
         except (TypeError, ValueError):
             weights[i] = np.nan
-        if not (np.isfinite(weights[i]) and weights[i] >= 0):
+        if not 0 <= weights[i] <= MOST_IMPORTANCE:
             raise DataError(
-                f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no finite number of 0 "
-                "or more: --class-weight", path=place or None,
+                f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no number from 0 to "
+                "1e9: --class-weight", path=place or None,
             )  # fmt: skip
     return weights

@@ -64,6 +64,8 @@ class Conversion:
         Values dropped because the store given by `like` does not have their feature.
     unseen_label_rows : int
         Rows whose label the store given by `like` does not have.
+    weightless_rows : int
+        Rows of importance 0, which are left out.
     formats : tuple of str
         The format of each source.
     notes : tuple of str
@@ -94,6 +96,7 @@ class Conversion:
     resumed: bool
     projected_bytes: int
     seconds: float = 0.0
+    weightless_rows: int = 0
 
 
 @at_urls

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError, clean
+from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.names import MAX_NAME, Label, Names
 from streammach.rows.sparse import csr_array, is_sparse
 
@@ -153,6 +154,42 @@ def _raw(name: Label) -> bytes:
     return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
+def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights, given in any form, without rows of weight 0.
+
+    Parameters
+    ----------
+    rows, labels, weights : any
+        What was given.
+
+    Raises
+    ------
+    DataError
+        If there is no other, or the weights are none.
+    """
+    n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+    found = given_weights(weights, n)
+    if found is None or found.all():
+        return rows, labels, weights
+    kept = np.flatnonzero(found)
+    if not len(kept):
+        raise DataError("all weights of rows are 0: nothing can be learnt")
+    return _some(rows, kept), _some(labels, kept), _some(np.broadcast_to(weights, n), kept)
+
+
+def _some(given: Any, chosen: NDArray[np.int64]) -> Any:
+    """Return some rows or labels; a column's name stays one."""
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, list | tuple):
+        return [given[i] for i in chosen.tolist()]
+    if hasattr(given, "iloc"):
+        return given.iloc[chosen]
+    if hasattr(given, "to_pylist"):  # of Arrow
+        return given.take(chosen)
+    return (given.tocsr() if hasattr(given, "tocsr") else given)[chosen]
+
+
 def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
     """Return a weight for each row, None where all are 1.
 
@@ -176,6 +213,7 @@ def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
         found = np.full(n_rows, found)
     if found.shape != (n_rows,):
         raise DataError(f"weights have the shape {found.shape}, ({n_rows:,},) is expected")
-    if not (np.isfinite(found) & (found >= 0)).all():
-        raise DataError("a weight of a row is not a finite float32 of 0 or more")
+    if not ((found >= 0) & (found <= MOST_IMPORTANCE)).all():
+        what = "a weight of a row is not a number from 0 to 1e9"
+        raise DataError(what, hint="Divide all weights by one number.")
     return None if (found == 1).all() else found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,6 +41,7 @@ class HeldOut:
         The rows, with the training store's ids, before any transform, without the features that
         no other row of the store holds: they are new to the model. Rows of one group, if there are
         groups, lie together.
+        Those with importances count as many rows as tell as much as they do.
     mask : bool (n_rows,) or None
         Which rows of the training store they are; None where they come from another store.
     origin : str
@@ -76,6 +77,16 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     StoreError, DiskError
         If a store cannot be read.
     """
+    found = _held_out(dataset, room, options)
+    rows = found.rows
+    if rows.importance is None:
+        return found
+    total = max(float(rows.importance.sum(dtype=np.float64)), 1e-30)
+    return replace(found, rows=_counted(rows, total / max(rows.n_alike, 1)))
+
+
+def _held_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
+    """Return the rows with their importances as they are."""
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
@@ -144,6 +155,8 @@ def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
         nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))
         wanted = min(max(room.held_out_rows, 1), nnz_rows, other.n_rows)
         rows = canonicalize(other.rows(0, wanted), features, labels)
+        if dataset.weighted:
+            rows = dataset.weigh_by_class(replace(rows, importance=rows.weights))
         return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")
 
 
@@ -171,13 +184,20 @@ def _masked_rows(
     return RowBlock.concat(parts), np.concatenate(numbers)
 
 
+def _counted(rows: RowBlock, unit: float) -> RowBlock:
+    """Return rows whose importances are multiples of a unit."""
+    if rows.importance is None or unit == 1:
+        return rows
+    return replace(rows, importance=(rows.importance / unit).astype(np.float32))
+
+
 def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-    """Yield the rows of the training store and which of them are held out: bool (n,)."""
+    """Yield the training store's rows, as many as each counts as, and which are held out: (n,)."""
     step, n, mask = dataset.facts.block_rows, dataset.n_rows, held.mask
     for start in range(0, n, step):
         stop = min(start + step, n)
         out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
-        yield dataset.rows(start, stop), out
+        yield _counted(dataset.rows(start, stop), dataset.counting.unit), out
 
 
 def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
@@ -188,7 +208,8 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
     for start in range(0, n, step):
         chosen = np.flatnonzero(held.mask[start : start + step])
         if len(chosen):
-            yield dataset.rows(start, min(start + step, n)).take(chosen)
+            rows = dataset.rows(start, min(start + step, n)).take(chosen)
+            yield _counted(rows, dataset.counting.unit)
 
 
 def _groups(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:

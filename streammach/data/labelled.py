@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.given import Given, given_rows, given_weights
+from streammach.data.given import Given, given_rows, given_weights, without_weightless
 from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.label_sets import LabelSets
 from streammach.data.memory import Labelled
@@ -23,6 +23,7 @@ from streammach.rows.vocabulary import Vocabulary
 LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
 KIND = ("table in memory",)  # of work, by which compiled kernels are kept
 PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
+APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def given(
     labels : array (n,), matrix (n, labels), or str
         The labels; a string is the column of a table that holds them.
     weights : array (n,), optional
-        The importance of each row.
+        The importance of each row; rows of importance 0 are left out.
     columns : sequence, optional
         A name for each column of a matrix.
     options : TableOptions, optional
@@ -67,6 +68,8 @@ def given(
         If rows or labels are none, or do not fit each other.
     """
     options, rows = options or TableOptions(), as_rows(rows)
+    if weights is not None and (np.asarray(weights) == 0).any():
+        rows, labels, weights = without_weightless(rows, labels, weights)
     if columns is not None or not is_recipe_table(rows, labels, options):
         if options != TableOptions() or isinstance(labels, str):
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
@@ -79,6 +82,8 @@ def given(
 def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Labelled:
     """Read a table by its recipe, as a conversion does."""
     by_column = isinstance(labels, str)
+    if options.weight is not None and not by_column:
+        raise UsageError(APART)
     if by_column:
         _check_column(rows, labels)
         options = replace(options, label=labels)

@@ -88,6 +88,9 @@ class Part:
         Values left out because the vocabulary does not have their feature.
     unknown : int64 (n,) or None
         How many of each row; None where the reader does not say.
+    left : int64 (m, 2)
+        Where rows of importance 0 start and end, which are left out: of a training, and of what
+        looks at labels. Other rows are placed as if they were not there; a prediction answers them.
     """
 
     block: RowBlock
@@ -95,6 +98,16 @@ class Part:
     n_lines: int = 0
     unknown_values: int = 0
     unknown: NDArray[np.int64] | None = None
+    left: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+    def places(self) -> NDArray[np.int64]:
+        """Return the places of the rows as if those that are left out were not there."""
+        assert self.block.places is not None
+        before = np.concatenate([[0], np.cumsum(self.left[:, 1] - self.left[:, 0])])
+        found: NDArray[np.int64] = (
+            self.block.places - before[np.searchsorted(self.left[:, 0], self.block.places)]
+        )
+        return found
 
 
 class RowReader(Protocol):
@@ -288,7 +301,7 @@ class Source(ABC, Generic[P]):
             bad_rows.unknown_values += part.unknown_values
             before = rows + n_bad
             rows, lines = rows + part.block.n_rows, lines + part.n_lines
-            n_bad += len(part.bad)
+            n_bad += len(part.bad) + len(part.left)
             if progress is not None:
                 progress(piece.n_read)
             if part.block.n_rows:

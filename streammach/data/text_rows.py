@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats.parsed import (
     BAD,
+    DROP,
     FIRST,
     FROM,
     GROW,
     HARD,
     LABELS,
+    LEFT,
     LINE,
     LISTED,
     MOST_COLUMNS,
@@ -139,9 +141,11 @@ class TextReader:
         out.state[LISTED] = self._read_as.multilabel == "on"
         out.state[MOST_COLUMNS] = self._read_as.most_columns
         out.state[MOST_LABELS] = self._read_as.most_labels
+        out.state[DROP] = self._label_needed
         bad = self._parse(piece, out)
-        block = _taken(piece.buffer.text, piece.base, out, bad)
-        return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]))
+        left = out.tags[len(out.tags) - int(out.state[LEFT]) :][::-1] + piece.base
+        block = _taken(piece.buffer.text, piece.base, out, bad, left)
+        return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]), left=left.copy())
 
     def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
@@ -197,21 +201,25 @@ def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
     )  # fmt: skip
 
 
-def _taken(text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow]) -> RowBlock:
+def _taken(
+    text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow], left: NDArray[np.int64]
+) -> RowBlock:
     """Return the rows read, with the values rounded that the kernel left to Python."""
     n_hard = int(out.state[HARD])
     hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
     for (value, start, stop), scale in zip(hard, scales, strict=True):
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
     n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+    places = out.places[:n] + base
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
+    earlier += np.searchsorted(left[:, 0], places)
     labels = None
     if out.state[LISTED]:
         starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
         labels = LabelLists(starts, ids).sorted()
     return RowBlock(
         indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
-        classes=out.classes[:n], importance=out.importance[:n], places=out.places[:n] + base,
+        classes=out.classes[:n], importance=out.importance[:n], places=places,
         numbers=np.arange(n) + earlier, tags=_tags(text, out.tags[:n]),
     ).with_labels(labels)  # fmt: skip
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 # Folders here, in the order in which they are decided on: a new part is a name in this line.
 NAMES = ("whitening", "fourier", "joint", "discriminant", "counts")
@@ -23,14 +21,11 @@ class Switch:
         What says: held-out rows decide, use it, leave it out.
     help : str
         A line for the help text.
-    weighs_rows : bool
-        Whether it knows that rows may count for more or less; otherwise each counts once.
     """
 
     option: str
     words: tuple[str, str, str] = ("auto", "on", "off")
     help: str
-    weighs_rows: bool = True
 
     @property
     def flag(self) -> str:
@@ -49,18 +44,3 @@ def switches() -> tuple[Switch, ...]:
     for name in NAMES:
         found.append(import_module(f"streammach.parts.{name}.switch").SWITCH)
     return tuple(found)
-
-
-def without_unweighted(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a user says of parts, without those that count each row once.
-
-    These stay where the user wants them.
-
-    Parameters
-    ----------
-    words : mapping of str
-        What was said, by option; other options stay.
-    """
-    unweighted = (switch for switch in switches() if not switch.weighs_rows)
-    left = [s for s in unweighted if words.get(s.option, s.words[0]) == s.words[0]]
-    return {**words, **{switch.option: switch.words[2] for switch in left}}

@@ -47,21 +47,26 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
     scores, right = scores[known], ids[known] == rows.classes[known][:, None]
-    fitted = _fit_scale(scores, right, n_classes)
+    weights = None if rows.importance is None else rows.weights[known].astype(np.float64)
+    fitted = _fit_scale(scores, right, n_classes, weights)
     if len(known) < LEAST_ROWS:
         return fitted
     halves = [np.arange(i, len(known), 2) for i in range(2)]
     losses = np.zeros(2)
     for one, other in (halves, halves[::-1]):
-        lined = fit_line(scores[one], right[one], n_classes, fitted)
+        own, others = (None if weights is None else weights[half] for half in (one, other))
+        lined = fit_line(scores[one], right[one], n_classes, fitted, own)
         for i, map_ in enumerate((fitted, lined)):
-            losses[i] -= own_logs(scores[other], right[other], n_classes, map_).sum()
-    return fit_line(scores, right, n_classes, fitted) if losses[1] < losses[0] else fitted
+            logs = own_logs(scores[other], right[other], n_classes, map_)
+            losses[i] -= (logs if others is None else logs * others).sum()
+    better = losses[1] < losses[0]
+    return fit_line(scores, right, n_classes, fitted, weights) if better else fitted
 
 
 def _fit_scale(
-    scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int
-) -> Calibration:
+    scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int,
+    weights: NDArray[np.float64] | None,
+) -> Calibration:  # fmt: skip
     """Return a calibration with the two numbers of the smallest log loss and a straight line."""
     n_others = n_classes - scores.shape[1]
     map_ = STRAIGHT if n_others else Calibration()  # which needs none, since nothing is left over
@@ -70,7 +75,7 @@ def _fit_scale(
 
     def loss(x: NDArray[np.float64]) -> float:
         logs = softmax_logs(z, n_others, float(np.exp(x[0])), float(x[1]))
-        return float(-logs[np.arange(len(logs)), place].mean())
+        return float(np.average(-logs[np.arange(len(logs)), place], weights=weights))
 
     start = np.array([0.5, 3.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
@@ -78,8 +83,9 @@ def _fit_scale(
 
 
 def fit_line(
-    scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int, fitted: Calibration
-) -> Calibration:
+    scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int, fitted: Calibration,
+    weights: NDArray[np.float64] | None = None,
+) -> Calibration:  # fmt: skip
     """Return a calibration with a line, pooled over all places, from stated to what is right.
 
     The line goes through the means of the blocks of an isotonic regression, and a hundredth of it
@@ -93,15 +99,19 @@ def fit_line(
         K.
     fitted : Calibration
         The two numbers.
+    weights : float64 (n,), optional
+        What each row counts.
     """
     map_ = replace(fitted, stated=STRAIGHT.stated, right=STRAIGHT.right)
     z, n_others = bases(scores, map_), n_classes - scores.shape[1]
     stated = np.exp(softmax_logs(z, n_others, fitted.beta, fitted.other))[:, : z.shape[1]]
-    values, where, n = np.unique(stated.astype(np.float32), return_inverse=True, return_counts=True)
-    y = np.bincount(where.reshape(-1), right.reshape(-1)) / n
+    values, where = np.unique(stated.astype(np.float32), return_inverse=True)
+    w = np.broadcast_to(1.0 if weights is None else weights[:, None], stated.shape)
+    n = np.maximum(np.bincount(where.reshape(-1), w.reshape(-1)), 1e-300)
+    y = np.bincount(where.reshape(-1), (right * w).reshape(-1)) / n
     blocks = scipy.optimize.isotonic_regression(y, weights=n).blocks[:-1]
     weights = np.add.reduceat(n, blocks)
-    x = np.add.reduceat(values * n.astype(np.float64), blocks) / weights
+    x = np.add.reduceat(values * n, blocks) / weights
     y = np.add.reduceat(y * n, blocks) / weights
     y += OWN_SHARE * (x - y)
     points = [(0.0, 0.0)]
@@ -121,14 +131,16 @@ def fit_label_calibration(rows: RowBlock, labels: LabelLists, ranking: Ranking) 
     ids, scores = ranking(rows, CANDIDATES)
     right, usable = labels.matched(ids), np.isfinite(scores)
     x, y = above_others(scores)[usable], right[usable]
+    weights = None if rows.importance is None else rows.weights.repeat(usable.sum(axis=1))
     if not len(x):
         return Calibration(1.0, 0.0)
+    total = len(x) if weights is None else max(float(weights.sum()), 1e-30)
     middle, spread = float(x.mean()), max(float(x.std()), 1e-6)
 
     def loss(w: NDArray[np.float64]) -> float:
         z = np.exp(w[0]) * (x - middle) / spread + w[1]
-        pull = float(((w - start) ** 2).sum()) / len(x)
-        return float((np.logaddexp(0, z) - y * z).mean()) + pull
+        pull = float(((w - start) ** 2).sum()) / total
+        return float(np.average(np.logaddexp(0, z) - y * z, weights=weights)) + pull
 
     start = np.array([0.0, -1.0])
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})

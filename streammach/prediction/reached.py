@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,14 @@ def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> in
 
 def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
     """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
-    # Where rows have lists of labels these are precision at 1 and at 5.
-    n = max(rows.n_rows, 1)
+    # Rows count by their importances; where they have lists these are precision at 1 and at 5.
+    w = rows.weights.astype(np.float64)
     if rows.labels is None:
-        return Reached(top_k_hits(ids, rows.classes, 1) / n, top_k_hits(ids, rows.classes, 5) / n)
-    hits = rows.labels.matched(ids[:, :5])
-    return Reached(float(hits[:, :1].sum()) / n, float(hits.sum()) / (5 * n))
+        hits, most = ids[:, :5] == rows.classes[:, None], 1
+    else:
+        hits, most = rows.labels.matched(ids[:, :5]), 5
+    n, (first, five) = max(float(w.sum()), 1e-30), (hits[:, :k].sum(axis=1) * w for k in (1, 5))
+    return Reached(float(first.sum()) / n, float(five.sum()) / (most * n))
 
 
 def measure(rows: RowBlock, ranking: Ranking) -> Reached:
@@ -177,7 +180,7 @@ class Besides:
 
     def part(self, predictor: Predictor, block: RowBlock, best: NDArray[np.int64]) -> BesidesPart:
         """Return what rows with their best classes add."""
-        by_ranking = {}
+        by_ranking, block = {}, replace(block, importance=None)  # each row counts once
         for name in self._sums:
             own = name == predictor.estimator
             found = reached(block, best if own else predictor.topk_ids(block, MOST, name)[0])

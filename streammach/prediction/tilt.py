@@ -14,7 +14,7 @@ from streammach.figures import Reached
 TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 
-def largest_tilt(reached: Callable[[float], Reached], n_rows: int) -> float:
+def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
     """Return the largest tilt whose score is within a standard error of the best.
 
     Larger ones are tried until one is worse by more than two.
@@ -23,8 +23,8 @@ def largest_tilt(reached: Callable[[float], Reached], n_rows: int) -> float:
     ----------
     reached : callable
         Returns what the ranking with a tilt reaches on held-out rows.
-    n_rows : int
-        How many rows these are.
+    n_rows : float
+        How many rows these are, or as how many that count alike they tell.
     """
     scores: dict[float, float] = {}
     noise = 0.0

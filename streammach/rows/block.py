@@ -57,6 +57,17 @@ class RowBlock:
     tags: Texts | None = None
 
     @property
+    def weights(self) -> NDArray[np.float32]:
+        """What each row counts: float32 (n,)."""
+        return np.ones(self.n_rows, np.float32) if self.importance is None else self.importance
+
+    @property
+    def n_alike(self) -> float:
+        """How many rows that count alike tell as much: ``(sum w)^2 / sum w^2``."""
+        w = self.weights.astype(np.float64)
+        return float(w.sum() ** 2 / max(float((w * w).sum()), 1e-300)) if len(w) else 0.0
+
+    @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.indptr) - 1

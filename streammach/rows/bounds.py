@@ -10,6 +10,7 @@ import numpy as np
 from streammach.jit import Array, Number, kernel
 
 ALL, NO_SIGN = np.uint32(0xFFFFFFFF), np.uint32(0x7FFFFFFF)  # of the bits of a word
+MOST_IMPORTANCE = 1e9  # of a row: as often as any row is there, and its square fits float32
 INFINITE = 0x7F800000  # what a float32 that is no finite number has there at least
 
 

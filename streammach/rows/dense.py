@@ -59,8 +59,8 @@ def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
 
 
 def class_sums(
-    x: NDArray[np.float32], classes: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    x: NDArray[np.float32], classes: NDArray[np.int32], weights: NDArray[np.float32] | None = None
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.float32]]:
     """Return the sums of the rows of each class, in the order of the classes.
 
     Parameters
@@ -69,10 +69,12 @@ def class_sums(
         The rows.
     classes : int32 (n,)
         Their classes.
+    weights : float32 (n,), optional
+        What each row counts.
 
     Returns
     -------
-    present, which, counts : int (c,), (n,), (c,)
+    present, which, counts : int (c,), int (n,), int or float64 (c,)
         The classes that there are, each row's place among them, and their rows.
     sums : float32 (c, d)
         The sums.
@@ -80,7 +82,11 @@ def class_sums(
     present, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return present, which, counts, np.add.reduceat(x[order], first, axis=0)
+    rows = x[order]
+    if weights is not None:
+        counts = np.bincount(which, weights, len(present))
+        rows *= weights[order, None]
+    return present, which, counts, np.add.reduceat(rows, first, axis=0)
 
 
 @dataclass(frozen=True)
@@ -95,34 +101,42 @@ class LabelSums:
         The place of each label among them.
     shares : float64 (m,)
         Its share.
+    weights : float64 (m,)
+        What its row counts.
     sums : float32 (c, d)
-        The sums of rows times shares.
+        The sums of rows times shares and weights.
     """
 
     classes: NDArray[np.int32]
     which: NDArray[np.int64]
     shares: NDArray[np.float64]
+    weights: NDArray[np.float64]
     sums: NDArray[np.float32]
 
     @classmethod
-    def of(cls, x: NDArray[np.float32], labels: LabelLists) -> LabelSums:
-        """Return them for rows float32 (n, d)."""
+    def of(
+        cls, x: NDArray[np.float32], labels: LabelLists, weights: NDArray[np.float32] | None
+    ) -> LabelSums:
+        """Return them for rows float32 (n, d), and what each counts."""
         shares = labels.shares
+        own = np.ones(len(shares)) if weights is None else weights[labels.rows].astype(np.float64)
         classes, which = np.unique(labels.classes, return_inverse=True)
         pairs = csr_array(
-            (shares.astype(np.float32), (which, labels.rows)), shape=(len(classes), len(x))
+            ((shares * own).astype(np.float32), (which, labels.rows)), shape=(len(classes), len(x))
         )
-        return cls(classes, which, shares, pairs @ x)
+        return cls(classes, which, shares, own, pairs @ x)
 
     @property
     def rows(self) -> NDArray[np.float64]:
         """How many rows each class has, by their shares: float64 (c,)."""
-        return np.bincount(self.which, self.shares, len(self.classes)).astype(np.float64)
+        shares = self.shares * self.weights
+        return np.bincount(self.which, shares, len(self.classes)).astype(np.float64)
 
     @property
     def squares(self) -> NDArray[np.float64]:
         """The sums of the squared shares: float64 (c,)."""
-        return np.bincount(self.which, self.shares**2, len(self.classes)).astype(np.float64)
+        shares = self.shares**2 * self.weights
+        return np.bincount(self.which, shares, len(self.classes)).astype(np.float64)
 
 
 def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -134,6 +148,12 @@ def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -
     with np.errstate(invalid="ignore"):
         found: NDArray[Any] = np.matmul(a, b, out=out)
     return found
+
+
+def squares(x: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[Any]:
+    """Return the sum of ``w x x^T`` over rows float32 (n, d): float32 (d, d)."""
+    roots = x if weights is None else x * np.sqrt(weights)[:, None]
+    return product(roots.T, roots)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from streammach.data.given import without_weightless
 from streammach.data.given_labels import kind_of
 from streammach.data.labelled import given
 from streammach.data.source_options import TableOptions
@@ -156,7 +157,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         y : array (n,), or array or sparse matrix (n, labels)
             A label for each row, of any type; or sets of labels, a column for each label.
         sample_weight : array (n,), optional
-            Weight of each row.
+            Weight of each row; rows of weight 0 are left out.
 
         Returns
         -------
@@ -347,7 +348,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         if is_recipe_table(X, None, TableOptions()):
             return self._table(X, y, sample_weight)
         X, y = validate_data(self, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset)
-        targets = Targets.of(y)
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(
@@ -355,6 +355,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             )
             if not weights.any():
                 raise ValueError("all weights of rows are 0: sample_weight")
+            X, y, weights = without_weightless(X, y, weights)
+        targets = Targets.of(y)
         if self.class_weight is not None:
             if not reset and self.class_weight == "balanced":
                 raise ValueError("more classes may come: class_weight='balanced', partial_fit")
@@ -363,6 +365,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Return rows of a table or text, which become features as in a conversion."""
+        if sample_weight is not None:
+            X, y, sample_weight = without_weightless(X, np.asarray(y), sample_weight)
         targets, found = Targets.of(np.asarray(y)), given(X, y, sample_weight)
         check_consistent_length(found.rows.matrix, y)
         assert found.recipe is not None, "a table has a recipe"

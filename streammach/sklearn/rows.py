@@ -12,6 +12,8 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from streammach.data.given import Given
 from streammach.data.memory import Labelled
+from streammach.errors import clean
+from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.names import Names
 from streammach.sklearn.classes import Targets
 from streammach.spec.optimizers import OPTIMIZERS
@@ -158,11 +160,15 @@ def by_class(
     Raises
     ------
     ValueError
-        If rows have sets of labels.
+        If rows have sets of labels, or a weight is no number from 0 to 1e9.
     """
     if targets.codes is None:
         raise ValueError("rows have sets of labels: class_weight")
     labels = targets.classes[targets.codes]
     of_classes = compute_class_weight(class_weight, classes=targets.classes, y=labels)
+    for label, weight in zip(targets.classes, of_classes, strict=True):
+        if not 0 <= weight <= MOST_IMPORTANCE:
+            what = f"the weight {weight:g} of class {clean(label, 60)} is no number from 0 to 1e9"
+            raise ValueError(f"{what}: class_weight")
     own: NDArray[np.float64] = of_classes[targets.codes].astype(np.float64)
     return own if weights is None else own * weights

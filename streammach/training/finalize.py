@@ -275,7 +275,7 @@ def _built(
     return Model(
         spec=model, training=spec, dense=session.plan.config.dense,
         estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
-        majority=int(dataset.label_counts.argmax()),
+        majority=int(dataset.counting.labels.argmax()),
         validation=decided.figures,
         labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
         bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,

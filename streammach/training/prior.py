@@ -29,7 +29,7 @@ def tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reache
     backend = session.backend
     held = backend.arrays()["bias"]
     bias, columns = held.copy(), backend.codes[:, 0]
-    logs = np.log(np.maximum(session.dataset.label_counts, 1)).astype(bias.dtype)
+    logs = np.log(np.maximum(session.dataset.counting.labels, 1)).astype(bias.dtype)
     ranking = by_hashes(backend, USUAL, spec.transform)
 
     def use(tilt: float) -> None:
@@ -44,7 +44,7 @@ def tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reache
         reached[tilt] = measure(rows, ranking)
         return reached[tilt]
 
-    tilt = largest_tilt(measured, rows.n_rows)
+    tilt = largest_tilt(measured, rows.n_alike)
     use(tilt)
     tried = ", ".join(
         f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for t, one in reached.items()

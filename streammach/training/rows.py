@@ -17,7 +17,6 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.machine import parse_size
-from streammach.parts.switches import without_unweighted
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
@@ -66,11 +65,10 @@ def train(
     memory : str or int
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
     sample_weight : array (n,), optional
-        The importance of each row; 1 otherwise.
+        The importance of each row; 1 otherwise. Rows of importance 0 are left out.
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
-        together; or by label; or a file (:func:`streammach.data.class_weights.weighed`). Then
-        there are no counts and no closed form, which know no weights, unless they are asked for.
+        together; or by label; or a file (:func:`streammach.data.class_weights.weighed`).
     columns : sequence of str, int or bytes, optional
         A name for each column of a matrix; their numbers from 0 otherwise.
     out : path-like, optional
@@ -114,8 +112,6 @@ def train(
     table = TableOptions(**columns_said)
     data = given(X, y, sample_weight, columns=columns, options=table)
     data = replace(data, seed=seed, class_weights=class_weight)
-    if class_weight is not None:
-        options = {**without_unweighted({}), **options}
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options})
     clock = Clock(constraints.seconds)

@@ -291,7 +291,7 @@ class Search:
     def _noise(self, trial: Trial) -> float:
         """Return how far scores may lie apart by chance, by the standard error of accuracy."""
         p, errors = trial.measured.accuracy, NOISE[self._session.dataset.listed]
-        return errors * math.sqrt(p * (1 - p) / max(self._rows.n_rows, 1))
+        return errors * math.sqrt(p * (1 - p) / max(self._rows.n_alike, 1))
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
         short = replace(spec, epochs=epochs)

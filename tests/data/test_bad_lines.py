@@ -40,7 +40,7 @@ BAD = {
         "xmc": (b"2 a:1", "index 'a' is not an integer", 3),
     },
     "id is negative": {
-        "vw": (b"b -1 |w x:1", "importance '-1' is not a number from 0 to 3.4e38", 3),
+        "vw": (b"b -1 |w x:1", "importance '-1' is not a number of 0 or more", 3),
         "svmlight": (b"2 3:1 -3:1", "index '-3' is not an integer", 7),
         "xmc": (b"2 3:1 -3:1", "index '-3' is not an integer", 7),
     },

@@ -35,6 +35,7 @@ def evidence(rng, *, hashed_sign=1.0):
     return CandidateFeatures(
         counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
         repeated=repeated, place=place, number=np.arange(N), targets=np.zeros((N, 0), np.float32),
+        weights=np.ones(N, np.float32),
     )  # fmt: skip
 
 

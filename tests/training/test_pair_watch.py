@@ -77,7 +77,7 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
         groups=groups, log_rows=log_rows[candidates], log_values=log_values[candidates],
         hashed=np.zeros(candidates.shape, np.float32), repeated=candidates < 0,
         place=block.classes.astype(np.int64), number=np.arange(60),
-        targets=np.zeros((60, 0), np.float32),
+        targets=np.zeros((60, 0), np.float32), weights=np.ones(60, np.float32),
     )  # fmt: skip
     loss = HeldOutLoss(table, weights, found, rows=block, candidates=candidates, each=scorer.each)
     ids, scores = scorer.topk(block, K)

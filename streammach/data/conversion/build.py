@@ -42,7 +42,6 @@ UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
 STAGES = {READ: 10.0, SORT: 1.0, WRITE: 6.0, NAMES: 0.3}  # their times beside one another
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
-LARGEST = float(np.finfo(np.float32).max)
 RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
 
@@ -165,6 +164,8 @@ class Build:
 
     def _check_rows(self, tally: Tally) -> None:
         place = clean(self._sources[0].path, 300)
+        if tally.rows == 0 and tally.left:
+            raise DataError("all rows have importance 0: nothing can be learnt", path=place)
         if tally.rows == 0:
             raise DataError("no row could be read", path=place)
         if tally.listed and not tally.labels:
@@ -173,16 +174,6 @@ class Build:
             like = self._settings.like
             what = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
             raise DataError(what, path=place)
-        if not tally.importance:
-            warnings.warn(
-                f"all rows have importance 0: nothing can be learnt, {place}", stacklevel=4
-            )
-        elif tally.importance > LARGEST:
-            warnings.warn(
-                f"the importances add up to {tally.importance:.2g}, more than float32 holds: "
-                f"divide them by one number, {place}",
-                stacklevel=4,
-            )
 
     def _write(self, intake: Intake, pool: ThreadPoolExecutor) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
@@ -291,6 +282,7 @@ class Build:
                 "duplicates": tally.duplicates,
                 "unknown_values": self._bad_rows.unknown_values,
                 "unseen_label_rows": int(labels.counts[known:].sum()),
+                **({"weightless_rows": tally.left} if tally.left else {}),
             },
         )  # fmt: skip
 

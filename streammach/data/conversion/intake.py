@@ -170,7 +170,7 @@ class Intake:
             tally.source_lengths.append(tally.source_rows + tally.source_bad)
             self._rows_before += tally.source_lengths[-1]
             tally.source, tally.place, tally.lines = number + 1, START, 0
-            tally.source_rows = tally.source_bad = 0
+            tally.source_rows = tally.source_bad = tally.left_bytes = 0
 
     def put_aside(self) -> None:
         """Write the rows in memory, if there are any, as a run.
@@ -254,13 +254,15 @@ class Intake:
                 self.rows = RowBuffer(room, wide=wide)
         self._bad_rows.take(done.part.bad, source.path, tally.lines)
         self._bad_rows.unknown_values += done.part.unknown_values
-        assert block.places is not None
         before = self._rows_before + tally.source_rows + tally.source_bad
-        self.rows.add(block.numbered(before), keys(self._seed, number, block.places), done.group)
+        places = done.part.places() - tally.left_bytes
+        self.rows.add(block.numbered(before), keys(self._seed, number, places), done.group)
         tally.place = done.piece.end
         tally.lines += done.part.n_lines
         tally.source_rows += block.n_rows
-        tally.source_bad += len(done.part.bad)
+        tally.source_bad += len(done.part.bad) + len(done.part.left)
+        tally.left += len(done.part.left)
+        tally.left_bytes += int(np.diff(done.part.left).sum())
         tally.rows += block.n_rows
         tally.nnz += block.nnz
         tally.longest = max(tally.longest, int(np.diff(block.indptr).max(initial=0)))
@@ -269,7 +271,6 @@ class Intake:
         tally.largest = max(tally.largest, done.largest)
         assert block.importance is not None
         tally.weighted |= bool((block.importance != 1).any())
-        tally.importance += float(block.importance.sum(dtype=np.float64))
         tally.tagged |= block.tags is not None
         if block.labels is not None:
             tally.take_lists(block.labels)

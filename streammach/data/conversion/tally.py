@@ -38,12 +38,13 @@ class Tally(msgspec.Struct, kw_only=True):
     """What was read so far, of all sources.
 
     ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
-    and ``source_bad`` how far that is; ``finished`` holds the fingerprints of those before it,
-    ``source_lengths`` the rows of these, bad ones too. ``n_columns`` and ``column_names`` tell the
-    columns of all sources so far: -1 before the first one, 0 where they are not the same.
+    and ``source_bad`` how far that is, ``left_bytes`` what rows of importance 0 take of it, of
+    which ``left`` were left out of all sources and count as bad ones; ``finished`` holds the
+    fingerprints of those before it, ``source_lengths`` the rows of these, bad ones too.
+    ``n_columns`` and ``column_names`` tell the columns of all sources so far: -1 before the first
+    one, 0 where they are not the same.
     ``listed`` says whether some rows have lists of labels, ``label_weights`` whether these weigh.
-    ``importance`` is the sum of the rows' importance; ``integers`` says whether all values are
-    integers of 0 or more, ``largest`` the largest of them.
+    ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
     """
 
     source: int = 0
@@ -62,7 +63,8 @@ class Tally(msgspec.Struct, kw_only=True):
     integers: bool = True
     largest: float = 0.0
     weighted: bool = False
-    importance: float = 0.0
+    left: int = 0
+    left_bytes: int = 0
     tagged: bool = False
     listed: bool = False
     labels: int = 0

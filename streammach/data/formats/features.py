@@ -15,12 +15,14 @@ from streammach.data.formats.parsed import (
     COMMA,
     CONTROL,
     DONE,
+    DROP,
     FROM,
     FULL,
     GROW,
     HARD,
     HASH,
     LABELS,
+    LEFT,
     LETTER_Q,
     LINE,
     LISTED,
@@ -51,6 +53,7 @@ from streammach.data.formats.tokens import (
     is_below,
     is_blank,
     name_at,
+    next_line,
     small_number,
     token_end,
 )
@@ -321,6 +324,13 @@ def take_row(
     out, labels, names, add_labels, add_names : Parsed, NameTable, bool
         What :class:`streammach.data.formats.registry.Parser` is given.
     """
+    if out.state[DROP] != 0 and np.float32(importance) == 0:
+        out.state[LEFT] += 1
+        last = out.tags.shape[0] - out.state[LEFT]
+        out.tags[last, 0], out.tags[last, 1] = line, next_line(text, line)
+        out.state[HARD] = first_hard
+        out.state[LINE] += 1
+        return DONE
     label = np.int64(-1)
     if out.state[SPLIT]:
         if not labels_of_row(text, label_from, label_to, out, labels, add_labels):

@@ -15,13 +15,14 @@ FIRST, MOST_COLUMNS, MOST_LABELS = 8, 9, 10  # options: first of several labels,
 TAG_FROM, TAG_TO = 11, 12  # of the row that is read
 SPLIT, NONE_OK = 13, 14  # options: labels are lists; a row may have none
 LABELS, LISTED = 15, 16  # labels of all rows; whether a row has more or fewer than one
-N_STATE = 17
+DROP, LEFT = 17, 18  # option: rows of importance 0 are left out; how many were
+N_STATE = 19
 # Why a row is bad.
 REASONS = {
     1: "the line has no label",
     2: "label '{}' holds ':'",
     3: "'{}' is several labels (--first-label takes the first one, --multilabel on all)",
-    4: "importance '{}' is not a number from 0 to 3.4e38",
+    4: "importance '{}' is not a number of 0 or more",
     5: "no '|' after label '{}'",
     6: "label '{}' touches '|'",
     7: "a feature has no name before '{}'",
@@ -38,11 +39,12 @@ REASONS = {
     18: "label '{}' is not a finite number",
     19: "qid '{}' is not an integer of at most 18 digits",
     20: "'{}' has an empty label beside a comma",
+    21: "importance '{}' is above 1e9: divide all of them by one number",
 }
 OK, NO_LABEL, COLON_LABEL, MANY_LABELS, BAD_WEIGHT, NO_BAR, TOUCHING = range(7)
 NO_NAME, NO_NUMBER, NOT_FINITE, BAD_SPACE, NO_VALUE, NO_INDEX, TOO_LONG, CONTROL = range(7, 15)
 MANY_SPACES, COLUMN_TOO_LARGE, LABEL_TOO_LARGE, NO_FINITE_LABEL, NO_QID = range(15, 20)
-EMPTY_LABEL = 20
+EMPTY_LABEL, TOO_HEAVY = 20, 21
 
 NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, ZERO, NINE = 10, 32, 35, 39, 43, 44, 45, 48, 57
 COLON, LETTER_Q, BAR = 58, 113, 124
@@ -60,15 +62,16 @@ class Parsed(NamedTuple):
     """Rows of one block of text, in arrays of fixed room, and scratch for the row being read.
 
     ``classes`` int32, ``importance`` float32 and ``places`` int64 (rows,), the byte of the text
-    where a row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends; where labels
-    are lists, ``label_starts`` int64 (rows + 1,) and ``label_ids`` int32 (labels,); ``indptr``
+    where a row's line starts; ``tags`` int64 (rows, 2), where its tag starts and ends, and
+    from the end on where lines of importance 0 that were left out start and end; where labels are
+    lists, ``label_starts`` int64 (rows + 1,) and ``label_ids`` int32 (labels,); ``indptr``
     int64 (rows + 1,); ``features`` int32 and ``values`` float32 (values,). Scratch: ``keys`` uint64
     (values, 2) hash and first word of a name, ``spans`` int64 (values,) its start, namespace (20
     bits) and length (12), the last two as a slot of names has them. ``hard`` int64 (values, 3):
     place among the values, start and end of numbers that need Python's own rounding, ``scales``
     float64 (values,) their factors. ``short`` int32 (256,) keeps the ids of namespaces of one byte,
     ``direct`` int32 (numbers,) those of names without one that are numbers, -1 where not met:
-    looking these up misses the cache less. ``state`` int64 (17,) holds the counters and options
+    looking these up misses the cache less. ``state`` int64 (19,) holds the counters and options
     above.
     """
 

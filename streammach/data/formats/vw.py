@@ -19,6 +19,7 @@ from streammach.data.formats.parsed import (
     EMPTY_LABEL,
     FULL,
     HARD,
+    LEFT,
     LINE,
     NEWLINE,
     NO_BAR,
@@ -31,13 +32,15 @@ from streammach.data.formats.parsed import (
     SPLIT,
     TAG_FROM,
     TAG_TO,
+    TOO_HEAVY,
     TOO_LONG,
     TOUCHING,
     Parsed,
 )
 from streammach.data.formats.tokens import is_blank, next_line, token_end
-from streammach.data.number_kernels import MAX_FLOAT32, long_number
+from streammach.data.number_kernels import long_number
 from streammach.jit import Array, kernel
+from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.name_table import NameTable
 from streammach.rows.names import MAX_NAME
 
@@ -79,8 +82,10 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
                 return p, q, weight, p, TOO_LONG
         else:  # importance, then a base that is not used
             value, stop, reason, _ = long_number(text, p)
-            if reason != OK or stop != q or not 0.0 <= value < MAX_FLOAT32 or numbers > 1:
+            if reason != OK or stop != q or not value >= 0.0 or numbers > 1:
                 return p, q, weight, p, BAD_WEIGHT
+            if value > MOST_IMPORTANCE:
+                return p, q, weight, p, TOO_HEAVY
             weight = value if numbers == 0 else weight
             numbers += 1
         p = q
@@ -109,7 +114,7 @@ def parse(
             p = next_line(text, p)
             out.state[LINE] += 1
             continue
-        if out.state[ROWS] >= out.classes.shape[0]:
+        if out.state[ROWS] + out.state[LEFT] >= out.classes.shape[0]:
             return FULL, line
         hard = out.state[HARD]
         needed = label_needed and not out.state[NONE_OK]

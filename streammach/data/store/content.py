@@ -19,11 +19,19 @@ from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
-from streammach.rows.bounds import ALL, INFINITE, NO_SIGN, look_at_ids, look_at_numbers
+from streammach.rows.bounds import (
+    ALL,
+    INFINITE,
+    MOST_IMPORTANCE,
+    NO_SIGN,
+    look_at_ids,
+    look_at_numbers,
+)
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MINUS, Names
 from streammach.rows.trained import TrainedColumns
 
+MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
 MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
 
 
@@ -158,7 +166,7 @@ class Content:
             raise self._wrong("values", start, len(indptr) - 1)
         if seen.classes[0] >= root.classes:
             raise self._wrong("ids of classes", start, len(indptr) - 1)
-        if seen.importance[0] >= INFINITE:
+        if seen.importance[0] > MOST_WEIGHT:
             raise self._wrong("importances", start, len(indptr) - 1)
 
     def check_lists(self, start: int, lists: LabelLists, seen: Seen) -> None:

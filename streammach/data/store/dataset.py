@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,23 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.reported import Reported
 
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What rows count as in sums over them.
+
+    Attributes
+    ----------
+    unit : float
+        The importance of one row: 1, or the mean importance of what the importances add up to
+        (``sum w^2 / sum w``) where that is smaller, so that importances may be shares of 1.
+    labels : int64 or float64 (K,)
+        The rows of each class, in such units.
+    """
+
+    unit: float
+    labels: NDArray[Any]
 
 
 class Dataset(StoredRows, Reported):
@@ -215,6 +233,20 @@ class Dataset(StoredRows, Reported):
     def feature_counts(self) -> NDArray[np.int64]:
         """Rows that hold each feature: int64 (d,)."""
         return self._counts("features", self.nnz)
+
+    @cached_property
+    def counting(self) -> Counting:
+        """What rows count as: each once, or by its importance."""
+        if not self.weighted:
+            return Counting(1.0, self.label_counts)
+        sums, labels, step = np.zeros(2), np.zeros(self.n_classes), self.facts.block_rows
+        for start in range(0, self.n_rows, step):
+            rows = self.importances(start, min(start + step, self.n_rows))
+            w, lists = rows.weights.astype(np.float64), rows.lists
+            sums += w.sum(), (w * w).sum()
+            labels += np.bincount(lists.classes, w[lists.rows], self.n_classes)
+        unit = min(1.0, float(sums[1] / sums[0])) if sums[0] else 1.0
+        return Counting(unit, labels / unit)
 
     def _counts(self, group: str, total: int) -> NDArray[np.int64]:
         """Return how many rows the names of a group have, which add up to a total."""

@@ -125,8 +125,27 @@ class StoredRows:
             self._arrays["weight"].read(start, stop, importance, look)
         else:
             importance[:] = 1
+        self.weigh_by_class(rows)
+
+    def weigh_by_class(self, rows: RowBlock) -> RowBlock:
+        """Multiply the importances of rows by those of their classes, where these have such."""
         if self._class_weights is not None:
-            importance *= self._class_weights[rows.classes]
+            assert rows.importance is not None, "room for it"
+            known = rows.classes >= 0
+            rows.importance[known] *= self._class_weights[rows.classes[known]]
+        return rows
+
+    def importances(self, start: int, stop: int) -> RowBlock:
+        """Return what rows ``start:stop`` count for, and their labels, without any values."""
+        n, nothing = stop - start, np.zeros(0, np.int32)
+        rows = RowBlock(
+            indptr=np.zeros(n + 1, np.int64), features=nothing, values=nothing.view(np.float32),
+            classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
+        )  # fmt: skip
+        if not self.listed:
+            self._arrays["y"].read(start, stop, rows.classes)
+        self._read_importance(start, stop, rows, None)
+        return rows.with_labels(self.lists(start, stop))
 
     def rows(self, start: int, stop: int) -> RowBlock:
         """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""

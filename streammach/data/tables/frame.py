@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.formats.parsed import BAD_WEIGHT, REASONS, TOO_HEAVY
 from streammach.data.tables.cells import (
     MAX_CELL,
     NOT_UTF8,
@@ -22,6 +23,7 @@ from streammach.data.tables.cells import (
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
 from streammach.data.tables.normal import all_kinds, ascii_kinds, normalised
 from streammach.data.tables.values import NO_DATE, canonical, day_of
+from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
 from streammach.simd import PADDING
@@ -30,7 +32,6 @@ from streammach.spec.types import Multilabel
 
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
-BAD_WEIGHT = "importance '{}' is not a number from 0 to 3.4e38"
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
 
@@ -56,12 +57,15 @@ class Framed:
         Tags of all rows.
     missing : dict of str to int
         In how many rows each column has nothing.
+    left : int64 (m,)
+        Rows of importance 0, which are left out.
     """
 
     frame: Frame
     bad: list[BadCell]
     tags: Texts | None
-    missing: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int]
+    left: NDArray[np.int64]
 
 
 class Framer:
@@ -138,13 +142,15 @@ class Framer:
         data, starts, stops, kinds = _joined(every, self._named(), wrong)
         bad = np.zeros(n, np.bool_)
         bad[list(wrong)] = True
+        left = np.flatnonzero((importance == 0) & ~bad)
+        bad[left] = True
         frame = Frame(
             data=data, offsets=_offsets(every), starts=starts, stops=stops,
             weights=_weights(every), numbers=self._numbers(found, n), columns=self.columns,
             importance=importance, bad=bad, options=self._options, kinds=kinds,
         )  # fmt: skip
         missing = {c.name: cells.missing for c, cells in zip(recipe.columns, found, strict=True)}
-        return Framed(frame, [wrong[row] for row in sorted(wrong)], tags, missing)
+        return Framed(frame, [wrong[row] for row in sorted(wrong)], tags, missing, left)
 
     def _named(self) -> list[tuple[str, str]]:
         """Return the names and roles of the columns, and of that of labels."""
@@ -195,8 +201,9 @@ class Framer:
         assert cells.numbers is not None
         _note(wrong, name, cells.wrong)
         values = cells.numbers[:, 0]
-        below = np.flatnonzero(values < 0)
-        _note(wrong, name, [Wrong(int(r), BAD_WEIGHT, str(values[r])) for r in below])
+        for reason, outside in ((BAD_WEIGHT, values < 0), (TOO_HEAVY, values > MOST_IMPORTANCE)):
+            places = np.flatnonzero(outside).tolist()
+            _note(wrong, name, [Wrong(r, REASONS[reason], str(values[r])) for r in places])
         with np.errstate(over="ignore"):
             return np.nan_to_num(values, nan=1.0).astype(np.float32)
 

@@ -130,7 +130,8 @@ class TableReader:
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         block = replace(self._block(out, good, first_row), tags=tags)
         unknown = int(out.state[UNKNOWN])
-        return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])])
+        left = first_row + framed.left[:, None] + np.arange(2)
+        return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])], left)
 
     def _with_spaces(self) -> NDArray[np.int64]:
         """Return the columns with the vocabulary's ids of their namespaces."""

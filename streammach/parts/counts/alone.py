@@ -231,12 +231,13 @@ class CountLearner:
 
         def counted(model: PairGainModel | None) -> CountTable:
             each = 1 if model is None else 2
-            passes = 2 + each * -(-MARK_BYTES * facts.nnz // max(mark_bytes, 1))  # the last: sorts
+            marks = MARK_BYTES * (1 + facts.weighted) * facts.nnz
+            passes = 2 + each * -(-marks // max(mark_bytes, 1))  # the last: sorts
             done = Share(self._session, passes * first)
             return count_pairs(
                 lambda: self._labelled(first, done), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=mark_bytes,
-                threads=self._threads, gain_model=model,
+                threads=self._threads, gain_model=model, weighted=facts.weighted,
             )  # fmt: skip
 
         try:

@@ -161,7 +161,7 @@ class Fitting:
                 found.part(0, half), start, hashed=self.hashed is not None, learnt=False
             )
             first, five = top_k_hits(found.part(half, self.n_fit), weights)
-        n = max(self.n_fit - half, 1)
+        n = _total(self.rows.part(self._first + half, self._first + self.n_fit))
         return Reached(first / n, five / n)
 
     def fitted(
@@ -215,14 +215,14 @@ class Fitting:
             changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
             return self._unseen(table, changed, some)
 
-        return largest_tilt(reached, sum(rows.n_rows for rows in some))
+        return largest_tilt(reached, sum(rows.n_alike for rows in some))
 
     def _unseen(
         self, table: CountTable, fits: list[GroupWeights], others: tuple[RowBlock, ...]
     ) -> Reached:
         """Return what the first two fits reach on rows that each did not see."""
         return _joined(
-            (rows.n_rows, self.judged(table, weights, rows))
+            (_total(rows), self.judged(table, weights, rows))
             for weights, rows in zip(fits[:2], others, strict=True)
         )
 
@@ -276,12 +276,18 @@ class Fitting:
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows),
             place=_own(rows, candidates).argmax(axis=1), targets=_targets(rows, candidates),
+            weights=rows.weights,
         )  # fmt: skip
 
     def _ranking(self, scorer: CountScorer) -> Ranking:
         if self.hashed is None:
             return scorer.topk
         return by_counts(self.hashed.backend, scorer, self.hashed.transform)
+
+
+def _total(rows: RowBlock) -> float:
+    """Return what rows count together, more than 0."""
+    return max(float(rows.weights.sum(dtype=np.float64)), 1e-30)
 
 
 def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -328,7 +334,7 @@ def _hits(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> tu
     return sum(first), sum(five)
 
 
-def _joined(parts: Iterable[tuple[int, Reached]]) -> Reached:
+def _joined(parts: Iterable[tuple[float, Reached]]) -> Reached:
     """Return what was reached on several sets of rows together."""
     sizes, found = zip(*parts, strict=True)
     first = np.average([m.accuracy for m in found], weights=sizes)

@@ -15,7 +15,7 @@ from streammach.rows.dense import product
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").
 SLOPE, MATCH, PENALTY, PRIOR, HASHED = 0.075, 0.56, 0.033, -0.15, 9.0
-STRENGTH = 10.0  # of the pull towards the start, in rows; measured between 1 and 10
+STRENGTH = 10.0  # of the pull towards the start, in rows of weight 1; measured between 1 and 10
 SPREAD = (1.0, 5.0, 1.0, 1.0, 1.0, 30.0)  # of slope, match, learnt, penalty, prior, hashed
 STEPS = 100
 CURVATURE_ROWS = 256  # rows whose squares are held at once
@@ -44,6 +44,8 @@ class CandidateFeatures:
         Number of each row, rising.
     targets : float32 (n, m) or (n, 0)
         Where rows have lists of labels, 1 for each candidate that is one of the row's.
+    weights : float32 (n,)
+        What each row counts.
     """
 
     counted: NDArray[np.float32]
@@ -55,6 +57,7 @@ class CandidateFeatures:
     place: NDArray[np.int64]
     number: NDArray[np.int64]
     targets: NDArray[np.float32]
+    weights: NDArray[np.float32]
 
     @property
     def listed(self) -> bool:
@@ -164,16 +167,16 @@ def in_order(weights: GroupWeights) -> NDArray[np.float64]:
 
 
 def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, float]:
-    """Return how many rows have their class first, and among the first five candidates."""
+    """Return what the rows count whose class is first, and among the first five candidates."""
     # Of rows with lists of labels, those with one first, and the fifth part of all among five.
-    z = found.scores(in_order(weights))
+    z, w = found.scores(in_order(weights)), found.weights.astype(np.float64)
     if found.listed:
         first = np.argsort(-z, axis=1, kind="stable")[:, :5]
         hits = np.take_along_axis(found.targets, first, axis=1) > 0
-        return float(hits[:, 0].sum()), float(hits.sum()) / 5
+        return float(w[hits[:, 0]].sum()), float((hits.sum(axis=1) * w).sum()) / 5
     own = z[np.arange(found.n_rows), found.place][:, None]
     better = (z > own).sum(axis=1)
-    return int((better < 1).sum()), int((better < 5).sum())
+    return float(w[better < 1].sum()), float(w[better < 5].sum())
 
 
 class _Problem:
@@ -223,13 +226,14 @@ class _Problem:
         curvature = np.zeros(len(self.start))
         for first in range(0, found.n_rows, CURVATURE_ROWS):
             part = slice(first, first + CURVATURE_ROWS)
-            q, x = p[part], found.counted[part]
+            q, x, w = p[part], found.counted[part], found.weights[part, None]
             mean = np.einsum("nm,nmc->nc", q, x)
-            curvature[: self._n_counted] += np.einsum("nm,nmc->c", q, x * x) - (mean**2).sum(0)
+            square = np.einsum("nm,nmc->c", q * w, x * x)
+            curvature[: self._n_counted] += square - (mean**2 * w).sum(0)
         spread = (p * found.log_values**2).sum(1) - (p * found.log_values).sum(1) ** 2
-        curvature[self._n_counted : -2] = product(spread, found.groups**2)
+        curvature[self._n_counted : -2] = product(spread * found.weights, found.groups**2)
         for at, x in ((-2, found.log_rows), (-1, found.hashed)):
-            curvature[at] = ((p * x * x).sum(1) - (p * x).sum(1) ** 2).sum()
+            curvature[at] = (((p * x * x).sum(1) - (p * x).sum(1) ** 2) * found.weights).sum()
         steps: NDArray[np.float64] = self._active / np.sqrt(
             np.maximum(curvature, 0) + STRENGTH / self._spread**2
         )
@@ -245,6 +249,7 @@ class _Problem:
             p = found.of_labels(p) - found.targets
         else:
             p[np.arange(found.n_rows), found.place] -= 1
+        p *= found.weights[:, None]
         gradient = np.concatenate(
             [
                 product(p.reshape(-1), self._flat),
@@ -253,7 +258,8 @@ class _Problem:
             ]
         ).astype(np.float64)
         pull = (x - self.start) / self._spread
-        total = losses.sum(dtype=np.float64) + STRENGTH / 2 * float(product(pull, pull))
+        total = (losses * found.weights).sum(dtype=np.float64)
+        total += STRENGTH / 2 * float(product(pull, pull))
         return total, (gradient + STRENGTH * pull / self._spread) * scale
 
     def _probabilities(

@@ -26,6 +26,7 @@ from streammach.spec.types import Amount, Count
 DOCUMENT, TENSORS = "counts.json", "counts.safetensors"
 MAX_DOCUMENT = 1 << 20
 TABLE = ("starts", "classes", "counts", "class_rows", "class_values")
+TOTALS = ("class_rows", "class_values")
 BY_GROUP = ("slope", "match", "penalty")
 PAIR_BYTES = 12  # class, count and weight
 FEATURE_BYTES = 16  # start, group and weight
@@ -173,6 +174,7 @@ def _scalars(weights: GroupWeights) -> Scalars:
 def _arrays(counted: Counted) -> dict[str, NDArray[Any]]:
     """Return the arrays by name; both weights have the same groups."""
     arrays = {name: getattr(counted.table, name) for name in TABLE}
+    arrays |= {name: arrays[name].view(np.int64) for name in TOTALS}  # sums of importances too
     arrays["group"] = counted.grouped.group
     sets = {"grouped": counted.grouped}
     if counted.learnt is not counted.grouped:
@@ -191,9 +193,11 @@ def _check(
         header[name].shape if name in header else () for name in ("classes", "grouped.slope")
     )
     d, k = (n_features,), (n_classes,)
+    weighted = "counts" in header and header["counts"].type == "float32"
     wanted = {
         "starts": ("int64", (n_features + 1,)), "classes": ("int32", of_pairs),
-        "counts": ("int32", of_pairs), "class_rows": ("int64", k), "class_values": ("int64", k),
+        "counts": ("float32" if weighted else "int32", of_pairs),
+        "class_rows": ("int64", k), "class_values": ("int64", k),
         "group": ("int32", d), **{f"grouped.{name}": ("float32", groups) for name in BY_GROUP},
     }  # fmt: skip
     if document.learnt is not None:
@@ -206,6 +210,8 @@ def _check(
 
 
 def _counted(folder: Path, document: Document, arrays: dict[str, NDArray[Any]]) -> Counted:
+    total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
+    arrays |= {name: arrays[name].view(total) for name in TOTALS}
     table = CountTable(**{name: arrays[name] for name in TABLE})
     starts, classes, group = table.starts, table.classes, arrays["group"]
     n_groups = len(arrays["grouped.slope"])

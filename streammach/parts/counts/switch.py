@@ -2,7 +2,4 @@
 
 from streammach.parts.switches import Switch
 
-SWITCH = Switch(
-    option="counts", help="Counts of (feature, class) pairs beside the hashed models.",
-    weighs_rows=False,
-)  # fmt: skip
+SWITCH = Switch(option="counts", help="Counts of (feature, class) pairs beside the hashed models.")

@@ -70,7 +70,8 @@ class HeldOutLoss:
         def loss(share: float) -> float:
             z = self._scores + share * learnt
             own = self._found.own(z)
-            return float((self._found.of_labels(scipy.special.logsumexp(z, axis=1)) - own).mean())
+            each = self._found.of_labels(scipy.special.logsumexp(z, axis=1)) - own
+            return float(np.average(each, weights=self._found.weights))
 
         found = scipy.optimize.minimize_scalar(
             loss, bounds=(0.0, LARGEST_SHARE), method="bounded", options={"xatol": 0.01}

@@ -184,14 +184,16 @@ def _reached(
     most : float, optional
         The score that others above it count as.
     """
-    hits = np.zeros((len(shares), 2), np.int64)
+    hits = np.zeros((len(shares), 2))
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
+        w = part.weights.astype(np.float64)
+        w = w if part.labels is None else w[part.labels.rows]
         for i, both in enumerate(_scores(laid_out(part, d, waves), shares, trained, closed)):
             rank = _ranks(part, both if most is None else np.minimum(both, most, out=both))
-            hits[i] += (rank < 1).sum(), (rank < 5).sum()
+            hits[i] += w[rank < 1].sum(), w[rank < 5].sum()
     places = (1, 1 if rows.labels is None else 5)  # precision, where rows have lists of labels
-    found = hits / (rows.n_rows * np.array(places))
+    found = hits / (max(float(rows.weights.sum(dtype=np.float64)), 1e-30) * np.array(places))
     return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 One pass over the rows gives the sums of each class and one covariance; from these follow the
 weights of a linear classifier that needs no steps. A row with a list of labels counts under each
-with its share, 1/n of n labels that weigh alike.
+with its share, 1/n of n labels that weigh alike. A row of importance w counts as w rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import LabelSums, class_sums, parts, piece_bytes, product
+from streammach.rows.dense import LabelSums, class_sums, parts, piece_bytes, product, squares
 from streammach.rows.waves import Waves, laid_out
 
 SOLVED = 1024  # classes whose weights are solved for at once
@@ -62,12 +62,13 @@ class Discriminant:
             x = laid_out(part, d, self._waves)
             if part.labels is not None:
                 x[part.labels.lengths == 0] = 0
-            self._squares += product(x.T, x)
+            w = part.importance
+            self._squares += squares(x, w)
             if part.labels is not None:
-                found = LabelSums.of(x, part.labels)
+                found = LabelSums.of(x, part.labels, w)
                 self._add(found.classes, found.sums, found.rows, found.squares)
                 continue
-            classes, _, counts, sums = class_sums(x, part.classes)
+            classes, _, counts, sums = class_sums(x, part.classes, w)
             self._add(classes, sums, counts, counts)
 
     def _add(
@@ -129,7 +130,7 @@ class Discriminant:
             within -= product(scaled.T, scaled)
         present = self._rows > 0  # n - 1 rows of each class are free where no share is below 1
         free = self._rows[present] - self._squared_shares[present] / self._rows[present]
-        freedom = max(float(free.sum()), 1.0)
+        freedom = max(float(np.maximum(free, 0).sum()), 1.0)
         within /= freedom
         spread = np.trace(within) / len(within)
         size = np.trace(self._squares) / freedom

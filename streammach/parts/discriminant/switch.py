@@ -3,7 +3,5 @@
 from streammach.parts.switches import Switch
 
 SWITCH = Switch(
-    option="closed_form",
-    help="A linear discriminant added to exact weights of dense rows.",
-    weighs_rows=False,
+    option="closed_form", help="A linear discriminant added to exact weights of dense rows."
 )

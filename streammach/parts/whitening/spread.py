@@ -5,7 +5,8 @@ Training on ``x' = (x - m) P`` instead, with P a power of the covariance within 
 directions alike. What is learnt there is a model of plain rows: ``W = P W'`` and
 ``b = b' - m P W'``, of the same size.
 
-A row with a list of labels counts under each with its share, 1/n of n labels that weigh alike.
+A row with a list of labels counts under each with its share, 1/n of n labels that weigh alike; a
+row of importance w counts as w rows.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from streammach.rows.dense import (
     parts,
     piece_bytes,
     product,
+    squares,
 )
 from streammach.rows.label_lists import LabelLists
 
 POWER = 1.0  # of the standard deviations that are divided by
 RIDGE = 1e-3  # of the mean variance, added to every direction's
 MIN_ROWS = 4  # a feature, below which directions would be those of chance
+TINY = 1e-30
 FREEDOM = 8  # degrees of freedom a feature that a covariance within classes rests on
 
 
@@ -68,13 +71,13 @@ class Spread:
         self._within = np.zeros((n_features, n_features))
         self._all = np.zeros((n_features, n_features))
         self._sum, self._origin = np.zeros(n_features), np.zeros(n_features, np.float32)
-        self._n, self._values, self._squares = 0, 0, 0.0
+        self._rows, self._n, self._values, self._squares = 0, 0.0, 0.0, 0.0
         self._free = 0.0  # degrees of freedom within classes
 
     @property
     def n_rows(self) -> int:
         """How many rows were added."""
-        return self._n
+        return self._rows
 
     @property
     def enough(self) -> bool:
@@ -84,33 +87,42 @@ class Spread:
     def add(self, rows: RowBlock) -> None:
         """Add rows with known classes, after their transform."""
         for part in parts(rows, 4 * len(self._sum)):
-            self._values += part.nnz
-            self._squares += float(np.square(part.values, dtype=np.float64).sum())
+            w = part.importance
+            own = 1.0 if w is None else np.repeat(w, np.diff(part.indptr)).astype(np.float64)
+            self._values += part.nnz if w is None else float(np.sum(own))
+            self._squares += float((np.square(part.values, dtype=np.float64) * own).sum())
             x = expanded(part, len(self._sum))
-            if not self._n:  # sums of squares lose less around a row's place than around 0
+            if not self._rows:  # sums of squares lose less around a row's place than around 0
                 self._origin = x.mean(axis=0)
             x -= self._origin
-            self._n += len(x)
-            self._sum += x.sum(axis=0, dtype=np.float64)
-            self._all += product(x.T, x)
+            self._rows += len(x)
+            self._n += float(part.weights.sum(dtype=np.float64))
+            self._sum += (
+                x.sum(axis=0, dtype=np.float64) if w is None
+                else np.einsum("i,ij->j", w, x, dtype=np.float64)
+            )  # fmt: skip
+            self._all += squares(x, w)
             if part.labels is not None:
-                self._add_lists(x, part.labels)
+                self._add_lists(x, part.labels, w)
                 continue
-            _, which, counts, sums = class_sums(x, part.classes)
-            sums /= counts[:, None].astype(np.float32)
+            _, which, counts, sums = class_sums(x, part.classes, w)
+            sums /= np.maximum(counts, TINY)[:, None].astype(np.float32)
             x -= sums[which]
-            self._within += product(x.T, x)
-            self._free += len(x) - len(counts)
+            self._within += squares(x, w)
+            self._free += float(np.maximum(counts - 1, 0).sum())
 
-    def _add_lists(self, x: NDArray[np.float32], labels: LabelLists) -> None:
+    def _add_lists(
+        self, x: NDArray[np.float32], labels: LabelLists, weights: NDArray[np.float32] | None
+    ) -> None:
         """Add what pairs of rows and labels spread within classes, each with its share w.
 
         The mean of a class is that with these weights. Where ``n = sum w``, the sum of squares
         around it rests on ``n - (sum w^2) / n`` degrees of freedom: n - 1 where all w are 1.
         """
-        found = LabelSums.of(x, labels)
-        means, rows, roots = found.sums, labels.rows, np.sqrt(found.shares).astype(np.float32)
-        means /= found.rows[:, None].astype(np.float32)
+        found = LabelSums.of(x, labels, weights)
+        means, rows = found.sums, labels.rows
+        roots = np.sqrt(found.shares * found.weights).astype(np.float32)
+        means /= np.maximum(found.rows, TINY)[:, None].astype(np.float32)
         step = max(1, PIECE_BYTES // (8 * x.shape[1]))
         for first in range(0, len(rows), step):
             some = slice(first, first + step)
@@ -118,7 +130,8 @@ class Spread:
             apart -= means[found.which[some]]
             apart *= roots[some, None]
             self._within += product(apart.T, apart)
-        self._free += float(np.sum(found.rows - found.squares / found.rows))
+        free = found.rows - found.squares / np.maximum(found.rows, TINY)
+        self._free += float(np.sum(np.maximum(free, 0)))
 
     def basis(self) -> Basis:
         """Return the basis in which these rows are white, as large as before.

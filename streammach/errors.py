@@ -7,6 +7,8 @@ option) puts it into the message; only :mod:`streammach.cli` turns an exception 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +33,13 @@ UNSAFE = re.compile(
 
 SCHEME = re.compile(r"\b[a-z][a-z0-9+.-]*:/+", re.IGNORECASE)
 QUERY = re.compile(r"(\?|#(?=.*=)).+", re.DOTALL)
+
+
+def no_option(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return what is said of an option that a function does not have, with the nearest one."""
+    near = get_close_matches(name, sorted(known), 1)
+    meant = f": did you mean '{near[0]}'?" if near else ""
+    return TypeError(f"{function}() has no option '{clean(name, 60)}'{meant}")
 
 
 class StreammachError(Exception):

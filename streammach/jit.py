@@ -21,6 +21,7 @@ from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
+from streammach.errors import UsageError
 from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,11 @@ LISTS_CODE_BYTES = 25_000_000  # more: both losses of rows with lists of labels,
 COMPILER_BYTES, TRAINING_COMPILER_BYTES = 130_000_000, 200_000_000
 
 
+if numba.config.DISABLE_JIT:
+    raise UsageError(
+        "kernels are not compiled where NUMBA_DISABLE_JIT is set, and do nothing then",
+        hint="Run it without: unset NUMBA_DISABLE_JIT.",
+    )
 _FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
 CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 

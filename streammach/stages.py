@@ -160,6 +160,12 @@ class Stages:
         return time.monotonic() - self._began
 
     @property
+    def slowness(self) -> float:
+        """How many times as long as expected the stages took that are over, at least 1."""
+        with self._lock:
+            return max(self._account.pace.factor(self._weight) or 1.0, 1.0)
+
+    @property
     def left_seconds(self) -> float | None:
         """Estimate of what is left of the whole work; None where nothing is known."""
         with self._lock:

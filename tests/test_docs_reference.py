@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,7 @@ def printed(tmp_path_factory):
         "add": "add run new.vw --out more --on rows.zarr",
         "info, a store": "info rows.zarr",
         "info, a run": "info run",
+        "info, a run that is not finished": "info begun",
         "info, a part": "info part",
         "info, a model": "info small",
         "report": "report run --on rows.zarr",
@@ -100,7 +102,13 @@ def printed(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        return {name: _printed(command) for name, command in jobs.items()}
+        found = {}
+        for name, command in jobs.items():
+            if command == "info begun":
+                shutil.copytree("run", "begun")
+                Path("begun/result.json").unlink()
+            found[name] = _printed(command)
+        return found
 
 
 def _printed(command):

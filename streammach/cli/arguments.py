@@ -98,6 +98,7 @@ class RunArguments(PlanArguments):
 
     checkpoint_minutes: float
     resume: bool
+    force: bool = False
     fit_rows: int | None = None
     pair_rows: int | None = None
     judge_rows: int | None = None

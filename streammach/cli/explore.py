@@ -13,6 +13,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    progress_option,
     source_options,
     sources_argument,
     table_options,
@@ -37,6 +38,7 @@ VALUES = {
 @format_option
 @table_options
 @source_options
+@progress_option
 @json_option
 @debug_option
 def explore(
@@ -49,6 +51,7 @@ def explore(
     y_path: str | None,
     first_label: bool,
     multilabel: Multilabel,
+    progress: str,
     as_json: bool,
 ) -> None:
     """Look at the start of sources: what they hold, what their conversion will take.
@@ -61,6 +64,7 @@ def explore(
     found = run(
         sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
         first_label=first_label, multilabel=multilabel, table=table,
+        progress=progress,
     )  # fmt: skip
     if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})

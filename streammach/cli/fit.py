@@ -56,11 +56,12 @@ def fit(
     with --resume where the training was.
     """
     from streammach.machine import memory_limit, within  # loads on demand
-    from streammach.training.run import begun, workplace
+    from streammach.training.ours import entered
+    from streammach.training.run import workplace
 
     if arguments.memory is not None:
         within(memory_limit(), arguments.memory)
-    begun(out, resume=arguments.resume)
+    entered(out, resume=arguments.resume, force=arguments.force)
     workplace(out).open()
     wanted = Wanted(out / STORE, list(sources), list(arguments.labels))
     _store(wanted, arguments, progress)
@@ -88,8 +89,7 @@ class Wanted:
 
 def _store(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
-    if wanted.store.exists():
-        _check_same(wanted, arguments)
+    if wanted.store.exists() and _same(wanted, arguments):
         tell(f"{short_path(wanted.store)} is there already")
         return
     run("streammach.cli.fit:convert_here", wanted, arguments, progress, patience=PATIENCE_SECONDS)
@@ -105,7 +105,7 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
             format=arguments.form, x_path=arguments.x_path, y_path=arguments.y_path,
             first_label=arguments.first_label, multilabel=arguments.multilabel,
             on_bad_row=arguments.on_bad_row, max_bad=arguments.max_bad,
-            memory=arguments.memory, threads=arguments.threads,
+            memory=arguments.memory, threads=arguments.threads, force=arguments.force,
             seed=arguments.seed, progress=progress,
             **({} if wanted.like is not None else vars(arguments.table)),
         )  # fmt: skip
@@ -114,8 +114,8 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
         tell(f"it took {time_text(done.seconds)}")
 
 
-def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
-    """Refuse a store that was made from other content, or in another way."""
+def _same(wanted: Wanted, arguments: FitArguments) -> bool:
+    """Return whether a store is of these files; one that is not is refused, or made anew."""
     from streammach.data.conversion.compare import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
     from streammach.data.source_options import SourceOptions, TableOptions
@@ -132,7 +132,10 @@ def _check_same(wanted: Wanted, arguments: FitArguments) -> None:
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
         like=wanted.like, on_bad_row=arguments.on_bad_row, seed=arguments.seed,
     )  # fmt: skip
+    if wrong is not None and arguments.force:
+        return False
     if wrong is not None:
         hint = "Use another --out, or remove it."
         raise MismatchError(wrong, path=clean(wanted.store, 300), hint=hint)
     tidy(wanted.store)
+    return True

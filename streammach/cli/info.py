@@ -10,6 +10,7 @@ import msgspec
 from streammach.cli.options import debug_option, epilog, json_option
 from streammach.cli.output import Document, say_json, say_named
 from streammach.cli.places import STORE_PATH, cache_options
+from streammach.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
@@ -26,8 +27,10 @@ def info(path: Path, as_json: bool) -> None:
     """
     if (path / "part.json").exists():
         document, lines = _of_part(path)
-    elif (path / "plan.json").exists():
+    elif (path / "result.json").exists():
         document, lines = _of_run(path)
+    elif (path / "plan.json").exists() or (path / MARKER).exists():
+        document, lines = _of_begun(path)
     elif (path / "model.json").exists():
         document, lines = _of_model(path)
     else:
@@ -88,6 +91,23 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "reasons": run.reasons,
     }  # fmt: skip
     return document, run_lines(run, model)
+
+
+def _of_begun(path: Path) -> tuple[Document, Lines]:
+    from streammach.reports.about import begun_lines  # loads on demand
+    from streammach.training.ours import opened_so_far
+
+    plan, settings, left = opened_so_far(path)
+    document: dict[str, object] = {"kind": "run", "path": str(path), "left": left}
+    if plan is not None:
+        document = {
+            **document, "buckets": plan.n_buckets, "repetitions": plan.n_repetitions,
+            "exact": plan.model.exact, "n_classes": plan.model.n_classes,
+            "n_features": plan.model.n_features, "projected_bytes": plan.projected_bytes,
+            "expected_seconds": None if plan.expected is None else plan.expected.seconds,
+            "reasons": (*plan.reasons, *(() if settings is None else settings.reasons)),
+        }  # fmt: skip
+    return document, begun_lines(path, plan, settings, left)
 
 
 def _of_part(path: Path) -> tuple[Document, Lines]:

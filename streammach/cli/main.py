@@ -166,7 +166,9 @@ def _as_ours(error: Exception) -> StreammachError:
     if isinstance(error, MemoryError):
         return BudgetError(f"out of memory ({clean(error)})")
     if isinstance(error, OSError):
-        return DiskError(error.strerror or str(error), path=clean(error.filename or "?"))
+        return DiskError(
+            error.strerror or str(error), path=clean(error.filename or "standard output")
+        )
     hint = "Run again with --debug and report it."  # a mistake of ours, said in one line
     return StreammachError(f"{type(error).__name__}: {clean(error, 200)}", hint=hint)
 

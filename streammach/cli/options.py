@@ -283,6 +283,8 @@ def run_options(command: F) -> F:
         click.option("--checkpoint-minutes", type=click.FloatRange(min=0), default=10.0,
                      show_default=True, metavar="X", help="Time between checkpoints."),
         click.option("--resume", is_flag=True, help="Go on with an interrupted run."),
+        click.option("--force", is_flag=True,
+                     help="Replace a run that is there, if nothing else is in its folder."),
     ]  # fmt: skip
     return _with(command, options)
 

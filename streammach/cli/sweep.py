@@ -122,8 +122,8 @@ def _told(found: Point | Infeasible) -> str:
 def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
-    from streammach.reports.html import PAGE
     from streammach.reports.sweep_page import sweep_page
+    from streammach.training.ours import PAGE
 
     try:
         content = sweep_page(found, out)

@@ -89,6 +89,7 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
         chosen = _planned(rows, out, arguments)
         trainer = _trainer(chosen, arguments, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
+        _make_way(out, arguments)
         return trainer.fit(rows, out, resume=arguments.resume)
 
 
@@ -120,6 +121,7 @@ def _trained_apart(
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(started_here(named, threads))
+        _make_way(out, arguments)
         return train_apart(
             store, plan, client, out=out, options=arguments.training(),
             class_weight=arguments.class_weight, callbacks=_watchers(shown),
@@ -184,15 +186,23 @@ def _weighed_rows(
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
         from streammach.planning.speed import speed
-        from streammach.training.run import begun
+        from streammach.training.ours import entered
 
-        begun(out, resume=arguments.resume, kind=kind)
+        entered(out, resume=arguments.resume, force=arguments.force, kind=kind)
         rows: Path | Dataset = store
         if arguments.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
             rows = weighed(data, arguments.class_weight)
         speed()
         yield rows, shown
+
+
+def _make_way(out: Path, arguments: RunArguments) -> None:
+    """Remove the run that is there, where it is to be replaced."""
+    from streammach.training.ours import replaced  # loads on demand
+
+    if arguments.force:
+        replaced(out)
 
 
 def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:

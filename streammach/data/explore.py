@@ -27,6 +27,7 @@ from streammach.data.tables.opening import agreed
 from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
+from streammach.progress import Told, Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.types import Multilabel
@@ -167,6 +168,7 @@ def explore(
     first_label: bool = False,
     multilabel: Multilabel = "auto",
     table: TableOptions | None = None,
+    progress: Wanted = None,
 ) -> Exploration:
     """Look at the start of sources without converting them.
 
@@ -186,6 +188,9 @@ def explore(
         Whether rows have lists of labels, as for :func:`convert`.
     table : TableOptions, optional
         What the columns of tables are; guessed otherwise.
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total): sources that were looked at.
 
     Raises
     ------
@@ -208,16 +213,22 @@ def explore(
         multilabel=multilabel, table=table or TableOptions(),
     )  # fmt: skip
     options = alike.each(len(files), given)
-    opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
-    agreed(opened, options, None)
-    return explore_sources(opened)
+    with shown(progress, "sources") as told:
+        told("explore", 0, 0)
+        opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
+        agreed(opened, options, None)
+        return explore_sources(opened, told)
 
 
-def explore_sources(sources: Sequence[Source[Any]]) -> Exploration:
+def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) -> Exploration:
     """Look at the start of one or more open sources, or raise DataError or DiskError."""
     vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
     chosen = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
-    samples = {i: _sampled(sources[i], vocabulary, bad_rows) for i in chosen.astype(int).tolist()}
+    samples = dict[int, _Sample]()
+    for i in chosen.astype(int).tolist():
+        samples[i] = _sampled(sources[i], vocabulary, bad_rows)
+        if told is not None:
+            told("explore", len(samples), len({*chosen}))
     if not any(sample.rows for sample in samples.values()):
         reason = "".join(f" ({clean(reason)})" for reason, _ in bad_rows.reasons.most_common(1))
         raise DataError(f"no row of the sample could be read{reason}", path=sources[0].path)

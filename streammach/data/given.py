@@ -81,7 +81,8 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     Raises
     ------
     DataError
-        If it is none of these, or holds something else than real numbers.
+        If it is none of these, or holds something else than real numbers, or two columns have one
+        name.
     UsageError
         If there is not a name for each column.
     """
@@ -94,6 +95,9 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
             names = found
         rows = rows.to_numpy()
     matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
+    if matrix.ndim < 2:
+        what = f"rows are expected, here is one, or none: {FORMS}"
+        raise DataError(what, path=PLACE, hint="Give a list of rows, for one row: [row].")
     if matrix.ndim != 2:
         raise DataError(f"rows have the shape {matrix.shape}: {FORMS}", path=PLACE)
     if matrix.dtype.kind not in NUMBERS:
@@ -147,6 +151,9 @@ def _names(names: list[Any]) -> Names:
         if not 0 < len(raw) <= MAX_NAME:
             what = f"the name of a column has {len(raw):,} bytes, 1 to {MAX_NAME:,} are possible"
             raise DataError(what, path=PLACE)
+    if len(set(raws)) < len(raws):
+        twice = next(name for i, name in enumerate(raws) if name in raws[:i])
+        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=PLACE)
     return Names.of(raws)
 
 

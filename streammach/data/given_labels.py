@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_sets import LabelSets, NamedSets
 from streammach.data.store.held import PLACE
-from streammach.errors import DataError
+from streammach.errors import DataError, clean
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import values_of
 from streammach.rows.sparse import is_sparse
 
@@ -22,6 +24,7 @@ OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
     ((int, np.integer), np.int64, "int"),
     ((int, np.integer, float, np.floating), np.float64, "float"),
 )
+LISTS = (list, tuple, set, frozenset, np.ndarray)  # that are the labels of a row
 KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
 
 
@@ -34,8 +37,8 @@ class GivenLabels:
     labels : Labels or LabelSets
         The labels.
     kind : str
-        ``bool``, ``int``, ``uint`` (from 2^63 on), ``float``, ``str`` or ``bytes``; of sets,
-        columns are numbers: ``int``.
+        ``bool``, ``int``, ``uint`` (from 2^63 on), ``float``, ``str`` or ``bytes``; of an
+        indicator, whose columns are numbers, ``int``.
     """
 
     labels: Labels | LabelSets
@@ -47,20 +50,26 @@ class GivenLabels:
         return self.labels.lists.n_labels if isinstance(self.labels, LabelSets) else 0
 
 
-def given_labels(y: Any) -> GivenLabels:
+def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     """Return what people gave as labels: the one place that tells what it is.
 
     Parameters
     ----------
-    y : array (n,), or array or scipy sparse matrix (n, labels)
+    y : array (n,), n lists, or array or scipy sparse matrix (n, labels)
         A label for each row: integers, booleans, whole floats, strings, or an array of objects that
-        are all of one of these types. Or sets of labels, a column for each label.
+        are all of one of these types. Or a list of such labels for each row. Or an indicator, a
+        matrix with a column for each label.
+    strict : bool
+        Whether a row without a label is refused here, and not by what reads the rows.
 
     Raises
     ------
     DataError
         If it is none of these, or a row of the first kind has no label.
     """
+    lists, starts = listed(y), None
+    if lists is not None:
+        starts, y = flattened(lists)
     if is_sparse(y):
         matrix = y.tocsr()
         sets = LabelSets.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
@@ -70,10 +79,48 @@ def given_labels(y: Any) -> GivenLabels:
         return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
     values, kind = of_objects(values) if values.dtype.kind == "O" else (values, kind_of(values))
     labels = Labels.of(values, PLACE, WHAT)
-    for code, (reason, text) in labels.refused.items():
-        row = int(np.argmax(labels.codes == code))
+    for code, (reason, text) in labels.refused.items() if strict else ():
+        row = _row_of(int(np.argmax(labels.codes == code)), starts)
         raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
-    return GivenLabels(labels, kind)
+    if starts is None:
+        return GivenLabels(labels, kind)
+    own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
+    return GivenLabels(NamedSets(own, labels.names), kind)
+
+
+def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:
+    """Return the row of a label; where rows have lists, their starts say that."""
+    return place if starts is None else int(np.searchsorted(starts, place, "right")) - 1
+
+
+def listed(y: Any) -> Sequence[Any] | None:
+    """Return lists of labels, one a row, or raise DataError; None where it is something else."""
+    if getattr(y, "shape", ())[1:] == (1,) and not is_sparse(y):
+        y = np.asarray(y)[:, 0]
+    if getattr(y, "ndim", 1) != 1 or getattr(getattr(y, "dtype", None), "kind", "O") != "O":
+        return None
+    ways = (getattr(y, way, None) for way in ("to_pylist", "to_list", "tolist"))
+    rows = next((way() for way in ways if way is not None), y)
+    if not isinstance(rows, list | tuple) or not any(isinstance(row, LISTS) for row in rows):
+        return None
+    odd = next((i for i, row in enumerate(rows) if not isinstance(row, LISTS)), None)
+    if odd is not None:
+        what = f"row {odd:,} (counted from 0) has no list of labels: '{clean(rows[odd], 40)}'"
+        raise DataError(what, path=PLACE, hint="An empty list says that a row has no label.")
+    return rows
+
+
+def flattened(lists: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return where each row's labels start, int64 (n + 1,), and all in their type, or DataError."""
+    starts = np.cumsum([0, *(len(row) for row in lists)])
+    flat = np.fromiter((label for row in lists for label in row), object, int(starts[-1]))
+    values, _ = of_objects(flat)
+    plain = values.dtype.kind != "O"
+    odd = next((i for i, x in enumerate(flat) if not (plain or isinstance(x, str | bytes))), None)
+    if odd is not None:
+        what = f"row {_row_of(odd, starts):,} (counted from 0) has '{clean(flat[odd], 40)}'"
+        raise DataError(f"labels are all numbers or all strings: {what}", path=PLACE)
+    return starts, values
 
 
 def kind_of(values: NDArray[Any]) -> str:

@@ -113,3 +113,20 @@ class LabelSets:
             raise DataError(what, path=path, hint=ONE_LABEL)
         found, codes = np.unique(self.lists.classes, return_inverse=True)
         return Labels(codes.astype(np.int64), self.raws(found.tolist()))
+
+
+@dataclass(frozen=True)
+class NamedSets(LabelSets):
+    """The labels of each row, by names.
+
+    Attributes
+    ----------
+    names : list of bytes
+        The name of each label.
+    """
+
+    names: list[bytes]
+
+    def raws(self, numbers: list[int]) -> list[bytes]:
+        """Return the names of labels by their numbers."""
+        return [self.names[number] for number in numbers]

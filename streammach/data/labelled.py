@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.given import Given, given_rows, given_weights, without_weightless
-from streammach.data.given_labels import GivenLabels, given_labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.given_labels import GivenLabels, given_labels, listed
+from streammach.data.label_sets import NamedSets
 from streammach.data.memory import Labelled
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
@@ -17,7 +18,7 @@ from streammach.data.tables.memory import columns_of, recipe_of_table, rows_of_t
 from streammach.errors import DataError, UsageError, clean
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.block import RowBlock
-from streammach.rows.sparse import csr_array
+from streammach.rows.sparse import csr_array, is_sparse
 from streammach.rows.vocabulary import Vocabulary
 
 LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
@@ -26,26 +27,9 @@ PARTLY = "rows of a table have an importance by a column or by an array: weight,
 APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
 
 
-@dataclass(frozen=True)
-class NamedSets(LabelSets):
-    """The labels of each row, by names.
-
-    Attributes
-    ----------
-    names : list of bytes
-        The name of each label.
-    """
-
-    names: list[bytes]
-
-    def raws(self, numbers: list[int]) -> list[bytes]:
-        """Return the names of labels by their numbers."""
-        return [self.names[number] for number in numbers]
-
-
 def given(
     rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
-    options: TableOptions | None = None,
+    options: TableOptions | None = None, bad_rows: BadRows | None = None,
 ) -> Labelled:  # fmt: skip
     """Return what people gave to train on: the one place that tells what it is.
 
@@ -53,7 +37,7 @@ def given(
     ----------
     rows : matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
         The rows; see :func:`streammach.data.tables.given.is_recipe_table`.
-    labels : array (n,), matrix (n, labels), or str
+    labels : array (n,), n lists, matrix (n, labels), or str
         The labels; a string is the column of a table that holds them.
     weights : array (n,), optional
         The importance of each row; rows of importance 0 are left out.
@@ -61,13 +45,15 @@ def given(
         A name for each column of a matrix.
     options : TableOptions, optional
         What is said of the columns of a table.
+    bad_rows : BadRows, optional
+        What to do with rows that cannot be read; otherwise the first one is refused.
 
     Raises
     ------
     UsageError, DataError
         If rows or labels are none, or do not fit each other.
     """
-    options, rows = options or TableOptions(), as_rows(rows)
+    options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
     if weights is not None and (np.asarray(weights) == 0).any():
         rows, labels, weights = without_weightless(rows, labels, weights)
     if columns is not None or not is_recipe_table(rows, labels, options):
@@ -75,11 +61,14 @@ def given(
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
             raise UsageError(what)
         found = given_rows(rows, columns)
-        return Labelled(found, given_labels(labels), given_weights(weights, found.n_rows))
-    return _table(rows, labels, weights, options)
+        own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
+        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip)
+    return _table(rows, labels, weights, options, bad_rows)
 
 
-def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Labelled:
+def _table(
+    rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows
+) -> Labelled:
     """Read a table by its recipe, as a conversion does."""
     by_column = isinstance(labels, str)
     if options.weight is not None and not by_column:
@@ -90,8 +79,13 @@ def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Label
     recipe = recipe_of_table(rows, options, labelled=by_column)
     vocabulary, compiling = Vocabulary(), compiler_bytes(*KIND)
     multilabel: Any = "auto" if by_column else "off"
-    block = rows_of_table(rows, recipe, vocabulary, label_needed=by_column, multilabel=multilabel)
+    block = rows_of_table(
+        rows, recipe, vocabulary, label_needed=by_column, multilabel=multilabel, bad_rows=bad_rows
+    )
     keep_compiled(*KIND)
+    if bad_rows.total:
+        labels = labels if by_column else _some(labels, block.numbers)
+        weights = None if weights is None else _some(weights, block.numbers)
     if recipe.weight is not None and weights is not None:
         raise UsageError(PARTLY)
     own = block.importance if recipe.weight is not None else weights
@@ -102,6 +96,14 @@ def _table(rows: Any, labels: Any, weights: Any, options: TableOptions) -> Label
         given_weights(own, block.n_rows), recipe=recipe,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
+
+
+def _some(values: Any, rows: Any) -> Any:
+    """Return the labels, or the importances, of some rows."""
+    lists = listed(values)
+    if lists is not None:
+        return [lists[row] for row in rows]
+    return values.tocsr()[rows] if is_sparse(values) else np.asarray(values)[rows]
 
 
 def _check_column(rows: Any, label: str) -> None:

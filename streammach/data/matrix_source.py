@@ -180,9 +180,11 @@ class MatrixReader:
             return SpacedColumns(opened.names)
         columns = Columns(self._width, opened.names)
         if opened.names is not None and trained.n_columns:
-            every = np.arange(opened.matrix.n_columns)
-            remark = trained.remark(columns.ids(self._vocabulary, every))
-            if remark and not self._vocabulary.add_features:
+            ids = columns.ids(self._vocabulary, np.arange(opened.matrix.n_columns))
+            remark = None
+            if not self._vocabulary.add_features:
+                remark = trained.remark(ids, opened.names, self._vocabulary.feature_names())
+            if remark:
                 warnings.warn(f"{clean(self._path)}: {remark}", stacklevel=2)
         return columns
 

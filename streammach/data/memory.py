@@ -142,6 +142,8 @@ class Labelled:
         The memory of libraries that the rows came by.
     small : int
         Values up to which one thread takes them in.
+    skip : bool
+        Whether rows that cannot be read are left out.
     """
 
     rows: Given
@@ -154,6 +156,7 @@ class Labelled:
     class_weights: ClassWeights | None = None
     libraries_bytes: int = 0
     small: int = SMALL
+    skip: bool = False
 
     @property
     def source(self) -> GivenSource:
@@ -164,7 +167,8 @@ class Labelled:
         few = self.rows.nnz <= self.small
         given: dict[str, Any] = {
             "options": [SourceOptions(recipe=self.recipe)], "like": None,
-            "on_bad_row": "error", "max_bad": None, "seed": self.seed, "memory": None,
+            "on_bad_row": "skip" if self.skip else "error", "max_bad": None,
+            "seed": self.seed, "memory": None,
             "n_threads": 1 if few else self.threads or cores(),
             "progress": None, "known": self.known,
         }  # fmt: skip

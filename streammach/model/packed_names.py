@@ -73,6 +73,10 @@ class PackedNames:
     def __len__(self) -> int:
         return self.n_names
 
+    def __getitem__(self, i: int) -> Label:
+        """Return the name at a place, from the end where it is below 0, or raise IndexError."""
+        return self.label(range(len(self))[i])
+
     @property
     def n_bytes(self) -> int:
         """Bytes that the list takes in memory."""

@@ -79,7 +79,7 @@ def plan(
     DeviceError
         If the device cannot be used, or not for this shape.
     """
-    constraints = Constraints.of(options) if constraints is None else constraints
+    constraints = Constraints.of(options, "plan") if constraints is None else constraints
     weighing, weighed, why_device = _weighed(_facts(data), constraints)
     free, weighed = weighed, _expected(weighed, constraints.seconds, pilots, weighing)
     seen = {pilot_key(pilot) for pilot in pilots}

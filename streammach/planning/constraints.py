@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, clean, no_option
 from streammach.machine import cores, parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
@@ -88,13 +88,19 @@ class Constraints:
     parts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Constraints:
+    def of(
+        cls, options: Mapping[str, Any], function: str = "Constraints", more: Iterable[str] = ()
+    ) -> Constraints:
         """Return the constraints of keywords.
 
         Parameters
         ----------
         options : mapping of str
             Attributes of the class, and options of parts, by name.
+        function : str
+            What they were given to, for messages.
+        more : iterable of str
+            Other options that it has.
 
         Raises
         ------
@@ -103,6 +109,9 @@ class Constraints:
         """
         parts = {name: options[name] for name in switch_names() if name in options}
         others = {name: value for name, value in options.items() if name not in switch_names()}
+        known = {field.name for field in fields(cls)} - {"parts"}
+        for name in others.keys() - known:
+            raise no_option(function, name, {*known, *switch_names(), *more})
         return cls(**others, parts=parts)
 
     def __post_init__(self) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from streammach.backends.base import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.store.held import PLACE
 from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
@@ -139,7 +141,7 @@ def choose_estimator(
 
 def evaluate(
     predictor: Predictor | Model | str | os.PathLike[str],
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     options: SourceOptions = GUESSED,
     progress: Wanted = None,
@@ -153,7 +155,7 @@ def evaluate(
     rejects: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Evaluation:
-    """Return what a model reaches on a store or a labelled text.
+    """Return what a model reaches on a store, a labelled text or rows in memory.
 
     Labels are compared by their names, so the input may number its classes as it likes.
 
@@ -161,8 +163,9 @@ def evaluate(
     ----------
     predictor : Predictor, Model, or path-like
         The model with its estimator; or a model, or the folder of one or of a run.
-    path : path-like
-        A store, or a labelled file of any format that can be converted.
+    path : path-like, (X, y), or table
+        A store, or a labelled file of any format that can be converted; or rows in memory, which
+        are a pair of rows and labels, or a table with the column of labels of the model's recipe.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
     progress : bool, str or callable, optional
@@ -196,38 +199,45 @@ def evaluate(
         If it does not fit the predictor's memory.
     """
     began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
-    listed = rejects_list(rejects, skip=skip, force=force, inputs=[located(path)])
+    place = located(path) if isinstance(path, str | os.PathLike) else PLACE
+    listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
     with ExitStack() as stack:
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
         model = predictor.model
-        check_first(first, model, path)
+        check_first(first, model, place)
         asked = Measures(threshold=threshold, propensity=propensity, estimators=estimators, by=by)
-        sums = Measured(model, asked)
-        found = _added_up(predictor, located(path), sums, first, options, bad_rows, progress)
+        sums, given = Measured(model, asked), path if place is PLACE else None
+        found = _added_up(predictor, place, given, sums, first, options, bad_rows, progress)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
 def _added_up(
-    predictor: Predictor, path: Path, sums: Measured, first: Sequence[int],
+    predictor: Predictor, path: Path, given: Any, sums: Measured, first: Sequence[int],
     options: SourceOptions, bad_rows: BadRows, progress: Wanted,
 ) -> Evaluation:  # fmt: skip
-    """Return what all rows of an input add up to."""
-    seen, model = Seen(), predictor.model
-    room = predictor.room("first" if first else "evaluate", path, CANDIDATES, options)
+    """Return what all rows of an input add up to: those of a path, or that were given."""
+    seen, model, source = Seen(), predictor.model, path if given is None else None
+    room = predictor.room("first" if first else "evaluate", source, CANDIDATES, options)
+
+    def blocks(seen: Seen, bad_rows: BadRows) -> Iterator[RowBlock]:
+        if given is None:
+            yield from rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
+        else:
+            yield from room.cut(predictor.labelled(given, seen, bad_rows))
+
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
-        for block in rows_of(path, model, seen, room, options=options, bad_rows=bad_rows):
+        for block in blocks(seen, bad_rows):
             sums.take(sums.part(predictor, block, path))
             told("evaluate", seen.rows, seen.total)
         depths = []
         for n_repetitions in first if seen.rows else ():
             again = BadRows(skip=bad_rows.skip)
-            blocks = rows_of(path, model, Seen(), room, options=options, bad_rows=again)
             with predictor.of(first_repetitions(model, n_repetitions)) as few:
-                depths.append(depth_of(few, blocks, [predictor.estimator]))
+                depths.append(depth_of(few, blocks(Seen(), again), [predictor.estimator]))
             told(f"first {n_repetitions}", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))

@@ -75,6 +75,8 @@ class MatrixRows:
         """
         assert given.names is not None, "features with names"
         matrix, ids = _checked(given.matrix), self._features.ids_of(given.names)
+        if unknown is None and ids.max(initial=-1) < 0 < len(ids):
+            warnings.warn("the model knows no feature of these rows by its name", stacklevel=4)
         if unknown is not None:
             before = np.concatenate([[0], np.cumsum(ids[matrix.indices] < 0)])
             unknown[:] = np.diff(before[matrix.indptr])
@@ -95,12 +97,7 @@ class MatrixRows:
             raise DataError(f"{len(columns):,} names for {n_columns:,} columns: columns")
         names = Names.of(columns)
         ids = self._features.ids_of(names)
-        known = ids[ids >= 0]
-        if not len(known):
-            raise DataError("no column has the name of a feature of the model: columns")
-        if len(np.unique(known)) < len(known):
-            raise DataError("two columns have the name of one feature: columns")
-        remark = self._trained.remark(ids)
+        remark = self._trained.remark(ids, names, self._features.names)
         if remark:
             warnings.warn(remark, stacklevel=5)
         return ids

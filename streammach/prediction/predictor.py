@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -13,10 +14,14 @@ from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
+from streammach.data.given_labels import given_labels
+from streammach.data.label_arrays import Labels
+from streammach.data.label_sets import LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
+from streammach.data.store.held import PLACE
 from streammach.data.tables.given import as_rows, is_recipe_table
 from streammach.data.tables.memory import is_table
-from streammach.errors import UsageError, clean
+from streammach.errors import DataError, UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.held import held_by
@@ -32,6 +37,7 @@ from streammach.prediction.streaming import ranked_source
 from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
+from streammach.rows.names import Names
 from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
@@ -212,7 +218,7 @@ class Predictor(Ranks):
         UsageError
             If probabilities are asked of an estimator that is not the calibrated one.
         """
-        row = self._known.row(features, values)
+        k, row = self.most(k), self._known.row(features, values)
         if probabilities:
             self._check_calibrated()
             ids, scores = self._probable_ids(row, k)
@@ -267,7 +273,7 @@ class Predictor(Ranks):
         """
         if probabilities:
             self._check_calibrated(estimator)
-        k = min(k, self.model.spec.n_classes)
+        k = self.most(k)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         best = max(k, CANDIDATES) if probabilities else k
         if best not in self._rooms:
@@ -310,9 +316,52 @@ class Predictor(Ranks):
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)
+        if isinstance(rows, list | tuple) and given.names is not None:  # dicts
+            return self._matrices.named(given, unknown)
         if given.names is None:
             return self._matrices.block(given.matrix)
-        return self._matrices.named(given, unknown)
+        return self._matrices.block(given.matrix, given.names.raws(np.arange(given.n_columns)))
+
+    def labelled(self, rows: Any, seen: Seen, bad_rows: BadRows | None = None) -> RowBlock:
+        """Return labelled rows in memory with the model's ids, -1 for a label it does not know.
+
+        Parameters
+        ----------
+        rows : (X, y), or a table
+            Rows and labels; or a table with the column of labels of the model's recipe.
+        seen : Seen
+            Counts rows, and what the model does not know.
+        bad_rows : BadRows, optional
+            What to do with rows of a table that cannot be read; otherwise the first is refused.
+        """
+        alone, unknown = not isinstance(rows, tuple), None
+        if self.model.recipe is not None:
+            unknown = np.zeros(len(rows if alone else rows[0]), np.int64)
+        if alone:
+            if unknown is None or not is_table(rows, strings=False):
+                raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
+            block = self._tables.block(rows, unknown, labelled=True, bad_rows=bad_rows)
+        else:
+            block = self._with_labels(self.block(rows[0], unknown=unknown), rows[1])
+        seen.rows += block.n_rows
+        seen.unseen_labels += int((block.lists.classes < 0).sum())
+        seen.unknown_values += 0 if unknown is None else int(unknown.sum())
+        return block
+
+    def _with_labels(self, block: RowBlock, labels: Any) -> RowBlock:
+        """Return rows with labels that were given, or raise DataError."""
+        found = given_labels(labels).labels
+        if len(found) != block.n_rows:
+            raise DataError(f"{len(found):,} labels for {block.n_rows:,} rows")
+        if isinstance(found, LabelSets):  # perhaps of one label each
+            found = found.asked("auto", PLACE, "labels")
+        codes = found.codes if isinstance(found, Labels) else found.lists.classes
+        unique, where = np.unique(codes, return_inverse=True)
+        known = self.model.labels.plain().ids_of(Names.of(found.raws(unique.tolist())))[where]
+        if isinstance(found, Labels):
+            return replace(block, classes=known)
+        lists = replace(found.lists, classes=known).sorted()
+        return replace(block, classes=lists.first).with_labels(lists)
 
     def room(
         self,
@@ -404,7 +453,7 @@ class Predictor(Ranks):
             probabilities are asked of an estimator that is not the calibrated one.
         """
         rank = self.ranking(threshold=threshold, probabilities=probabilities)
-        place, k = located(path), min(k, self.model.spec.n_classes)
+        place, k = located(path), self.most(k)
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
         room = room or self.room("predict", place, best, options)
         rows = rows_of(

@@ -142,6 +142,12 @@ class Ranks:
         likely = p >= threshold
         return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
 
+    def most(self, k: int) -> int:
+        """Return how many classes there are of k, or raise UsageError for less than one."""
+        if k < 1:
+            raise UsageError(f"k is {k}: 1 or more labels are asked for")
+        return min(k, self.model.spec.n_classes)
+
     def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data."""
         # Of the id -1 it is the empty string, in an array of objects.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.tables.memory import rows_of_table
 from streammach.errors import UsageError
 from streammach.model.model import Model
@@ -30,8 +31,11 @@ class ModelTables:
         self._model = model
         self._vocabulary: Vocabulary | None = None
 
-    def block(self, rows: Any, unknown: NDArray[np.int64] | None = None) -> RowBlock:
-        """Return a table as rows without labels; what the model does not know is left out.
+    def block(
+        self, rows: Any, unknown: NDArray[np.int64] | None = None, *, labelled: bool = False,
+        bad_rows: BadRows | None = None,
+    ) -> RowBlock:  # fmt: skip
+        """Return a table as rows with the model's ids; what the model does not know is left out.
 
         Parameters
         ----------
@@ -39,6 +43,10 @@ class ModelTables:
             The rows.
         unknown : int64 (n,), optional
             Receives how many features of each row the model does not know.
+        labelled : bool
+            Whether rows get their labels, -1 for one that the model does not know.
+        bad_rows : BadRows, optional
+            What to do with rows that cannot be read; otherwise the first one is refused.
 
         Raises
         ------
@@ -50,17 +58,20 @@ class ModelTables:
         model = self._model
         if model.recipe is None:
             raise no_recipe(None)
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary(
-                None, model.features, add_labels=False, add_features=False,
-                columns=model.columns,
+        vocabulary = self._vocabulary
+        if vocabulary is None or labelled:
+            vocabulary = Vocabulary(
+                model.labels.plain() if labelled else None, model.features, add_labels=False,
+                add_features=False, columns=model.columns,
             )  # fmt: skip
+            self._vocabulary = None if labelled else vocabulary
         multilabel: Multilabel = "on" if model.listed else "off"
         return canonicalize(
             rows_of_table(
-                rows, model.recipe, self._vocabulary, multilabel=multilabel, unknown=unknown
+                rows, model.recipe, vocabulary, multilabel=multilabel, unknown=unknown,
+                label_needed=labelled, bad_rows=bad_rows,
             )
-        )
+        )  # fmt: skip
 
 
 def no_recipe(path: Path | None) -> UsageError:

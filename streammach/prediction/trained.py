@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.given_labels import label_values
+from streammach.files.folders import make_folder, temporary_folder
+from streammach.files.writing import write_atomic
 from streammach.model import model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.names import Label
@@ -93,6 +96,22 @@ class Model(model.Model):
         labels = label_values(self.labels.raws(unique), self.label_kind, self.labels.kind)
         return labels[where].reshape(ids.shape), scores
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the bytes of its own files, of which pickles and copies are made."""
+        with temporary_folder() as folder:
+            self.save(folder)
+            files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        return _restored, (files, self.label_kind)
+
     @cached_property
     def _predictor(self) -> Predictor:
         return Predictor(self)
+
+
+def _restored(files: dict[str, bytes], label_kind: str) -> Model:
+    """Return the model of its files, or raise ModelError if they are damaged."""
+    with temporary_folder() as folder:
+        make_folder(folder)
+        for name, content in files.items():
+            write_atomic(folder / Path(name).name, content)
+        return replace(Model.load(folder), label_kind=label_kind)

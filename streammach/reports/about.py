@@ -9,7 +9,7 @@ from typing import Any
 from streammach.backends.registry import BACKENDS, device_text, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
-from streammach.figures import figures_text, words
+from streammach.figures import Reached, figures_text, words
 from streammach.machine import size_text, time_text
 from streammach.model.held import held_by
 from streammach.model.model import Model, disk_bytes
@@ -21,7 +21,8 @@ from streammach.reports import html as pieces
 from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
 from streammach.spec.reported import Table
-from streammach.training.run import Result, Run
+from streammach.training.record import read_log
+from streammach.training.run import Result, Run, Settings
 from streammach.training.run_part import RunPart
 
 DECODINGS = {
@@ -132,6 +133,36 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
         ("time", _time(plan, result)),
         (words(listed).kind, validation),
     ]  # fmt: skip
+
+
+def begun_lines(path: Path, plan: Plan | None, settings: Settings | None, left: str) -> Lines:
+    """Return what is known of a run that is not finished.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    plan, settings : optional
+        What was planned, and decided, if it was.
+    left : str
+        What is not done yet, in words.
+    """
+    lines = [("run", f"{clean(path, 60)}: not finished")]
+    if plan is not None:
+        model, stages = plan.model, read_log(path).stages
+        lines[0] = ("run", f"{lines[0][1]}; store {plan.facts.digest[:8]}")
+        lines.append(
+            ("model", f"{model}, {model.n_classes:,} classes, {model.n_features:,} features")
+        )
+        reasons = plan.reasons
+        if settings is not None:
+            lines.append(("training", f"{plan.config.placement.numbers}, {settings.training.text}"))
+            reasons += settings.reasons
+        lines += [("why", reason) for reason in reasons]
+        if stages:
+            reached = Reached(stages[-1].accuracy, stages[-1].top_5_accuracy)
+            lines.append(("reached", f"{figures_text(reached, listed=plan.facts.listed)} so far"))
+    return [*lines, ("left", f"{left}; its command with --resume goes on")]
 
 
 def part_lines(part: RunPart) -> Lines:
@@ -246,7 +277,8 @@ def _beside_lines(found: Evaluation) -> Lines:
     if found.by is not None:
         lines.append(("by value", f"{found.by.n_values:,} values of {clean(found.by.by)}"))
         lines += _slice_lines("frequent", found.by.frequent)
-        lines += _slice_lines("worst", found.by.worst)
+        told = found.by.frequent
+        lines += _slice_lines("worst", [one for one in found.by.worst if one not in told])
         if found.by.without is not None:
             lines += _slice_lines("without", (found.by.without,))
     return lines

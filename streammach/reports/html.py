@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 
-from streammach.errors import DiskError
-from streammach.files.destinations import Product, not_regular
-from streammach.files.reading import read_small
 from streammach.reports.drawing import Plot, night_rules
+from streammach.training.ours import MARK
 
 STYLE = (
     """
@@ -47,25 +44,6 @@ summary { cursor: pointer; font-size: .85rem; color: var(--soft); }
     + night_rules()
     + "\n"
 )
-
-
-MAX_PAGE = 256 << 20
-MARK = '<meta name="generator" content="streammach">'
-
-
-def _foreign(path: Path) -> str | None:
-    """Return why a file is not a page of ours; None if it is."""
-    why = not_regular(path)
-    if why is not None:
-        return why
-    try:
-        ours = MARK.encode() in read_small(path, MAX_PAGE)[:1000]
-    except DiskError:
-        ours = False
-    return None if ours else "it is no page that streammach made"
-
-
-PAGE = Product("a page", _foreign)
 
 
 def page(title: str, parts: Iterable[str]) -> str:

@@ -46,6 +46,10 @@ class Names:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __getitem__(self, i: int) -> Label:
+        """Return the name at a place, from the end where it is below 0, or raise IndexError."""
+        return self.label(range(len(self))[i])
+
     def raw(self, i: int) -> bytes:
         """Return the bytes of name `i`."""
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()

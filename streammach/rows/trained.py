@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import DataError, clean
+from streammach.rows.names import Names
+
 
 @dataclass(frozen=True)
 class TrainedColumns:
@@ -43,33 +46,51 @@ class TrainedColumns:
             return self
         return TrainedColumns(self.n_columns, self.positions[features])
 
-    def remark(self, ids: NDArray[np.int32]) -> str | None:
-        """Return how columns that are told by name differ from those trained on, or None.
+    def remark(self, ids: NDArray[np.int32], given: Names, features: Names) -> str | None:
+        """Return what columns that are told by name lack, or have beyond those trained on, or None.
 
         Parameters
         ----------
         ids : int32 (columns,)
             The feature of each column by its name, -1 where there is none.
+        given, features : Names
+            The columns' names, and those of all features.
+
+        Raises
+        ------
+        DataError
+            If no column is known, or one is there twice.
         """
-        known = np.flatnonzero(ids >= 0)
-        said = []
-        if self.n_columns and len(ids) != self.n_columns:
-            said.append(f"{len(ids):,} columns where {self.n_columns:,} were trained on")
-        if self.positions is not None:
-            places = self.positions[ids[known]]
-            if not said and np.array_equal(places, known):
-                return None  # the others are those that had no value in training
-            if (np.diff(places) <= 0).any():
-                said.append("columns in another order than in training")
-        if len(known) < len(ids):
-            said.append(f"{len(ids) - len(known):,} columns with names that no feature has")
-        return f"{', '.join(said)}; they are told by their names" if said else None
+        known = np.sort(ids[ids >= 0])
+        if not len(known):
+            hint = f"The model knows {_some(features, np.arange(len(features)))}."
+            raise DataError("no column has the name of a feature of the model: columns", hint=hint)
+        twice = known[1:][np.diff(known) == 0]
+        if len(twice):
+            what = f"two columns have the name of one feature: {_some(features, twice[:1])}"
+            raise DataError(what)
+        said, unknown = [], np.flatnonzero(ids < 0)
+        if self.n_columns:
+            trained = np.arange(len(features)) if self.positions is None else self.positions
+            lost = np.setdiff1d(np.flatnonzero(trained >= 0), known)
+            if len(lost):
+                said.append(f"{_some(features, lost)} not there, which counts as 0 in all rows")
+        if len(unknown) > max(0, self.n_columns - len(features)):  # these had no value in training
+            said.append(f"{_some(given, unknown)} with a name that no feature has, not used")
+        return "; ".join(said) or None
 
     def difference(self, n_columns: int) -> str | None:
         """Return how a matrix without names of columns differs in width, or None."""
         if self.n_columns in (0, n_columns):
             return None
         return f"the matrix has {n_columns:,} columns, {self.n_columns:,} were trained on"
+
+
+def _some(names: Names, places: NDArray[np.int64]) -> str:
+    """Return some columns by their names."""
+    first = ", ".join(clean(names.raw(i), 40) for i in places[:8].tolist())
+    more = f" and {len(places) - 8:,} more" if len(places) > 8 else ""
+    return f"column{'' if len(places) == 1 else 's'} {first}{more}"
 
 
 NO_COLUMNS = TrainedColumns()

@@ -89,6 +89,8 @@ class Reader:
         # What decides how a row is read: rows of one kind are no rows of another one.
         self.kind = (self.columns, text, None if places is None else tuple(places))
         self._known = frozenset({*(columns or ()), *others})
+        # A cell that is a string is the feature ``column=cell``.
+        self._read = frozenset({*(columns or ()), *(n.partition("=")[0] for n in places or ())})
         self.text, self.places, self._limits = text, places, limits
         kind = FeatureRows if columns is None else FieldRows
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
@@ -116,7 +118,8 @@ class Reader:
         k = DEFAULT_K if found.k is UNSET else found.k
         limits, n = self._limits, len(found.rows)
         if k > limits.k:
-            raise beyond(422, f"k is {min(k, MOST_K):,}", limits.k, "k")
+            said = f"more than {MOST_K:,}" if k > MOST_K else f"{k:,}"
+            raise beyond(422, f"k is {said}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
         rows, unknown, sizes, keys = list[Row](), list[int](), list[int](), 1
@@ -147,6 +150,8 @@ class Reader:
             raise self._too_many(number, len(found))
         if isinstance(found, list):
             found = self._listed(number, found)
+        if self.places is not None:
+            self._check_columns(number, found)
         strange = 0
         for name, value in found.items():
             if isinstance(value, str):
@@ -187,6 +192,7 @@ class Reader:
                     422, f"row {number:,} is a string, and the model reads: {_some(self.columns)}"
                 )
             row = {self.text: row}
+        self._check_columns(number, row)
         size = _characters(number, row)
         if size > self._limits.text_bytes:
             what = f"row {number:,} has {size:,} characters"
@@ -194,6 +200,13 @@ class Reader:
         cells = {name: row.get(name) for name in self.columns}
         strange = sum(name not in self._known for name in row)
         return cells, strange, CHARACTER_BYTES * size, keys
+
+    def _check_columns(self, number: int, row: Mapping[str, Any]) -> None:
+        """Refuse a row that has columns, of which the model knows none."""
+        own = row if self.columns is not None else {name.partition("=")[0] for name in row}
+        if row and self._read.isdisjoint(own):
+            what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
+            raise Refused(422, what)
 
     def _too_many(self, number: int, n: int) -> Refused:
         what = f"row {number:,} has {n:,} features"

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from streammach.data.given_labels import GivenLabels, kind_of, of_objects
+from streammach.data.given_labels import GivenLabels, flattened, kind_of, listed, of_objects
 from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_sets import LabelSets, NamedSets
 from streammach.data.store.held import PLACE
 from streammach.model.packed_names import LabelNames
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME
 
 
@@ -26,30 +27,41 @@ class Targets:
     Attributes
     ----------
     classes : array (K,)
-        All labels, sorted; of sets the numbers of the columns.
+        All labels, sorted; of an indicator the numbers of its columns.
     codes : int64 (n,) or None
         Place of each row's label among them; None for sets.
     sets : csr_array (n, K) or None
         Which labels each row has; None where each has one.
-    sparse : bool
-        Whether sets came as a sparse matrix.
+    form : str
+        How sets came: ``array``, ``sparse`` or ``lists``; empty where each row has one label.
     """
 
     classes: NDArray[Any]
     codes: NDArray[np.int64] | None
     sets: Any = None
-    sparse: bool = False
+    form: str = ""
 
     @classmethod
     def of(cls, y: Any) -> Targets:
         """Return the labels that scikit-learn's checks let through, or raise ValueError."""
+        lists = listed(y)
+        if lists is not None:
+            starts, flat = flattened(lists)
+            found = cls.of(flat)
+            assert found.codes is not None, "a label each"
+            own = LabelLists(starts, found.codes.astype(np.int32)).sorted()
+            ones = np.ones(own.n_labels, np.float32)
+            shape = (len(lists), len(found.classes))
+            sets = scipy.sparse.csr_array((ones, own.classes, own.starts), shape=shape)
+            return cls(found.classes, None, sets, "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
             y, _ = of_objects(np.asarray(y))
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             sets = scipy.sparse.csr_array(y, dtype=np.float32)
             sets.sum_duplicates()
-            return cls(np.arange(sets.shape[1]), None, sets, bool(scipy.sparse.issparse(y)))
+            form = "sparse" if scipy.sparse.issparse(y) else "array"
+            return cls(np.arange(sets.shape[1]), None, sets, form)
         y = column_or_1d(y, warn=True)
         classes, codes = np.unique(y, return_inverse=True)
         return cls(classes, codes.astype(np.int64))
@@ -62,7 +74,7 @@ class Targets:
     def take(self, rows: NDArray[np.int64]) -> Targets:
         """Return those of some rows."""
         if self.codes is None:
-            return Targets(self.classes, None, self.sets[rows], self.sparse)
+            return Targets(self.classes, None, self.sets[rows], self.form)
         return Targets(self.classes, self.codes[rows])
 
     def key(self, row: int) -> bytes:
@@ -75,12 +87,12 @@ class Targets:
     @property
     def given(self) -> GivenLabels:
         """The labels as a source has them."""
-        if self.codes is None:
-            m = self.sets
-            return GivenLabels(
-                LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y"), "int"
-            )  # fmt: skip
-        return GivenLabels(Labels(self.codes, label_names(self.classes)), kind_of(self.classes))
+        names, kind = label_names(self.classes), kind_of(self.classes)
+        if self.codes is not None:
+            return GivenLabels(Labels(self.codes, names), kind)
+        m = self.sets
+        sets = LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y")
+        return GivenLabels(NamedSets(sets.lists, names), kind)
 
 
 def exact(y: Any) -> Any:
@@ -105,7 +117,7 @@ def _name(label: Any) -> bytes:
     return str(label).encode("utf-8", "surrogatepass")
 
 
-def places(names: LabelNames, classes: NDArray[Any], *, sets: bool) -> NDArray[np.int64]:
+def places(names: LabelNames, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the place of a model's labels among the classes of an estimator: int64 (K,).
 
     Parameters
@@ -114,11 +126,7 @@ def places(names: LabelNames, classes: NDArray[Any], *, sets: bool) -> NDArray[n
         The model's labels, by id.
     classes : array
         Those of the estimator, sorted.
-    sets : bool
-        Whether labels are columns.
     """
     raws = names.raws(np.arange(len(names)))
-    if sets:
-        return np.array([int(raw) for raw in raws], np.int64)
     known = {name: place for place, name in enumerate(label_names(classes))}
     return np.array([known[raw] for raw in raws], np.int64)

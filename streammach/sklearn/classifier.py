@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
 )
 
 from streammach.data.given import without_weightless
-from streammach.data.given_labels import kind_of
+from streammach.data.given_labels import kind_of, listed
 from streammach.data.labelled import given
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.given import as_rows, is_recipe_table
@@ -26,10 +26,9 @@ from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.classes import Targets, exact, label_names, places
-from streammach.sklearn.files import model_files, model_of
 from streammach.sklearn.fitting import threads_of, trained
 from streammach.sklearn.passes import SEVERAL, Passes, new_labels
-from streammach.sklearn.rows import Rows, by_class
+from streammach.sklearn.rows import Rows, by_class, summed
 
 
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
@@ -82,7 +81,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     Attributes
     ----------
     classes_ : array (K,)
-        The labels, sorted; of sets the numbers of the columns.
+        The labels, sorted; of an indicator the numbers of its columns.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array (columns,)
@@ -154,8 +153,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         X : array, sparse matrix, DataFrame (n, n_features), or list of str
             The rows: numbers; or text, and tables of which not all columns are numbers. These
             become features as in a conversion, and some are held out to choose what is not given.
-        y : array (n,), or array or sparse matrix (n, labels)
-            A label for each row, of any type; or sets of labels, a column for each label.
+        y : array (n,), n lists, or array or sparse matrix (n, labels)
+            A label for each row, of any type; or a list of labels for each row; or an indicator, a
+            matrix with a column for each label.
         sample_weight : array (n,), optional
             Weight of each row; rows of weight 0 are left out.
 
@@ -239,7 +239,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         passes.stream.take_labels(label_names(labels)[n_known:])
         loss = passes.learn(rows, codes)
         self._passes_, self.classes_ = passes, np.unique(labels)
-        self._sets_ = self._sparse_sets_ = False
+        self._sets_ = ""
         self._answers_ = self._answering(
             passes.stream.model, np.searchsorted(self.classes_, labels)
         )
@@ -264,8 +264,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
         Returns
         -------
-        array (n,), or array or csr_array (n, labels) of 0 and 1
-            The labels; of sets those with a probability of a half or more.
+        array (n,), n lists, or array or csr_array (n, labels) of 0 and 1
+            The labels; of sets those with a probability of a half or more, as `y` was given.
         """
         block = self._block(X)
         if not self._sets_:
@@ -274,7 +274,28 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         parts = [scipy.sparse.csr_array(p >= 0.5, dtype=np.int64)
                  for _, p in self._answers_.probabilities(block, len(self.classes_))]  # fmt: skip
         found = scipy.sparse.vstack(parts, format="csr")
-        return found if self._sparse_sets_ else found.toarray()
+        if self._sets_ == "lists":
+            ends = zip(found.indptr[:-1], found.indptr[1:], strict=True)
+            return [self.classes_[found.indices[a:b]].tolist() for a, b in ends]
+        return found if self._sets_ == "sparse" else found.toarray()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is right, or all whose labels are.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+        y : array (n,), n lists, or array or sparse matrix (n, labels)
+            Their labels, as for :meth:`fit`.
+        sample_weight : array (n,), optional
+            Weight of each row.
+        """
+        lists = listed(y)
+        if lists is None:
+            return float(super().score(X, y, sample_weight))
+        pairs = zip(lists, self.predict(X), strict=True)
+        return float(np.average([set(a) == set(b) for a, b in pairs], weights=sample_weight))
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, without an array of all classes.
@@ -347,7 +368,14 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         X = as_rows(X)
         if is_recipe_table(X, None, TableOptions()):
             return self._table(X, y, sample_weight)
-        X, y = validate_data(self, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset)
+        if listed(y) is None:
+            X, y = validate_data(
+                self, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset
+            )
+        else:
+            X = validate_data(self, X, accept_sparse="csr", reset=reset)
+            check_consistent_length(X, y)
+        X = summed(X)
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(
@@ -365,9 +393,10 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Return rows of a table or text, which become features as in a conversion."""
+        y = np.asarray(y) if listed(y) is None else y
         if sample_weight is not None:
-            X, y, sample_weight = without_weightless(X, np.asarray(y), sample_weight)
-        targets, found = Targets.of(np.asarray(y)), given(X, y, sample_weight)
+            X, y, sample_weight = without_weightless(X, y, sample_weight)
+        targets, found = Targets.of(y), given(X, y, sample_weight)
         check_consistent_length(found.rows.matrix, y)
         assert found.recipe is not None, "a table has a recipe"
         columns = [column.name for column in found.recipe.columns]
@@ -379,7 +408,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def _taken_in(self, targets: Targets) -> None:
         self.classes_ = targets.classes
-        self._sets_, self._sparse_sets_ = targets.codes is None, targets.sparse
+        self._sets_ = targets.form
 
     def _before(self) -> tuple[NDArray[Any], Model] | None:
         """Return classes and model of the fit before, if training goes on from it."""
@@ -390,7 +419,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _answering(self, model: Model, where: NDArray[np.int64] | None = None) -> Answers:
         model = replace(model, label_kind=kind_of(self.classes_))
         if where is None:
-            where = places(model.labels, self.classes_, sets=self._sets_)
+            where = places(model.labels, self.classes_)
         return Answers(
             model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
         )  # fmt: skip
@@ -398,7 +427,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _block(self, X: Any) -> Any:
         """Return rows with the model's ids."""
         check_is_fitted(self)
-        if self._answers_.model.recipe is not None:
+        if self._answers_.model.recipe is not None or isinstance(X, str | dict):
             return self._answers_.rows(X)
         X = validate_data(self, X, accept_sparse="csr", reset=False)
         return self._answers_.rows(X)
@@ -418,7 +447,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         answers = state.pop("_answers_", None)
         passes = state.pop("_passes_", None)
         if answers is not None:
-            state["_files"] = model_files(answers.model)
+            state["_model"] = answers.model
             state["_places"] = answers.places
         if passes is not None:
             state["_state"] = passes.saved()
@@ -426,12 +455,11 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        files, learning = state.pop("_files", None), state.pop("_state", None)
+        model, learning = state.pop("_model", None), state.pop("_state", None)
         where = state.pop("_places", None)
         super().__setstate__(state)
-        if files is None:
+        if model is None:
             return
-        model = model_of(files)
         self._passes_ = None
         if learning is not None:
             self._passes_ = Passes(model, threads_of(self.n_jobs))

@@ -61,10 +61,6 @@ class Rows:
         return Rows(self.x[rows], self.targets.take(rows), some, self.table)
 
     def _merged(self) -> Rows:
-        if scipy.sparse.issparse(self.x) and not self.x.has_canonical_format:
-            x = self.x.copy()
-            x.sum_duplicates()
-            return replace(self, x=x)._merged()
         first: dict[bytes, int] = {}
         totals: dict[bytes, float] = {}
         weights = np.ones(self.targets.n_rows) if self.weights is None else self.weights
@@ -125,6 +121,15 @@ class Rows:
         nnz, total = float(np.sum(own * lengths)), float(own.sum()) or 1.0
         typical = float(np.sqrt(np.sum(own * squares) / nnz)) if nnz else 1.0
         return Scale(max(typical, 1e-6), max(nnz / total, 1.0))
+
+
+def summed(x: Any) -> Any:
+    """Return rows whose values stand once for each column, and none is 0 where they are sparse."""
+    if scipy.sparse.issparse(x) and not (x.has_canonical_format and x.data.all()):
+        x = x.copy()
+        x.sum_duplicates()
+        x.eliminate_zeros()
+    return x
 
 
 @dataclass(frozen=True)

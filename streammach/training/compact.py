@@ -49,6 +49,7 @@ LEAST_ROWS = 50  # fewer say nothing
 FREE = 0.5  # standard errors of accuracy that a form may lose
 MOST_HALVINGS = 6  # of the pairs
 LOST = "narrower weights lose more than half a standard error on held-out rows"
+NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
 RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
 
@@ -389,7 +390,10 @@ def compacted(session: Session, model: Model, asked: str, found: Found | None) -
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
     else:
-        return Compact(model=model, how=found.evidence if found else "", whole_bytes=whole)
+        how = found.evidence if found else ""
+        if asked != session.options.model_size:
+            how = NO_TIME
+        return Compact(model=model, how=how, whole_bytes=whole)
     spare = None if small is model else spare_after(model, small)
     return Compact(model=small, how=how, whole_bytes=whole, spare=spare, most=most)
 

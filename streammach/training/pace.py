@@ -17,7 +17,8 @@ LEAST_SEARCH = 0.3  # of the search that is planned, without which no epoch is t
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
 AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
 SEARCH_SHARE = {False: 0.3, True: 0.5}  # of the time, for the search, by dense
-SMALLER_SHARE = 0.15  # of the time, for making the model small
+SMALLER_SHARE = 0.15  # of the time, for making the model small, if all held-out rows judge
+QUICK_SHARE = 0.5  # where few do: a whole model is many times as large
 JUDGES = (MOST_ROWS, FEW_ROWS)  # held-out rows that judge how small a model may be
 MARGIN = 1.1  # by which epochs may take longer than trials said
 
@@ -50,9 +51,15 @@ class Pace:
             took = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
             fitting = [n for n in wanted if took[n] <= SMALLER_SHARE * clock.seconds]
             self.judges = fitting[0] if fitting else wanted[-1]
-            self.model_size = "auto" if fitting else "full"
-            closing += took[self.judges] if fitting else 0.0
-        self._expected, self._whole, self._beside = expected, clock.without(closing), 0.0
+            fits = took[self.judges] <= QUICK_SHARE * clock.seconds
+            self.model_size = "auto" if fits else "full"
+            closing += took[self.judges] if fits else 0.0
+        self._expected, self._clock, self._closing, self._beside = expected, clock, closing, 0.0
+
+    @property
+    def _whole(self) -> Clock:
+        """The time but for the end of a run, on a machine as busy as it is."""
+        return self._clock.without(self._closing * self._session.stages.slowness)
 
     def named(self, ahead: dict[str, Ahead]) -> dict[str, str | int]:
         """Take note of what was done ahead; return the options that do it without a limit."""
@@ -70,7 +77,8 @@ class Pace:
     def ahead(self) -> Clock:
         """The time for what comes before hashed models: what they leave, but a half at least."""
         seconds = self._whole.seconds or 0.0
-        return self._whole.without(min(self._expected.hashed, (1 - AHEAD_SHARE) * seconds))
+        hashed = self._expected.hashed * self._session.stages.slowness
+        return self._whole.without(min(hashed, (1 - AHEAD_SHARE) * seconds))
 
     @property
     def search(self) -> Clock:
@@ -109,4 +117,4 @@ class Pace:
         """Seconds from the last epoch to the end."""
         config, seconds = self._session.plan.config, self._expected.parts
         parts = sum(seconds[part.name] for part in planned(config) if not part.ranks_alone)
-        return self._expected.finish + self._beside + parts
+        return (self._expected.finish + parts) * self._session.stages.slowness + self._beside

@@ -89,7 +89,7 @@ def pilot(
         As for a plan and a training.
     """
     began, allowed = time.monotonic(), parse_seconds(within)
-    constraints = Constraints.of(options) if constraints is None else constraints
+    constraints = Constraints.of(options, "pilot") if constraints is None else constraints
     if constraints.shaped:
         raise UsageError(SHAPED, path="--pilot")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from inspect import signature
 from typing import Any
 
 from streammach.clock import Clock
+from streammach.data.bad_rows import BadRows, skipping
 from streammach.data.class_weights import ClassWeights
 from streammach.data.labelled import given
 from streammach.data.memory import Labelled
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
+from streammach.data.tables.memory import is_table
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.machine import parse_size
@@ -40,9 +45,10 @@ def train(
     memory: str | int = "1GB",
     sample_weight: Any = None,
     class_weight: ClassWeights | None = None,
+    on_bad_row: str = "error",
     columns: Sequence[Label] | None = None,
     out: str | os.PathLike[str] | None = None,
-    validation: tuple[Any, Any] | str | os.PathLike[str] | None = None,
+    validation: Any = None,
     callbacks: Sequence[object] | None = None,
     progress: Wanted = None,
     seed: int = 0,
@@ -59,9 +65,10 @@ def train(
     X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
         The rows: numbers, by column or by name (:func:`streammach.data.given.given_rows`); or rows
         of a table or text, which become features as in a conversion. The model then takes the like.
-    y : array (n,), array or scipy sparse matrix (n, labels), or str
-        A label for each row: integers, booleans, whole floats or strings; or sets of labels, a
-        column for each label. A string is the column of a table that holds the labels.
+    y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
+        A label for each row: integers, booleans, whole floats or strings; or a list of labels for
+        each row; or an indicator, a matrix with a column for each label. A string is the column of
+        a table that holds the labels.
     memory : str or int
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
     sample_weight : array (n,), optional
@@ -69,12 +76,15 @@ def train(
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
         together; or by label; or a file (:func:`streammach.data.class_weights.weighed`).
+    on_bad_row : str
+        ``error`` or ``skip``: rows that cannot be read are left out, and counted in a warning.
     columns : sequence of str, int or bytes, optional
         A name for each column of a matrix; their numbers from 0 otherwise.
     out : path-like, optional
         Folder for the run; a temporary one otherwise, which goes with the run.
-    validation : (X, y), or path-like, optional
-        Rows, or a store, on which choices are made; some of the rows otherwise.
+    validation : (X, y), table, or path-like, optional
+        Rows, a table with the column of labels `y`, or a store, on which choices are made; some of
+        the rows otherwise.
     callbacks : sequence, optional
         As for :class:`streammach.training.trainer.Trainer`.
     progress : bool, str or callable, optional
@@ -109,20 +119,27 @@ def train(
         name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
         for name in OF_TABLE & options.keys()
     }
-    table = TableOptions(**columns_said)
-    data = given(X, y, sample_weight, columns=columns, options=table)
+    table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
+    data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     data = replace(data, seed=seed, class_weights=class_weight)
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
-    constraints = Constraints.of({"seed": seed, "memory": memory, **options})
+    known = {*OF_TRAINING, *OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
+    constraints = Constraints.of({"seed": seed, "memory": memory, **options}, "train", known)
     clock = Clock(constraints.seconds)
     with ExitStack() as closing:
         if validation is not None:
+            if isinstance(y, str) and is_table(validation):
+                validation = (validation, y)
             training["validation"], n = _validation(validation, memory, closing, table)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
         bar = closing.enter_context(Progress(progress, ""))
         if progress:
             callbacks = (*((EarlyStopping(),) if callbacks is None else callbacks), watcher(bar))
         made, dataset = planned(data, constraints, closing)
+        left_out = bad_rows.reasons + Counter(dataset.root.skipped)
+        if left_out:
+            why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
+            warnings.warn(f"rows that could not be read were left out: {why}", stacklevel=2)
         trainer = Trainer(
             made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
         )
@@ -163,13 +180,15 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
 
 
 def _validation(
-    rows: tuple[Any, Any] | str | os.PathLike[str], memory: str | int, closing: ExitStack,
-    options: TableOptions,
-) -> tuple[str, int]:  # fmt: skip
+    rows: Any, memory: str | int, closing: ExitStack, options: TableOptions
+) -> tuple[str, int]:
     """Return a store with the rows on which choices are made, and how many may be used."""
     if isinstance(rows, str | os.PathLike):
         with Dataset.open(rows) as dataset:
             return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        hint = "Give a pair of both, or the path of a store; a table where y is a column."
+        raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
     data = replace(given(rows[0], rows[1], options=options), weights=None)
     folder = closing.enter_context(temporary_folder())
     dataset = closing.enter_context(data.stored(folder, parse_size(memory)))

@@ -226,8 +226,7 @@ def sweep(
                     stages.begin(_name(chosen))
                     given = None if callbacks is None else callbacks(chosen)
                     given = (*((EarlyStopping(),) if given is None else given), Within(stages))
-                    whole = replace(training, model_size="full")  # shapes are compared
-                    trainer = Trainer(chosen, whole, callbacks=given)
+                    trainer = Trainer(chosen, training, callbacks=given)
                     point = _train(trainer, data, folder)
                 if test is not None and point.test is None:
                     stages.begin(f"{_name(chosen)}, test rows")

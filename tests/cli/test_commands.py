@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+import streammach as sm
 from streammach.cli.main import COMMANDS, main
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output.text import TsvOutput
@@ -449,3 +450,105 @@ def test_shrink_replaces_nothing_but_models(job, capsys):
         capsys, "shrink", job / "run", "--out", job / "x", "--size", "1KB", "--pairs", 5
     )
     assert (code, "smallest model" in one_line(err), (job / "x").exists()) == (6, True, False)
+
+
+@pytest.mark.parametrize("moment", ["nothing planned", "nothing decided", "epoch 2"])
+def test_info_says_what_an_interrupted_run_has(moment, job, capsys):
+    run_folder = job / "run"
+    for name in {"nothing planned": ("plan.json", "training.json", "model"),
+                 "nothing decided": ("training.json", "model")}.get(moment, ()):  # fmt: skip
+        path = run_folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (run_folder / "result.json").unlink()
+    code, out, err = run(capsys, "info", run_folder)
+    assert (code, err) == (0, "")
+    assert "not finished" in out
+    said = {"nothing planned": "nothing is planned yet", "epoch 2": "0 of 4 epochs are saved",
+            "nothing decided": "nothing is decided yet"}[moment]  # fmt: skip
+    assert f"{said}; its command with --resume goes on" in out
+    assert ("8 x 6" in out) == (moment != "nothing planned")
+    assert ("accuracy" in out) == (moment == "epoch 2" or "reached" in out)
+
+
+FOREIGN = {
+    "a file": lambda folder: (folder / "notes.txt").write_text("mine"),
+    "a file in the model": lambda folder: (folder / "model" / "notes.txt").write_text("mine"),
+    "a file among checkpoints": lambda folder: (
+        (folder / "checkpoints" / "step-3").mkdir(parents=True),
+        (folder / "checkpoints" / "step-3" / "thesis.tex").write_text("mine"),
+    ),
+    "a link": lambda folder: (folder / "train.zarr").symlink_to(folder.parent / "train.zarr"),
+    "no marker": lambda folder: [(folder / name).unlink() for name in
+                                 ("streammach.json", "plan.json")],
+    "a store that is none": lambda folder: (folder / "train.zarr").mkdir(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["train", "fit"])
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_force_replaces_no_run_with_anything_else_in_it(command, foreign, job, capsys):
+    FOREIGN[foreign](job / "run")
+    before = {path: path.read_bytes() for path in job.rglob("*") if path.is_file()}
+    source = job / ("train.zarr" if command == "train" else "train.vw.gz")
+    code, _, err = run(capsys, command, source, "--out", job / "run", *BUDGET, "--force")
+    assert (code, "and is not replaced" in one_line(err)) == (2, True)
+    assert {path: path.read_bytes() for path in job.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["train", "fit"])
+def test_force_replaces_a_run_of_ours(command, job, capsys):
+    source, folder = job / ("train.zarr" if command == "train" else "train.vw.gz"), job / "run"
+    options = ["--out", folder, "--buckets", 4, "--repetitions", 2, "--epochs", 1]
+    assert run(capsys, command, source, *options)[0] == 2
+    (folder / "checkpoints" / "step-3").mkdir(parents=True)
+    (folder / "checkpoints" / "step-3" / "state.json").write_text("{}")
+    code, _, err = run(capsys, command, source, *options, "--force", "--resume")
+    assert (code, "not gone on with: --force" in one_line(err)) == (2, True)
+    before = (job / "train.zarr" / "manifest.json").read_bytes()
+    for _ in range(2):  # the second time over what the first one left
+        code, _, err = run(capsys, command, source, *options, "--force")
+        assert code == 0, err
+    assert "4 x 2" in run(capsys, "info", folder)[1]
+    assert not (folder / "checkpoints").exists()
+    assert (job / "train.zarr" / "manifest.json").read_bytes() == before
+    if command == "fit":  # another file: its store is made anew
+        other = job / "other.vw"
+        other.write_text("".join(f"c{i % 3} | w{i % 3}\n" for i in range(90)))
+        assert run(capsys, "fit", other, *options)[0] == 2
+        code, _, err = run(capsys, "fit", other, *options, "--force")
+        assert code == 0, err
+        assert json.loads(run(capsys, "info", folder, "--json")[1])["n_classes"] == 3
+
+
+def test_explore_says_how_far_it_is(job, capsys):
+    files = [job / "test.vw", job / "train.vw.gz"]
+    told = []
+    sm.explore(files, progress=lambda *given: told.append(given))
+    assert told == [("explore", 0, 0), ("explore", 1, 2), ("explore", 2, 2)]
+    _, _, err = run(capsys, "explore", *files, "--progress", "json")
+    assert json.loads(err.splitlines()[-1])["stage"] == "explore"
+
+
+def test_values_are_told_once(job, capsys):
+    _, out, _ = run(capsys, "evaluate", job / "run", job / "test.zarr", "--by", "w")
+    rows = [line.split("rows")[1] for line in out.splitlines() if "+-" in line]
+    assert len(rows) == len({*rows}) > 3
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_full_disk_is_named(options, job):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "streammach", "info", job / "run", *options],
+                              check=False, stdout=full, stderr=subprocess.PIPE,
+                              text=True)  # fmt: skip
+    assert done.returncode == 7
+    assert "No space left on device: standard output" in done.stderr
+
+
+def test_kernels_that_are_not_compiled_are_refused(job):
+    done = subprocess.run(
+        [sys.executable, "-m", "streammach", "predict", job / "run", job / "test.vw"], text=True,
+        check=False, capture_output=True, env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "unset NUMBA_DISABLE_JIT" in one_line(done.stderr)

@@ -126,6 +126,8 @@ def test_other_things_are_refused(wrong):
 def test_values_and_names_that_cannot_be_are_refused(rows, classes):
     with pytest.raises(UsageError):
         given_rows(rows, ["a"])
+    with pytest.raises(DataError, match="two columns are called 'a'"):
+        given_rows(rows, ["a", *"bcdefghijklm", "a"])
     rows[3, 2] = np.nan
     with pytest.raises(DataError, match="finite"):
         held(rows, classes)
@@ -153,6 +155,59 @@ def test_labels_come_back_in_their_type(given, kind, back):
     values = label_values(names.raws(np.arange(len(names))), kind, names.kind)
     assert values.tolist() == back
     assert all(type(a) is type(b) for a, b in zip(values.tolist(), back, strict=True))
+
+
+def objects(rows):
+    """An array of objects, one a row."""
+    return np.fromiter(rows, object, len(rows))
+
+
+pandas = pytest.importorskip("pandas")
+WRAPPED = {
+    "list": list,
+    "tuples": lambda rows: tuple(map(tuple, rows)),
+    "sets": lambda rows: [set(row) for row in rows],
+    "arrays": lambda rows: [np.array(row, object) for row in rows],
+    "array of objects": objects,
+    "Series": pandas.Series,
+    "Series of arrays": lambda rows: pandas.Series([np.array(row, object) for row in rows]),
+    "column": lambda rows: pandas.DataFrame({"y": rows}),
+    "Arrow": lambda rows: pytest.importorskip("pyarrow").array(rows),
+    "polars": lambda rows: pytest.importorskip("polars").Series(rows),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED)
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([[6, 10], [7, 11], [6, 11]], "int"),  # of one length: no matrix of three columns
+        ([[6], [7, 11, 3], []], "int"),
+        ([["b", "a"], ["é"], ["a"]], "str"),
+        ([[2.0, 1.0], [3.0], [1.0]], "float"),
+    ],
+)
+def test_lists_are_lists_of_labels_in_any_wrapping(wrap, rows, kind):
+    found = given_labels(WRAPPED[wrap](rows))
+    lists = found.labels.lists
+    names = [{b"%d" % x if kind != "str" else x.encode() for x in row} for row in rows]
+    assert [set(found.labels.raws(lists.classes[a:b].tolist()))
+            for a, b in zip(lists.starts[:-1], lists.starts[1:], strict=True)] == names  # fmt: skip
+    assert found.kind == kind
+
+
+def test_a_matrix_is_an_indicator_and_an_odd_list_is_named():
+    for matrix in (np.eye(3), scipy.sparse.eye_array(3), pandas.DataFrame(np.eye(3))):
+        assert given_labels(matrix).labels.raws([2]) == [b"2"]
+    for wrong, said in [
+        ([[1], None], "row 1 .* has no list of labels: 'None'"),
+        ([[1, 2], ["a"]], "all numbers or all strings: row 0"),
+        ([["a"], [], ["b", 3]], "row 2 .* has '3'"),
+        ([[1, 2], [float("nan")]], "row 1 "),
+        ([[[1]], [[2]]], "row 0 "),
+    ]:
+        with pytest.raises(DataError, match=said):
+            given_labels(wrong)
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [""], [np.nan], np.array([None, "a"], object)])

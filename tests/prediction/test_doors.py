@@ -128,17 +128,11 @@ def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
         assert_equal(predictor.topk(sp.csr_array(x), 4), wanted, "CSR")
         assert_equal(predictor.topk(sp.coo_matrix(x).astype(np.float64), 4), wanted, "COO")
         mixed, mixed_names = shuffled(x, names)
-        if named:
-            with pytest.warns(UserWarning, match="another order than in training.*by their names"):
-                assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
-        else:
-            with pytest.warns(UserWarning, match="3 columns with names that no feature has"):
-                assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
+        with warnings.catch_warnings():  # neither of the order nor of columns that had no value
+            warnings.simplefilter("error")
+            assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
         for door, path, options in files(tmp_path / "rows", x, labels, names):
-            with warnings.catch_warnings():
-                if not named and door == "AnnData":  # names, of which three were never a feature
-                    warnings.simplefilter("ignore")
-                assert_equal(through(predictor, path, **options), wanted, door)
+            assert_equal(through(predictor, path, **options), wanted, door)
             if door == "text" or (not named and door == "AnnData"):
                 continue  # the one has no labels, the other says again that it has more columns
             found = sm.evaluate(predictor, path, options=SourceOptions(**options))
@@ -170,6 +164,37 @@ def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):
             predictor.topk(x, columns=NUMBERS[1:])
         with pytest.raises(DataError, match="two columns have the name of one feature"):
             predictor.topk(x, columns=["0", *NUMBERS[:-1]])
+
+
+def test_named_columns_follow_the_rules_of_recipes():
+    pandas = pytest.importorskip("pandas")
+    x = np.eye(4)[np.arange(120) % 4][:, :3] + np.random.default_rng(0).random((120, 3)) / 9
+    frame = pandas.DataFrame(x, columns=list("abc")).assign(never=0.0)
+    model = sm.train(frame, np.arange(120) % 4, epochs=2, counts="off").model
+    wanted = model.predict(frame[:4])
+    changes = {
+        "in another order": (frame[["never", "c", "b", "a"]], None),
+        "without a value": (frame[list("abc")], None),
+        "missing": (frame[["a", "b", "never"]], "column c not there, which counts as 0"),
+        "renamed": (frame.rename(columns={"c": "C"}), "column c not there"),
+        "more": (frame.assign(d=1.0, e=2.0), "columns never, d, e with a name that no feature has"),
+        "renamed all": (frame.rename(columns=str.upper), DataError),
+        "twice": (pandas.concat([frame, frame[["a"]]], axis=1), DataError),
+        "of dicts": ([{"A": 1.0}, {"B": 1.0}], "the model knows no feature of these rows"),
+    }
+    for change, (rows, said) in changes.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if said is None:
+                assert np.array_equal(model.predict(rows[:4]), wanted), change
+            elif said is DataError:
+                with pytest.raises(DataError):
+                    model.predict(rows[:4])
+            else:
+                with pytest.raises(UserWarning, match=said):
+                    model.predict(rows[:4])
+    assert model.predict([{"a": 1.0, "b": 0.1, "c": 0.1}])[0] == wanted[0]  # a name may miss
+    assert len(model.predict([{"a": 1.0}])) == 1
 
 
 def test_a_matrix_that_is_given_stays_as_it_is(matrix, tmp_path):

@@ -101,6 +101,26 @@ def test_names_that_no_feature_can_have_are_unknown(client):
     assert found["predictions"][0]["unknown"] == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "status"),
+    [
+        ("matrix", {"features": {"Age": 1.0, "x": 2}}, 422),
+        ("matrix", {"features": ["x", "y"]}, 422),
+        ("matrix", {"features": {"0": 1.0, "x": 2}}, 200),
+        ("matrix", {"features": {"0": "a"}}, 200),  # a column that is known, a cell that is not
+        ("matrix", {"features": {}}, 200),
+        ("table", {"Title": "love", "id": 3}, 422),
+        ("table", {"title": "love", "id": 3}, 200),
+        ("text", {"Title": "love"}, 422),
+        ("words", {"features": {"nothing known": 1}}, 200),  # words that are new are no columns
+    ],
+)
+def test_a_row_none_of_whose_columns_is_known_is_refused(name, row, status, client):
+    answer = client.post(f"/models/{name}/predict", json={"rows": [row]})
+    assert answer.status_code == status, answer.text
+    assert status == 200 or "row 0 has none of the columns of the model, but" in answer.text
+
+
 def test_one_model_needs_no_name(runs, client):
     service = Service({"text": runs["text"]}, Limits(), Computing(threads=1))
     try:

@@ -51,6 +51,32 @@ def test_chunks_are_one_pass_over_the_same_order(data):
     assert whole.n_iter_ == 1
 
 
+def repeated(x):
+    """Sparse rows in which each value is the sum of two, with a 0 beside them."""
+    x = scipy.sparse.csr_array(x)
+    shares = np.array([0.25, 0.75, 0])
+    return scipy.sparse.csr_array(
+        ((x.data[:, None] * shares).ravel(), np.repeat(x.indices, 3), 3 * x.indptr), shape=x.shape
+    )
+
+
+@pytest.mark.parametrize("way", ["partial_fit", "fit", "fit of many rows"])
+def test_values_that_stand_twice_are_added_up(data, way, monkeypatch):
+    if way == "fit of many rows":
+        monkeypatch.setattr("streammach.sklearn.rows.MERGED_ROWS", 100)
+    x, y = scipy.sparse.csr_array(data[0]).astype(np.float32), data[1]
+    twice = repeated(x)
+    assert (twice - x).nnz == 0
+    assert twice.nnz == 3 * x.nnz
+    one, other = (
+        getattr(MACHClassifier(**SMALL, epochs=1), way.split(" of")[0])(rows, y)
+        for rows in (x, twice)
+    )
+    assert np.array_equal(one.model_.weights, other.model_.weights)
+    assert np.array_equal(one.predict_topk(twice)[1], other.predict_topk(x)[1])
+    assert twice.nnz == 3 * x.nnz  # what was given stays as it is
+
+
 def test_classes_never_seen_get_hashes_and_no_weights(data):
     x, y = data
     few = y < 4

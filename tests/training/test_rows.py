@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import streammach as sm
 from streammach.data.memory import Labelled
 from streammach.errors import BudgetError, DataError, UsageError
 
+pandas = pytest.importorskip("pandas")
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
 
 
@@ -84,8 +86,8 @@ def test_dicts_and_strings(data):
     model = sm.train(rows, labels, **PLAIN).model
     assert (model.predict(rows) == labels).mean() > 0.9
     assert model.predict(rows[:2], 3).shape == (2, 3)
-    unknown = model.predict([{"other": 1.0}])
-    assert unknown[0] in labels
+    with pytest.warns(UserWarning, match="knows no feature of these rows"):
+        assert model.predict([{"other": 1.0}])[0] in labels
 
 
 @pytest.mark.parametrize("to", [np.int8, np.uint64, bool, float, str, object])
@@ -111,6 +113,28 @@ def test_sets_of_labels(data, rng):
     assert np.mean([set(row) == {c, (c + 1) % 12} for row, c in zip(best, y, strict=True)]) > 0.8
 
 
+@pytest.mark.parametrize("door", ["train", "table", "column", "estimator", "estimator of text"])
+def test_lists_of_labels(door):
+    kinds = np.arange(90) % 3
+    x, y = np.eye(3)[kinds], [[int(k) + 5, int(k) + 9] for k in kinds]
+    text = pandas.DataFrame({"a": [f"word{k}" for k in kinds], "y": y})
+    options = {"memory": "1GB", "epochs": 8}
+    if door.startswith("estimator"):
+        rows = x if door == "estimator" else text["a"].tolist()
+        clf = sm.MACHClassifier(epochs=30, n_buckets=None).fit(rows, y)
+        assert clf.classes_.tolist() == [5, 6, 7, 9, 10, 11]
+        assert clf.predict(rows[:3]) == y[:3]
+        assert (clf.score(rows, y), clf.score(rows, [[1]] * 90)) == (1, 0)
+        assert clf.model_.predict(rows[:3], 2).dtype.kind == "i"
+        return
+    if door == "train":
+        run, new = sm.train(x, y, **options), x[:3]
+    else:
+        text, labels = (text, "y") if door == "column" else (text[["a"]], y)
+        run, new = sm.train(text, labels, text="a", **options), text[:3]
+    assert [set(row) for row in run.model.predict(new, 2).tolist()] == [set(row) for row in y[:3]]
+
+
 def test_weights_and_held_out_rows_of_ones_own(data):
     x, y = data
     weights = (y != 3).astype(float)
@@ -120,9 +144,115 @@ def test_weights_and_held_out_rows_of_ones_own(data):
     assert (run.model.predict(x[y == 3]) == 3).mean() < 0.5
 
 
+@pytest.fixture(scope="module")
+def texts():
+    """A table of text with its labels, and a model of it."""
+    kinds = np.arange(150) % 3
+    table = pandas.DataFrame({"t": [f"w{k} of {j}" for j, k in enumerate(kinds)], "y": kinds + 5})
+    run = sm.train(table, "y", text="t", epochs=2, validation=table)  # a table, as the rows are
+    assert "of 150 rows" in run.settings.held_out
+    return table, run.model
+
+
+@pytest.mark.parametrize("door", ["model", "estimator", "estimator of numbers", "numbers"])
+def test_one_row_is_no_list_of_rows(door, texts, data):
+    table, model = texts
+    if door.startswith("estimator"):
+        x = data[0] if "numbers" in door else table["t"].tolist()
+        model = sm.MACHClassifier(epochs=1).fit(x, np.arange(len(x)) % 3)
+    elif door == "numbers":
+        model = sm.train(*data, **PLAIN).model
+    ones = ["w1", {"t": "w1"}, {"0": 1.0}]
+    if door != "estimator of numbers":  # scikit-learn says it in its words
+        ones += [table.iloc[0], np.ones(3), [1.0, 2.0]]
+    for one in ones:
+        with pytest.raises(DataError, match=r"here is one, or none: .* for one row: \[row\]"):
+            model.predict(one)
+    if door in ("model", "estimator"):
+        assert len(model.predict(table["t"][:4])) == len(model.predict(["w1"] * 4)) == 4
+
+
+def test_labels_have_places(texts):
+    labels = texts[1].labels
+    assert {labels[0], labels[1], labels[2], labels[-1]} == {5, 6, 7} == set(labels)
+    with pytest.raises(IndexError):
+        labels[3]
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_less_than_one_label_is_refused(k, texts, tmp_path):
+    table, model = texts
+    with sm.Predictor(model) as predictor:
+        asked = {
+            "predict": lambda: model.predict(table["t"], k),
+            "topk": lambda: predictor.topk(table, k),
+            "query": lambda: predictor.query([0], k=k),
+            "stream": lambda: predictor.stream(tmp_path, k),
+        }
+        for door, ask in asked.items():
+            with pytest.raises(UsageError, match=f"k is {k}: 1 or more"):
+                raise AssertionError(door, ask())
+        assert predictor.topk(table[:1], 10**30)[0].shape == (1, 3)
+
+
+def test_rows_in_memory_are_evaluated(texts, tmp_path, data):
+    table, model = texts
+    table.to_csv(tmp_path / "t.csv", index=False)
+    wanted = sm.evaluate(model, tmp_path / "t.csv", estimators=True)
+    new = pandas.concat([table, table[:3].assign(y=99)])
+    for rows in (table, (table[["t"]], table["y"]), (table["t"].tolist(), [[k] for k in table.y])):
+        found = sm.evaluate(model, rows, estimators=True)
+        assert replace(found, seconds=0) == replace(wanted, seconds=0)
+    found = sm.evaluate(model, new)
+    assert (found.n_rows, found.n_unseen) == (153, 3)
+    numbers = sm.train(*data, **PLAIN).model
+    assert sm.evaluate(numbers, data).accuracy == (numbers.predict(data[0]) == data[1]).mean()
+    wrong = {"rows have no labels": data[0], "499 labels for": (data[0], data[1][1:])}
+    for said, rows in wrong.items():
+        with pytest.raises((DataError, UsageError), match=said):
+            sm.evaluate(numbers, rows)
+
+
+@pytest.mark.parametrize("door", ["matrix", "sparse", "label", "table", "table and labels"])
+def test_rows_that_cannot_be_read_are_left_out(door, data):
+    x, y = data[0][:60].copy(), data[1][:60].astype(float)
+    bad = [4, 17]
+    if door == "label":
+        y[bad] = np.nan
+    else:
+        x[bad, 3] = np.inf
+    rows = {"matrix": x, "label": x, "sparse": scipy.sparse.csr_array(x)}.get(door)
+    options = dict(PLAIN, sample_weight=np.arange(60) + 1.0)
+    if rows is None:
+        rows = pandas.DataFrame({"n": np.where(np.arange(60) == 4, "x", "1"), "y": y.astype(int)})
+        rows.loc[17, "n"] = "?"
+        options |= {"number": "n"}
+        y = "y" if door == "table" else y.astype(int)
+        rows = rows if door == "table" else rows[["n"]]
+    with pytest.raises(DataError, match=r"row 4 \(counted"):
+        sm.train(rows, y, **options)
+    with pytest.warns(UserWarning, match="rows that could not be read were left out: 2 "):
+        run = sm.train(rows, y, **options, on_bad_row="skip")
+    assert run.plan.facts.n_rows == 58
+
+
+@pytest.mark.parametrize(
+    ("function", "option", "nearest"),
+    [("train", "epoch", "epochs"), ("train", "sample_weights", "sample_weight"),
+     ("train", "n_bucket", "n_buckets"), ("train", "categories", "category"),
+     ("train", "verbosity", None), ("plan", "count", "counts")],
+)  # fmt: skip
+def test_a_misspelt_option_is_named_with_the_nearest(function, option, nearest, data, tmp_path):
+    rows = data if function == "train" else [stored(tmp_path, *data)]
+    with pytest.raises(TypeError) as found:
+        getattr(sm, function)(*rows, **{option: 1})
+    meant = f": did you mean '{nearest}'?" if nearest else ""
+    assert str(found.value) == f"{function}() has no option '{option}'{meant}"
+
+
 def test_what_cannot_be_is_refused(tmp_path, data):
-    with pytest.raises(TypeError):
-        sm.train(*data, nothing=1)
+    with pytest.raises(UsageError, match="no pair of rows and labels, and no path: validation"):
+        sm.train(*data, validation=data[0])
     with pytest.raises(UsageError):
         sm.train(*data, memory=None)
     with pytest.raises(BudgetError):

@@ -112,8 +112,9 @@ class Build:
             )  # fmt: skip
         self._known = Known.of(settings.like) if settings.known is None else settings.known
         self._bad_rows = BadRows(
-            skip=settings.on_bad_row == "skip", most=settings.max_bad, listed=job.listed
-        )
+            skip=settings.on_bad_row == "skip", most=settings.max_bad,
+            listed=None if settings.held_bytes else job.listed,
+        )  # fmt: skip
         self.asked = decided(settings.options, settings.on_bad_row, self._known.digest)
 
     def run(self, *, resume: bool) -> Made:

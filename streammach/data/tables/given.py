@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.memory import is_table
 
@@ -12,9 +14,14 @@ def as_rows(rows: Any) -> Any:
     """Return rows as they are, or as a list where they are a column of strings or of dicts."""
     if getattr(rows, "ndim", 0) == 1 and hasattr(rows, "tolist"):
         found = rows.tolist()
-        if found and isinstance(found[0], str | dict):
+        if found and isinstance(found[0], str | dict) and not any(map(_is_value, found)):
             return found
     return rows
+
+
+def _is_value(cell: object) -> bool:
+    """Return whether an object is a number, so that others beside it are cells of one row."""
+    return isinstance(cell, int | float | np.number) and not np.isnan(cell)
 
 
 def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:

@@ -57,6 +57,7 @@ def rows_of_table(
     label_needed: bool = False,
     multilabel: Multilabel = "off",
     unknown: NDArray[np.int64] | None = None,
+    bad_rows: BadRows | None = None,
 ) -> RowBlock:
     """Return the rows of a table as they are read, with a vocabulary's ids.
 
@@ -74,6 +75,8 @@ def rows_of_table(
         Whether rows have lists of labels.
     unknown : int64 (n,), optional
         Receives how many features of each row the vocabulary does not have.
+    bad_rows : BadRows, optional
+        What to do with rows that cannot be read; otherwise the first one is refused.
 
     Returns
     -------
@@ -91,12 +94,13 @@ def rows_of_table(
     reader = TableReader(
         recipe, vocabulary, multilabel=multilabel, label_needed=label_needed, absent=absent
     )
-    blocks, first, bad_rows = [], 0, BadRows()
+    blocks, first, bad_rows = [], 0, bad_rows or BadRows()
     for rows in batches(table, recipe.names, recipe):
         part = reader.read(rows, first)
         bad_rows.take(part.bad, PLACE, 0)
         if unknown is not None and part.unknown is not None:
-            unknown[first : first + rows.n_rows] = part.unknown
+            assert part.block.numbers is not None, "rows of a table"
+            unknown[first + part.block.numbers] = part.unknown
         blocks.append(part.block.numbered(first))
         first += rows.n_rows
     return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)

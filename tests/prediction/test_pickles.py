@@ -1,0 +1,74 @@
+"""A model that answers is pickled and copied as the bytes of its own files."""
+
+import copy
+import io
+import pickle
+from dataclasses import fields
+
+import joblib
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.errors import ModelError
+from streammach.model.shrink import Size, shrink
+from streammach.rows.names import Names
+from tests.builders import training
+from tests.model.models import counts_of, model_of
+
+KINDS = ("whole", "small", "counts", "small counts", "lists", "integers", "loaded")
+
+
+def through_joblib(model):
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    file.seek(0)
+    return joblib.load(file)
+
+
+WAYS = {
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "the first pickle": lambda model: pickle.loads(pickle.dumps(model, protocol=0)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "joblib": through_joblib,
+}
+
+
+def made(kind, rng, tmp_path):
+    changes = {"counts": counts_of(rng)} if "counts" in kind else {}
+    if kind == "lists":
+        changes = {"training": training(label_share="each"), "label_counts": np.arange(30),
+                   "n_rows": 90}  # fmt: skip
+    if kind == "integers":
+        changes = {"labels": Names.of(range(5, 35))}
+    model = model_of(rng, **changes)
+    if kind.startswith("small"):
+        model = shrink(model, Size("int8", 3, model.n_pairs))
+    own = {field.name: getattr(model, field.name) for field in fields(model)}
+    model = sm.Model(**own, label_kind="float" if kind == "integers" else "")
+    if kind == "loaded":  # its arrays are mapped
+        model.save(tmp_path / "m")
+        model = sm.Model.load(tmp_path / "m")
+    return model
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_are_pickled_and_copied(kind, way, rng, tmp_path):
+    model = made(kind, rng, tmp_path)
+    rows = [{"f1": 1.0, "f3": 2.0}, {"f0": 1.0}, {}]
+    wanted = model.predict_topk(rows, 4)
+    other = WAYS[way](model)
+    found = other.predict_topk(rows, 4)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        assert np.array_equal(a, b)
+    assert (repr(other), other.label_kind) == (repr(model), model.label_kind)
+
+
+def test_a_damaged_pickle_is_no_model(rng, tmp_path):
+    restored, (files, kind) = made("counts", rng, tmp_path).__reduce__()
+    for name in files:
+        with pytest.raises(ModelError):
+            restored({**files, name: files[name][:-9] + b"?" * 9}, kind)

@@ -1,0 +1,88 @@
+"""What is left of a limited time: a model that is small, and room for it on a busy machine."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import streammach as sm
+from streammach.clock import Clock
+from streammach.stages import Stages
+from streammach.training.compact import FEW_ROWS, MOST_ROWS
+from streammach.training.pace import Pace
+from tests.builders import session_of
+
+PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1}
+
+
+@pytest.fixture
+def paced(tiny, monkeypatch):
+    """A pace for a time, where making the model small takes so long with many and few judges."""
+    with sm.Dataset.open(tiny.store()) as data:
+        plan = sm.plan(data, **PLANNED)
+
+        def made(seconds, many, few, slowness=1.0):
+            took = {MOST_ROWS: many, FEW_ROWS: few}
+            monkeypatch.setattr(
+                "streammach.training.pace.making_smaller", lambda facts, config, n, speed: took[n]
+            )
+            session = session_of(data, plan, None)
+            session.clock, session.stages = Clock(seconds), SimpleNamespace(slowness=slowness)
+            return Pace(session)
+
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("seconds", "many", "few", "size", "judges"),
+    [
+        (None, 99, 99, "auto", MOST_ROWS),
+        (60, 8, 2, "auto", MOST_ROWS),
+        (60, 20, 8, "auto", FEW_ROWS),
+        (60, 40, 29, "auto", FEW_ROWS),  # 726 MB of weights: whole once, in silence
+        (60, 40, 31, "full", FEW_ROWS),
+    ],
+)
+def test_the_time_for_a_small_model_is_part_of_the_time(paced, seconds, many, few, size, judges):
+    pace = paced(seconds, many, few)
+    assert (pace.model_size, pace.judges) == (size, judges)
+    if seconds is not None:
+        kept = {MOST_ROWS: many, FEW_ROWS: few}[judges] if size == "auto" else 0
+        assert 60 - pace.epochs.seconds >= kept
+
+
+def test_what_follows_is_reckoned_as_slow_as_what_was(paced):
+    usual, busy = paced(60, 8, 2), paced(60, 8, 2, slowness=3.0)
+    left_for_the_end = [60 - pace.epochs.seconds for pace in (usual, busy)]
+    assert left_for_the_end[1] == pytest.approx(3 * left_for_the_end[0])
+    assert busy.search.seconds < usual.search.seconds
+
+
+def test_stages_say_how_slow_they_were(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("streammach.stages.time.monotonic", lambda: now[0])
+    stages = Stages(lambda state: None, {"a": 10.0, "b": 10.0, "c": 10.0})
+    assert stages.slowness == 1
+    stages.begin("a")
+    now[0] += 40
+    stages.begin("b")
+    assert 1.5 < stages.slowness <= 4
+    now[0] += 1
+    slow = stages.slowness
+    stages.begin("c")
+    assert 1 <= stages.slowness < slow
+    stages.close()
+
+
+@pytest.mark.parametrize("share", [None, 0.0])
+def test_a_run_leaves_a_small_model_or_says_why_not(tiny, monkeypatch, share):
+    if share is not None:
+        monkeypatch.setattr("streammach.training.pace.QUICK_SHARE", share)
+        monkeypatch.setattr("streammach.training.pace.SMALLER_SHARE", share)
+    with sm.Dataset.open(tiny.store(n_rows=1500)) as data:
+        plan = sm.plan(data, **PLANNED, counts="off")
+        options = sm.TrainingOptions(epochs=1, learning_rate=0.3, transform="binary")
+        run = sm.Trainer(plan, options, clock=Clock(60.0)).fit(data, tiny.folder / "run")
+    said = [reason for reason in run.reasons if reason.startswith("model ")]
+    assert len(said) == 1
+    assert (run.model.stored is None) == (share is not None)
+    assert ("without the time to make it small" in said[0]) == (share is not None)

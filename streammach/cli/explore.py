@@ -13,6 +13,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     source_options,
     sources_argument,
     table_options,
@@ -23,7 +24,7 @@ from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.explore import Exploration, SourceFacts
-    from streammach.data.source_options import TableOptions
+    from streammach.data.source_options import Layout, TableOptions
 
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
 VALUES = {
@@ -36,6 +37,7 @@ VALUES = {
 @sources_argument
 @format_option
 @table_options
+@layout_options
 @source_options
 @json_option
 @debug_option
@@ -44,6 +46,7 @@ def explore(
     sources: tuple[Path, ...],
     form: str | None,
     table: TableOptions,
+    layout: Layout,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -61,6 +64,7 @@ def explore(
     found = run(
         sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
         first_label=first_label, multilabel=multilabel, table=table,
+        layout=layout,
     )  # fmt: skip
     if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})

@@ -20,7 +20,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
-from streammach.data.source_options import Paths, SourceOptions, TableOptions, paths_of
+from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import open_source
 from streammach.data.tables.base import Table
 from streammach.data.tables.opening import agreed
@@ -167,6 +167,7 @@ def explore(
     first_label: bool = False,
     multilabel: Multilabel = "auto",
     table: TableOptions | None = None,
+    layout: Layout | None = None,
 ) -> Exploration:
     """Look at the start of sources without converting them.
 
@@ -186,6 +187,8 @@ def explore(
         Whether rows have lists of labels, as for :func:`convert`.
     table : TableOptions, optional
         What the columns of tables are; guessed otherwise.
+    layout : Layout, optional
+        How the cells of CSV and TSV lie.
 
     Raises
     ------
@@ -206,6 +209,7 @@ def explore(
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
         multilabel=multilabel, table=table or TableOptions(),
+        layout=layout or Layout(),
     )  # fmt: skip
     options = alike.each(len(files), given)
     opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]

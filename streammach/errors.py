@@ -19,6 +19,7 @@ RENAMED = {
     "repetitions": "n_repetitions",
     "exact": "exact=True",
     "first-label": "first_label=True",
+    "no-header": "header=False",
     "force": "force=True",
     "resume": "resume=True",
 }

@@ -14,6 +14,11 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     turns.install()
 
 
+def pytest_configure(config):
+    # Tables of tests have cells of several lines, of which a conversion warns.
+    config.addinivalue_line("filterwarnings", "ignore:cells in quotes that span lines")
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--require-backend",

@@ -84,20 +84,20 @@ def shape(name, more, folder, memory):
     return found
 
 
-def tried(command, folder, memory):
+def tried(command, folder, memory, most=1):
     """Start a command with a budget, and with the one it names where that is too little."""
     began = time.perf_counter()
-    code, said, peak = started([*command, "--memory", memory, "--json"], folder)
-    refused = 0
-    if code == DOES_NOT_FIT:
-        text = json.dumps(said)
-        better = NEEDED.search(text)
-        if better:
-            refused, memory = 1, better[1]
-            code, said, peak = started([*command, "--memory", memory, "--json"], folder)
-    budget = parse_size(memory)
+    refused, over = 0, False
+    while True:
+        code, said, peak = started([*command, "--memory", memory, "--json"], folder)
+        budget = parse_size(memory)
+        over |= peak > budget
+        better = NEEDED.search(json.dumps(said)) if code == DOES_NOT_FIT else None
+        if not better or refused == most:
+            break
+        refused, memory = refused + 1, better[1]
     projected = said.get("projected_bytes")
-    failed = bool(code) or peak > budget or (projected is not None and peak > projected)
+    failed = bool(code) or over or (projected is not None and peak > projected)
     return {
         "code": code, "refused": refused, "budget": budget, "projected": projected, "peak": peak,
         "stated": said.get("peak_bytes"), "of_budget": round(peak / budget, 3),

@@ -14,6 +14,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     memory_option,
     one_source,
     progress_option,
@@ -26,6 +27,7 @@ from streammach.progress import Progress
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
+    from streammach.data.source_options import Layout
     from streammach.prediction.evaluate import Evaluation
     from streammach.training.added import Added
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
               help="Measure the model before and after on these rows.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @format_option
+@layout_options
 @source_options
 @memory_option
 @threads_option
@@ -54,6 +57,7 @@ def add(
     store: Path | None,
     force: bool,
     form: str | None,
+    layout: Layout,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -75,7 +79,7 @@ def add(
 
     options = one_source(
         form=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label,
-        multilabel=multilabel,
+        multilabel=multilabel, layout=layout,
     )  # fmt: skip
     measured: list[Evaluation] = []
     stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}

@@ -15,7 +15,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
-    from streammach.data.source_options import TableOptions
+    from streammach.data.source_options import Layout, TableOptions
     from streammach.planning.constraints import Constraints
 
 Command = Callable[..., None]
@@ -122,6 +122,7 @@ class FitArguments(RunArguments):
 
     form: str | None
     table: TableOptions
+    layout: Layout
     labels: tuple[Path, ...]
     x_path: str | None
     y_path: str | None

@@ -15,6 +15,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     progress_option,
     source_options,
     sources_argument,
@@ -30,7 +31,7 @@ from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
-    from streammach.data.source_options import TableOptions
+    from streammach.data.source_options import Layout, TableOptions
 
 
 @click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.argument("out", metavar="OUT.zarr", type=STORE_PATH)
 @format_option
 @table_options
+@layout_options
 @source_options
 @click.option("--like", metavar="TRAIN.zarr", type=STORE_PATH,
               help="Use this store's labels and features: for test data.")  # fmt: skip
@@ -60,6 +62,7 @@ def convert(
     out: Path,
     form: str | None,
     table: TableOptions,
+    layout: Layout,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -95,7 +98,7 @@ def convert(
         list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
         first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
         max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force,
-        progress=progress, **vars(table),
+        progress=progress, **vars(table), **vars(layout),
     )  # fmt: skip
     done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
     if done.unseen_label_rows:

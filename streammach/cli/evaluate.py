@@ -20,6 +20,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     memory_option,
     one_source,
     progress_option,
@@ -44,6 +45,7 @@ from streammach.spec.estimators import BLEND, ESTIMATORS
 from streammach.spec.types import Decoding, Multilabel
 
 if TYPE_CHECKING:
+    from streammach.data.source_options import Layout
     from streammach.prediction.evaluate import Evaluation
 
 # Of rows with one label each.
@@ -77,6 +79,7 @@ ONE_LABEL = (
 @rejects_option
 @click.option("--force", is_flag=True, help="Replace an existing list of rows that are skipped.")
 @format_option
+@layout_options
 @source_options
 @memory_option
 @device_option
@@ -102,6 +105,7 @@ def evaluate(
     rejects: Path | None,
     force: bool,
     form: str | None,
+    layout: Layout,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -137,7 +141,7 @@ def evaluate(
 
     options = one_source(
         form=form, labels=labels, x_path=x_path, y_path=y_path, first_label=first_label,
-        multilabel=multilabel,
+        multilabel=multilabel, layout=layout,
     )  # fmt: skip
     room = room_before(
         run, "first" if first else "evaluate", store, CANDIDATES, memory=memory, device=device,

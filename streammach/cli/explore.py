@@ -13,6 +13,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     progress_option,
     source_options,
     sources_argument,
@@ -24,7 +25,7 @@ from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.explore import Exploration, SourceFacts
-    from streammach.data.source_options import TableOptions
+    from streammach.data.source_options import Layout, TableOptions
 
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
 VALUES = {
@@ -37,6 +38,7 @@ VALUES = {
 @sources_argument
 @format_option
 @table_options
+@layout_options
 @source_options
 @progress_option
 @json_option
@@ -46,6 +48,7 @@ def explore(
     sources: tuple[Path, ...],
     form: str | None,
     table: TableOptions,
+    layout: Layout,
     labels: tuple[Path, ...],
     x_path: str | None,
     y_path: str | None,
@@ -64,7 +67,7 @@ def explore(
     found = run(
         sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
         first_label=first_label, multilabel=multilabel, table=table,
-        progress=progress,
+        progress=progress, layout=layout,
     )  # fmt: skip
     if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})

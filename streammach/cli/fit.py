@@ -16,6 +16,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     progress_option,
     run_options,
     source_options,
@@ -39,6 +40,7 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
               help="Folder of the run; its store goes there, too.")  # fmt: skip
 @format_option
 @table_options
+@layout_options
 @source_options
 @bad_row_options
 @run_options
@@ -107,7 +109,7 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
             on_bad_row=arguments.on_bad_row, max_bad=arguments.max_bad,
             memory=arguments.memory, threads=arguments.threads, force=arguments.force,
             seed=arguments.seed, progress=progress,
-            **({} if wanted.like is not None else vars(arguments.table)),
+            **({} if wanted.like is not None else vars(arguments.table)), **vars(arguments.layout),
         )  # fmt: skip
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{made_text(done)}{skipped}")
@@ -127,6 +129,7 @@ def _same(wanted: Wanted, arguments: FitArguments) -> bool:
         first_label=arguments.first_label,
         multilabel=arguments.multilabel,
         table=TableOptions() if wanted.like is not None else arguments.table,
+        layout=arguments.layout,
     )
     wrong = difference_from(
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),

@@ -14,15 +14,16 @@ from streammach.errors import UsageError
 from streammach.parts.switches import switches
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
-from streammach.spec.types import Decoding, Multilabel
+from streammach.spec.types import Decoding, Multilabel, Quotes
 
 if TYPE_CHECKING:
-    from streammach.data.source_options import SourceOptions
+    from streammach.data.source_options import Layout, SourceOptions
 
 TABLE_FIELDS = (
     "label", "text", "category", "number", "date", "names", "weight", "tag", "label_separator",
     "ngrams", "chars",
 )  # fmt: skip
+LAYOUT_FIELDS = ("quotes", "header", "columns")
 F = TypeVar("F", bound=Callable[..., Any])
 
 sources_argument = click.argument(
@@ -111,6 +112,7 @@ def one_source(
     y_path: str | None,
     first_label: bool,
     multilabel: Multilabel,
+    layout: Layout,
 ) -> SourceOptions:
     """Return how the one source of a command is read; UsageError for several files of labels."""
     from streammach.data.source_options import SourceOptions  # loads on demand
@@ -119,7 +121,7 @@ def one_source(
         raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
     return SourceOptions(
         form=form, labels=labels[0] if labels else None, x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel,
+        first_label=first_label, multilabel=multilabel, layout=layout,
     )  # fmt: skip
 
 
@@ -156,6 +158,31 @@ def table_options(command: F) -> F:
 
         said = {f: given.pop(f) for f in TABLE_FIELDS}
         command(**given, table=TableOptions(**said))
+
+    return _with(cast("F", called), options)
+
+
+def layout_options(command: F) -> F:
+    """Add the options that say how the cells of CSV and TSV lie, as one record: `layout`."""
+    options = [
+        click.option("--quotes", type=click.Choice(get_args(Quotes)), default="auto",
+                     show_default=True,
+                     help="Of CSV and TSV: whether cells may stand in quotation marks; auto: where "
+                          "these pair up in a line of TSV."),
+        click.option("--no-header", "header", flag_value=False, default=True,
+                     help="Of CSV and TSV: the first line is a row."),
+        click.option("--columns", metavar="NAMES", default="",
+                     help="Of CSV and TSV without a header: the names of the columns, with commas "
+                          "between.  [default: numbers from 1]"),
+    ]  # fmt: skip
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        from streammach.data.source_options import Layout, column_names  # loads on demand
+
+        said = {f: given.pop(f) for f in LAYOUT_FIELDS}
+        said["columns"] = column_names(said["columns"] or ())
+        command(**given, layout=Layout(**said))
 
     return _with(cast("F", called), options)
 

@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from streammach.cli.options import (
     epilog,
     format_option,
     json_option,
+    layout_options,
     matrix_options,
     memory_option,
     progress_option,
@@ -31,6 +32,9 @@ from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.progress import Progress
 from streammach.spec.types import Decoding
+
+if TYPE_CHECKING:
+    from streammach.data.source_options import Layout
 
 
 @click.command(epilog=epilog("streammach predict runs/odp new.vw -k 5 --out new.tsv"))
@@ -51,6 +55,7 @@ from streammach.spec.types import Decoding
 @bad_row_options
 @rejects_option
 @format_option
+@layout_options
 @matrix_options
 @memory_option
 @device_option
@@ -76,6 +81,7 @@ def predict(
     max_bad: int | None,
     rejects: Path | None,
     form: str | None,
+    layout: Layout,
     x_path: str | None,
     memory: str | None,
     device: str,
@@ -121,7 +127,8 @@ def predict(
         if dask is None and devices is None:
             done = write(
                 run, source, out, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,
-                options=SourceOptions(form=form, x_path=x_path), device=device, threads=threads,
+                options=SourceOptions(form=form, x_path=x_path, layout=layout), device=device,
+                threads=threads,
                 progress=shown, **asked,
             )  # fmt: skip
         else:

@@ -16,6 +16,7 @@ from streammach.files.reading import disk_error, regular
 from streammach.files.writing import fsync_folder, remove_file
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
+UTF8_HINT = "Write it as UTF-8, such as with: iconv -f LATIN1 -t UTF-8 FILE"
 HEADING = "file\tline\tbyte\treason\n"
 
 
@@ -260,7 +261,8 @@ def listed_rows(
 
 
 def _refused(what: str, path: Path, where: int, byte: int | None) -> DataError:
+    hint = UTF8_HINT if what.endswith("is not UTF-8") else STRICT_HINT
     if byte is None:
         what = f"row {where:,} (counted from 0): {what}"
-        return DataError(what, path=path, hint=STRICT_HINT)
-    return DataError(what, path=path, line=where, byte=byte, hint=STRICT_HINT)
+        return DataError(what, path=path, hint=hint)
+    return DataError(what, path=path, line=where, byte=byte, hint=hint)

@@ -16,11 +16,19 @@ import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
 from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
-from streammach.data.conversion.job import Job
+from streammach.data.conversion.job import Job, Memory
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
-from streammach.data.source_options import Paths, SourceOptions, TableOptions, paths_of, several
+from streammach.data.source_options import (
+    Layout,
+    Paths,
+    SourceOptions,
+    TableOptions,
+    column_names,
+    paths_of,
+    several,
+)
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
@@ -38,8 +46,9 @@ from streammach.files.writing import remove_file
 from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Multilabel, Quotes
 
+LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
 RUNS = 2  # the way in which rows are put aside; those of another one are not gone on from
 
@@ -121,6 +130,9 @@ def convert(
     label_separator: str | None = None,
     ngrams: int | None = None,
     chars: str | None = None,
+    quotes: Quotes = "auto",
+    header: bool = True,
+    columns: str | Sequence[str] = (),
     like: str | os.PathLike[str] | None = None,
     on_bad_row: str = "error",
     max_bad: int | None = None,
@@ -175,6 +187,14 @@ def convert(
         Most words of a run that is a feature of a text, 2 otherwise; 0: none.
     chars : str, optional
         Least and most characters of runs within words that are features, such as ``"3-5"``.
+    quotes : str
+        Of CSV and TSV. ``on``: cells may stand in quotation marks, and span lines then; ``off``:
+        these are letters; ``auto``: as ``on``, but letters where they do not pair up in a line of
+        TSV.
+    header : bool
+        Whether the first record of CSV and TSV names the columns.
+    columns : str or sequence of str
+        Their names where it does not; their numbers from 1 otherwise.
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
@@ -240,6 +260,7 @@ def convert(
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
         multilabel=multilabel, table=table, recipe=recipe,
+        layout=Layout(quotes=quotes, header=header, columns=column_names(columns)),
     )  # fmt: skip
     options = alike.each(len(paths) or 1, label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [located(like)])]
@@ -249,6 +270,8 @@ def convert(
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
             opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
+        if tables_of(opened) and not in_memory:
+            _check_memory(opened, memory, threads or cores())
         settings = Settings(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
@@ -296,6 +319,14 @@ def check_target(
     cut_off = job.check()  # it may have made the list, and not yet given the store its name
     listed = Destination(_listed(target), LIST, force=force or cut_off, inputs=reads)
     return job, store, listed
+
+
+def _check_memory(
+    opened: list[Source[Any]], memory: str | int | float | None, n_threads: int
+) -> None:
+    """Refuse tables whose first rows cannot be looked at in the memory; see :meth:`Memory.room`."""
+    held = [source.held() for source in opened]
+    Memory.of(memory, held, n_threads, 0).room(0, LOOK_BYTES)
 
 
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:

@@ -20,7 +20,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
-from streammach.data.source_options import Paths, SourceOptions, TableOptions, paths_of
+from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import open_source
 from streammach.data.tables.base import Table
 from streammach.data.tables.opening import agreed
@@ -168,6 +168,7 @@ def explore(
     first_label: bool = False,
     multilabel: Multilabel = "auto",
     table: TableOptions | None = None,
+    layout: Layout | None = None,
     progress: Wanted = None,
 ) -> Exploration:
     """Look at the start of sources without converting them.
@@ -188,6 +189,8 @@ def explore(
         Whether rows have lists of labels, as for :func:`convert`.
     table : TableOptions, optional
         What the columns of tables are; guessed otherwise.
+    layout : Layout, optional
+        How the cells of CSV and TSV lie.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total): sources that were looked at.
@@ -211,6 +214,7 @@ def explore(
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
         multilabel=multilabel, table=table or TableOptions(),
+        layout=layout or Layout(),
     )  # fmt: skip
     options = alike.each(len(files), given)
     with shown(progress, "sources") as told:

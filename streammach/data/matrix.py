@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
-from streammach.data.source import Held, MatrixColumns, Place
+from streammach.data.source import Held, Large, MatrixColumns, Place
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.columns import nonzeros
@@ -226,3 +226,4 @@ class MatrixPiece:
     opened: Opened
     n_read: int
     end: Place
+    large: Large | None = None

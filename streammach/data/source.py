@@ -54,8 +54,29 @@ class Held(NamedTuple):
     whole: int
 
 
+class Large(NamedTuple):
+    """What a piece that is larger than usual may take with its rows.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Bytes while it is read.
+    n_values, name_bytes : int
+        Its values at most, and the bytes of their names.
+    """
+
+    n_bytes: int
+    n_values: int
+    name_bytes: int
+
+
 class AnyPiece(Protocol):
     """A part of a source, not read into rows yet."""
+
+    @property
+    def large(self) -> Large | None:
+        """What it takes where it is larger than usual."""
+        ...
 
     @property
     def n_read(self) -> int:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from streammach.errors import UsageError, clean
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
-from streammach.spec.types import Multilabel
+from streammach.spec.types import Multilabel, Quotes
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -80,6 +81,33 @@ class TableOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a user says of how the cells of CSV and TSV lie in the text.
+
+    Attributes
+    ----------
+    quotes : str
+        ``on``: cells may stand in quotation marks, and span lines then; ``off``: these are letters;
+        ``auto``: as ``on``, but letters in a line of TSV where they do not pair up.
+    header : bool
+        Whether the first record names the columns.
+    columns : tuple of str
+        Their names where it does not; their numbers from 1 otherwise.
+    """
+
+    quotes: Quotes = "auto"
+    header: bool = True
+    columns: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise UsageError if an option is wrong."""
+        if self.quotes not in get_args(Quotes):
+            raise UsageError(f"'{clean(self.quotes)}' is not one of auto, on, off: --quotes")
+        if self.columns and self.header:
+            raise UsageError("the header names the columns: --columns is for --no-header")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """How to read a source.
 
@@ -98,6 +126,8 @@ class SourceOptions:
         ``auto``: rows have lists if one of them has several.
     table : TableOptions
         What its columns are, if it is a table.
+    layout : Layout
+        How its cells lie, if it is CSV or TSV.
     recipe : Recipe or None
         How a table is read, where that is known already.
     prompt : bool
@@ -111,6 +141,7 @@ class SourceOptions:
     first_label: bool = False
     multilabel: Multilabel = "auto"
     table: TableOptions = field(default_factory=TableOptions)
+    layout: Layout = field(default_factory=Layout)
     recipe: Recipe | None = None
     prompt: bool = False
 
@@ -130,3 +161,8 @@ def paths_of(given: Paths) -> list[Path]:
 def several(given: str | Sequence[str]) -> tuple[str, ...]:
     """Return one name or several as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return names of columns, one or several with commas between, as a tuple."""
+    return tuple(name for one in several(given) for name in one.split(","))

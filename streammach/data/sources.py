@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
+import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from streammach.data.hdf5 import Hdf5Source
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import NpySource, NpzSource
 from streammach.data.source import Source
-from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.source_options import GUESSED, Layout, SourceOptions
+from streammach.data.tables.delimited import DELIMITERS
 from streammach.data.tables.opening import (
     PIPED_TABLES,
     TABLE_FORMATS,
@@ -20,15 +22,8 @@ from streammach.data.tables.opening import (
     table_form,
     table_of_line,
 )
-from streammach.data.text import (
-    BYTE_ORDER_MARK,
-    GZIP_ERRORS,
-    GZIP_MAGIC,
-    RawFile,
-    TextSource,
-    gzip_error,
-    is_piped,
-)
+from streammach.data.tables.sample import looked_for
+from streammach.data.text import RawFile, TextSource, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 
@@ -36,6 +31,7 @@ MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
     known.form: known for known in (Hdf5Source, NpzSource, NpySource, AnnDataSource)
 }
 SAMPLE_BYTES = 1 << 16
+LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
 
 def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]:
@@ -66,6 +62,17 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     if form is not None and form not in {**TEXT_FORMATS, **TABLE_FORMATS, **MATRIX_SOURCES}:
         known = ", ".join((*TEXT_FORMATS, *TABLE_FORMATS, *MATRIX_SOURCES))
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
+    options.layout.check()
+    found = _source(path, options)
+    if options.layout != Layout() and found.form not in DELIMITERS:
+        raise UsageError(
+            "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes", path=path
+        )
+    return found
+
+
+def _source(path: Path, options: SourceOptions) -> Source[Any]:
+    form = options.form
     if is_piped(path):
         return _text_source(path, options)
     found = None
@@ -114,16 +121,11 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
             )
-    raw = _opened(path, prompt=options.prompt)
-    line, following = _first_lines(raw, path)
-    piped = is_piped(path)
-    if not piped:
-        raw.close()
-    form = options.form or guess_format(line, following)
-    if form is None:
-        form = table_of_line(line)
+    raw = _opened(path, prompt=options.prompt) if is_piped(path) else None
+    line, form = _first_line(path, raw)
+    form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:
-        return open_table(path, form, options, raw if piped else None)
+        return open_table(path, form, options, raw)
     if form is None:
         raise DataError(
             f"the format cannot be guessed from '{clean(line, 60)}'",
@@ -133,8 +135,7 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     if options.first_label and not TEXT_FORMATS[form].several_labels:
         raise UsageError(f"a row of {form} text has one label: --first-label", path=path)
     return TextSource(
-        path, form, first_label=options.first_label, multilabel=options.multilabel,
-        raw=raw if piped else None,
+        path, form, first_label=options.first_label, multilabel=options.multilabel, raw=raw,
     )  # fmt: skip
 
 
@@ -145,30 +146,17 @@ def _opened(path: Path, *, prompt: bool) -> RawFile:
         raise disk_error(error, path) from error
 
 
-def _unpacked(head: bytes) -> bytes:
-    """Return the first bytes of the text whose file starts like this."""
-    if not head.startswith(GZIP_MAGIC):
-        return head
-    stream = zlib.decompressobj(wbits=31)
-    text = stream.decompress(head, SAMPLE_BYTES)
-    if not stream.eof and len(head) < SAMPLE_BYTES and len(text) < SAMPLE_BYTES:
-        raise EOFError
-    return text
+def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
+    """Return the first line that is not blank and no comment, and the format of text it tells."""
 
+    def told(text: bytes, whole: bool) -> tuple[bytes, str | None] | None:
+        if not whole:  # it may end within a value
+            text = text[: max(map(text.rfind, (b" ", b"\t", b"\n"))) + 1]
+        lines = [found[0] for found in islice(LINE.finditer(text), 2)]
+        form = guess_format(*lines) if lines else None
+        return (lines[0], form) if form or len(lines) > 1 or (lines and whole) else None
 
-def _first_lines(raw: RawFile, path: Path) -> tuple[bytes, bytes]:
-    """Return the first two lines of the text that are not blank and not comments."""
-    try:
-        sample = _unpacked(raw.head(SAMPLE_BYTES))
-    except GZIP_ERRORS as error:
-        raise gzip_error(error, path, 0) from None
-    except OSError as error:
-        raise disk_error(error, path) from error
-    sample = sample.removeprefix(BYTE_ORDER_MARK)
-    if len(sample) >= SAMPLE_BYTES:  # it may end within a value
-        sample = sample.rsplit(None, 1)[0]
-    lines = (line for line in sample.split(b"\n") if line.strip() and line.lstrip()[:1] != b"#")
-    line = next(lines, None)
-    if line is None:
+    found = looked_for(path, raw, SAMPLE_BYTES, told)
+    if found is None:
         raise DataError("it holds no rows", path=path)
-    return line, next(lines, b"")
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import select
 import stat
 import zlib
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from streammach.data.formats.parsed import NEWLINE, Promised
 from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, Place, RowReader, Source
+from streammach.data.source import START, Large, Place, RowReader, Source
 from streammach.data.text_rows import ReadAs, TextBuffer, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
@@ -29,11 +30,18 @@ from streammach.spec.types import Multilabel
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE = 64 << 20
+LARGE_TEXT = 4 << 20  # of a piece, from which on what it takes is counted
+TEXT_BYTES, VALUE_BYTES = 4, 64  # for a byte of a large piece, and for a value in it
+TAB = 9
 GZIP_ERRORS: Any = (
     EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
 )  # fmt: skip
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PACKED = {  # by what a file begins with
+    rb"BZh[1-9]1AY&SY": "bzip2 -dc", rb"\xfd7zXZ\0": "xz -dc", rb"\x28\xb5\x2f\xfd": "zstd -dc",
+    rb"PK\x03\x04": "unzip -p",
+}  # fmt: skip
 STANDARD_INPUT = Path("-")
 
 
@@ -58,6 +66,14 @@ def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
     )
 
 
+def check_packed(head: bytes, path: Path) -> None:
+    """Refuse a text that is packed in another way than gzip, by its first bytes."""
+    for begin, tool in PACKED.items():
+        if re.match(begin, head):
+            hint = f"Pack it with gzip, or pipe it: {tool} FILE | streammach ... -"
+            raise DataError("it is packed, and not with gzip", path=path, hint=hint)
+
+
 class RawFile(io.RawIOBase):
     """A file, or standard input, that counts the bytes read from it and their crc32c.
 
@@ -79,7 +95,7 @@ class RawFile(io.RawIOBase):
     def __init__(self, path: Path, *, prompt: bool = False) -> None:
         standard = path == STANDARD_INPUT
         self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
-        self._head = b""
+        self._path, self._head = path, b""
         self._prompt = prompt
         self.ended = False
         self.n_bytes = 0
@@ -134,6 +150,7 @@ class RawFile(io.RawIOBase):
 
     def text(self) -> io.RawIOBase | io.BufferedReader:
         """Return the text of the file, decompressed where it is gzip."""
+        check_packed(self.head(10), self._path)
         if self.head(2) == GZIP_MAGIC:
             return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), BLOCK_BYTES)
         return self
@@ -222,6 +239,7 @@ class TextSource(Source[TextPiece]):
                     yield TextPiece(
                         buffer=buffer, start=start, stop=size, base=base, n_lines_before=before,
                         n_read=raw.n_bytes, crc=crc,
+                        large=self._large(buffer.text[start:size]) if size > LARGE_TEXT else None,
                     )  # fmt: skip
                     before = 0
                 if done < begin.at:
@@ -230,6 +248,12 @@ class TextSource(Source[TextPiece]):
             raise gzip_error(error, self.path, done) from None
         except OSError as error:
             raise disk_error(error, self.path) from error
+
+    def _large(self, text: NDArray[np.uint8]) -> Large:
+        """Return what a piece with a long row takes."""
+        blanks, commas = (int(np.count_nonzero(text == byte)) for byte in b" ,")
+        values = blanks + int(np.count_nonzero(text == TAB))
+        return Large(TEXT_BYTES * len(text) + VALUE_BYTES * (values + commas), values, len(text))
 
     def _check_before(self, begin: Place, crc: int) -> None:
         if crc != begin.crc:
@@ -241,7 +265,8 @@ class TextSource(Source[TextPiece]):
 
     def give_back(self, piece: TextPiece) -> None:
         """Say that a piece and the rows read from it are needed no more."""
-        self._free.append(piece.buffer)
+        if piece.large is None:
+            self._free.append(piece.buffer)
 
     def take_over(self, other: Source[Any]) -> None:
         """Read into the memory of a text that was read before."""

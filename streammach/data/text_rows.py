@@ -34,7 +34,7 @@ from streammach.data.formats.parsed import (
     Parsed,
 )
 from streammach.data.formats.registry import TextFormat
-from streammach.data.source import Part, Place
+from streammach.data.source import Large, Part, Place
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -80,6 +80,7 @@ class TextPiece:
     n_lines_before: int
     n_read: int
     crc: int
+    large: Large | None = None
 
     @property
     def end(self) -> Place:

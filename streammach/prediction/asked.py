@@ -71,8 +71,8 @@ class Ask:
         return {
             "work": WORK_FORMAT, "k": self.k, "threshold": self.threshold,
             "probabilities": self.probabilities, "format": self.options.form,
-            "x_path": self.options.x_path, "out_format": output.format.name, "skip": skip,
-            "device": device, "cut": list(cut),
+            "x_path": self.options.x_path, "layout": str(self.options.layout),
+            "out_format": output.format.name, "skip": skip, "device": device, "cut": list(cut),
         }  # fmt: skip
 
 

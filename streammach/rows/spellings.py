@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,17 @@ ZERO, NINE, PLUS, MINUS, DOT = 48, 57, 43, 45, 46
 OTHER, PLAIN, ODD = 0, 1, 2  # no whole number; one as it is written usually; one in another way
 
 
-def spelled_differently(names: Names) -> tuple[int, tuple[str, str]] | None:
+def spelled_differently(
+    names: Names, aside: Sequence[str] = ()
+) -> tuple[int, tuple[str, str]] | None:
     """Return how many whole numbers have several names, and two names of one; None without any.
 
     Parameters
     ----------
     names : Names
         Names of labels or of features; those of different namespaces have nothing in common.
+    aside : sequence of str
+        Namespaces that are not looked at: those of words.
     """
     if names.kind == "integer":  # each is written in the usual way
         return None
@@ -35,7 +40,13 @@ def spelled_differently(names: Names) -> tuple[int, tuple[str, str]] | None:
     n_names = np.diff(np.append(starts, len(odd)))
     plain = np.full(len(starts), -1, np.int64)
     find_plain(names.offsets, names.data, keys[starts], plain)
-    several = np.flatnonzero((n_names > 1) | (plain >= 0))
+    differ = (n_names > 1) | (plain >= 0)
+    if aside:
+        words = Names.of([f"{space}^00".encode() for space in aside])
+        spaces = np.empty((len(aside), 2), np.uint64)
+        find_odd(words.offsets, words.data, np.empty(len(aside), np.int64), spaces)
+        differ &= ~np.isin(keys[starts, 0], spaces[:, 0])
+    several = np.flatnonzero(differ)
     if not len(several):
         return None
     first = int(several[0])

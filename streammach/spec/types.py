@@ -12,6 +12,7 @@ Weights = Literal["float32", "bfloat16"]  # while they are trained
 Estimator = str  # a name in spec.estimators.ESTIMATORS
 Ranker = str  # the same, or blend: counts beside hashed models
 Multilabel = Literal["auto", "on", "off"]  # whether rows have lists of labels
+Quotes = Literal["auto", "on", "off"]  # whether quotation marks stand around cells
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
 LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
 Decoding = Literal["auto", "perm", "tile", "buckets", "one"]  # how the CPU finds the best classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -252,8 +252,10 @@ class Build:
         """Return labels and features by their final ids; warn of numbers spelled in two ways."""
         labels = self._known.ranked_labels(names[0], counts[0])
         features = self._known.ranked_features(names[1], counts[1])
+        recipe = self._settings.options[0].recipe
+        words = () if recipe is None else recipe.word_spaces
         _warn_of_spellings("labels", "classes", labels.names)
-        _warn_of_spellings("features", "features", features.names)
+        _warn_of_spellings("features", "features", features.names, words)
         return labels, features
 
     def _facts(
@@ -321,8 +323,8 @@ def label_type(tally: Tally) -> type[np.generic] | None:
     return np.float32 if tally.label_weights else np.uint8
 
 
-def _warn_of_spellings(what: str, become: str, names: Names) -> None:
-    found = spelled_differently(names)
+def _warn_of_spellings(what: str, become: str, names: Names, aside: Sequence[str] = ()) -> None:
+    found = spelled_differently(names, aside)
     if found is not None:
         n, (one, other) = found
         warnings.warn(

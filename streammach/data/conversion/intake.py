@@ -24,10 +24,11 @@ from streammach.data.conversion.runs import Run, read_run, run_of, write_run
 from streammach.data.conversion.tally import Packed, State, Tally
 from streammach.data.conversion.threads import in_order
 from streammach.data.identity import ChangedError, check_unchanged
-from streammach.data.source import START, AnyPiece, Source
-from streammach.errors import StoreError
+from streammach.data.source import START, AnyPiece, Large, Source
+from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
+from streammach.machine import size_text
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
 from streammach.rows.order import keys
@@ -40,6 +41,7 @@ UNLIMITED = 1 << 62
 KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
 MARGIN = 1.25  # of that estimate
 NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
+ROW_VALUE = 16  # bytes for a value of a large row among those in memory
 ORDER_BYTES = 112  # for a name, while names are put into their order, after the tables are gone
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -339,5 +341,33 @@ class Intake:
             finally:
                 idle.put(reader)
 
-        calls = (partial(read, piece) for piece in source.pieces(self.tally.place))
-        yield from in_order(self._pool, calls, self._memory.ahead)
+        pieces = source.pieces(self.tally.place)
+        for alone, some in itertools.groupby(pieces, lambda piece: piece.large is not None):
+            if not alone:
+                calls = (partial(read, piece) for piece in some)
+                yield from in_order(self._pool, calls, self._memory.ahead)
+                continue
+            for piece in some:
+                self._make_room(piece.large)
+                yield read(piece)
+
+    def _make_room(self, large: Large) -> None:
+        """Make room for a piece that is larger than usual, or refuse it before it is read."""
+        self._memory.meet(large.n_bytes)
+        names = table_bytes(large.n_values, large.name_bytes)
+        names = max((3 + len(self._names)) * names // 2, ORDER_BYTES * large.n_values)
+        names += NAME_BYTES * large.n_values
+        if not self.vocabulary.add_features:
+            names = 0
+        others = self._other_bytes() + names
+        try:
+            room = min(self._memory.room(others, others, ROW_VALUE * large.n_values), self._most)
+        except BudgetError as error:
+            row = self._rows_before + self.tally.source_rows + self.tally.source_bad
+            what = f"a row from row {row:,} on may have {large.n_values:,} features, for which"
+            error.message = f"{what} {size_text(self._memory.n_bytes)} are too little"
+            raise
+        if self.rows.n_bytes > room:
+            wide = self.rows.wide
+            self.put_aside()
+            self.rows = RowBuffer(room, wide=wide)

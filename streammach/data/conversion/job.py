@@ -46,12 +46,15 @@ class Memory:
         What is taken beside rows and names.
     ahead : int
         Pieces that are on their way at a time.
+    large : int
+        What the largest piece takes, where one is larger than usual.
     """
 
     n_bytes: int
     limit: int
     fixed: int
     ahead: int
+    large: int = 0
 
     @classmethod
     def of(
@@ -86,6 +89,11 @@ class Memory:
         fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
         most = given.n_bytes if given.named else given.limit
         return cls(given.n_bytes, most, fixed, ahead)
+
+    def meet(self, large: int) -> None:
+        """Count so many bytes of a piece that is larger than usual, which is read alone."""
+        self.fixed += max(0, large - self.large)
+        self.large = max(self.large, large)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
         """Return the bytes that rows may take beside labels and features.

@@ -35,12 +35,16 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
         If a file of labels cannot be read.
     """
     files = [given.labels for given in options if given.labels is not None]
+    layout = options[0].layout
     more = {
         "x_path": options[0].x_path,
         "y_path": options[0].y_path,
         "first_label": options[0].first_label,
         "multilabel": _multilabel(options[0].multilabel, like),
         "labels": content_crc(files) if files else None,
+        "quotes": None if layout.quotes == "auto" else layout.quotes,
+        "no_header": not layout.header,
+        "columns": ",".join(layout.columns),
         "recipe": None if options[0].recipe is None or like else digest_of(options[0].recipe),
     }
     given = {name: value for name, value in more.items() if value}

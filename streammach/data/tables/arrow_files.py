@@ -9,25 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streammach.data.bad_rows import BadRow
-from streammach.data.source import START, Held, Part, Place, Source
+from streammach.data.source import START, Held, Large, Part, Place, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
+from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
 from streammach.data.tables.reader import TableReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
-from streammach.machine import memory_limit, size_text
 from streammach.rows.vocabulary import Vocabulary
 
 PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
 MOST_ROWS, LEAST_ROWS = 1 << 14, 64  # of a batch
-PACKED = 100  # bytes from one byte of a file, from which on a row group is looked at with care
-UNPACKED = 3  # bytes of a batch for a byte of an Arrow file, which may be compressed
 DECODED = 3 << 20  # of what Parquet holds of a column while it is read
+PAGE_CELLS = 2048  # of the mean size, by which a page is longer than meant
+LOOSE = 100  # bytes from one byte of a file, from which on a page may be all of its column
+ITEM_BYTES, UNPACKED = 12, 4  # of an item of a list, and for a byte of Parquet
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class BatchPiece:
     rows: TableRows
     first_row: int
     n_read: int
+    large: Large | None = None
 
     @property
     def end(self) -> Place:
@@ -68,12 +72,14 @@ class BatchSource(Source[BatchPiece], Table):
         self.path, self.form = path, form
         arrow()
         with self._errors():
-            self._names = self._checked(self._schema_names())
+            schema = self._schema()
+            self._names = self._checked(list(schema.names))
+            self.index = _index_of(schema)
         self._head: Head | None = None
 
     @abstractmethod
-    def _schema_names(self) -> list[str]:
-        """Return the names of the columns."""
+    def _schema(self) -> Any:
+        """Return the schema."""
 
     @abstractmethod
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
@@ -103,11 +109,11 @@ class BatchSource(Source[BatchPiece], Table):
             found: dict[str, list[Any]] = {name: [] for name in self._names}
             n_rows = n_bytes = 0
             with self._errors():
-                for batch, _ in self._batches(self._names, 0):
-                    some = batch.slice(0, HEAD_ROWS - n_rows)
+                for rows, size in self._head_rows():
+                    some = rows.slice(0, HEAD_ROWS - n_rows)
                     for name in self._names:
                         found[name] += ArrowRows(some).values(name)
-                    n_rows, n_bytes = n_rows + some.num_rows, n_bytes + batch.nbytes
+                    n_rows, n_bytes = n_rows + some.num_rows, n_bytes + size
                     if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
                         break
             if not n_rows:
@@ -115,17 +121,25 @@ class BatchSource(Source[BatchPiece], Table):
             self._head = found
         return self._head
 
+    def _head_rows(self) -> Iterator[tuple[Any, int]]:
+        """Yield rows and their bytes; a large one only where the first batch has no other."""
+        for batch, _ in self._batches(self._names, 0):
+            some = list(slices(batch))
+            yield from [one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1]
+
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order, in pieces of about a megabyte."""
         names = [name for name in self._names if name in set(self.recipe.names)]
         first = 0
         with self._errors():
             for batch, n_read in gathered(self._batches(names, begin.at)):
-                for rows in slices(batch):
-                    stop = first + rows.num_rows
+                for some, size in slices(batch):
+                    stop = first + some.num_rows
                     if stop > begin.at:
                         skipped = max(0, begin.at - first)
-                        yield BatchPiece(ArrowRows(rows.slice(skipped)), first + skipped, n_read)
+                        rows = ArrowRows(some.slice(skipped))
+                        large = of_row(rows, self.recipe) if size > 2 * PIECE_BYTES else None
+                        yield BatchPiece(rows, first + skipped, n_read, large)
                     first = stop
 
     def _checked(self, names: list[str]) -> list[str]:
@@ -160,8 +174,8 @@ class BatchSource(Source[BatchPiece], Table):
 class ParquetSource(BatchSource):
     """A Parquet file, whose row groups are read page by page."""
 
-    def _schema_names(self) -> list[str]:
-        return list(self._open().schema_arrow.names)
+    def _schema(self) -> Any:
+        return self._open().schema_arrow
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq
@@ -175,7 +189,7 @@ class ParquetSource(BatchSource):
         held = 0
         for i in range(groups[0].num_columns if groups else 0):
             if used is None or groups[0].column(i).path_in_schema.split(".")[0] in used:
-                held += min(DECODED, max(g.column(i).total_uncompressed_size for g in groups))
+                held += max(_chunk_bytes(group.column(i), group.num_rows) for group in groups)
         return BATCH_BYTES + held
 
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
@@ -183,21 +197,15 @@ class ParquetSource(BatchSource):
             n_groups, size, first = file.metadata.num_row_groups, self.path.stat().st_size, 0
             for group in range(n_groups):
                 facts = file.metadata.row_group(group)
-                rows = self._batch_rows(facts, group, columns)
+                rows = self._batch_rows(facts, columns)
                 for batch in file.iter_batches(
                     rows, row_groups=[group], columns=columns, use_threads=False
                 ):
                     first += batch.num_rows
                     yield batch, size * first // max(file.metadata.num_rows, 1)
 
-    def _batch_rows(self, facts: Any, group: int, columns: list[str]) -> int:
-        """Return how many rows of a row group are decoded at a time.
-
-        Raises
-        ------
-        DataError
-            If it says that it holds more than there is memory for, in a file that is small.
-        """
+    def _batch_rows(self, facts: Any, columns: list[str]) -> int:
+        """Return how many rows of a row group are decoded at a time."""
         chosen = set(columns)
         whole = dictionaries = 0.0
         for i in range(facts.num_columns):
@@ -206,33 +214,46 @@ class ParquetSource(BatchSource):
                 continue
             plain, packed = chunk.total_uncompressed_size, max(chunk.total_compressed_size, 1)
             whole += plain
-            limit = memory_limit()
-            if plain > PACKED * packed and plain > limit.n_bytes // 4:
-                raise DataError(
-                    f"row group {group:,} says that {size_text(packed)} of the column "
-                    f"'{clean(chunk.path_in_schema, 40)}' hold {size_text(plain)}",
-                    path=self.path,
-                    hint="If that is so, write it with smaller row groups.",
-                )
             if chunk.has_dictionary_page and chunk.dictionary_page_offset:
                 head = max(chunk.data_page_offset - chunk.dictionary_page_offset, 0)
                 dictionaries += plain * min(head / packed, 1.0)
-        rows = min(MOST_ROWS, int(PIECE_BYTES * facts.num_rows / max(whole, 1)))
-        rows = max(rows, LEAST_ROWS)
+            whole += _hidden_bytes(chunk, facts.num_rows)
+        share = facts.num_rows / max(whole, 1)
+        rows = min(MOST_ROWS, max(int(PIECE_BYTES * share), LEAST_ROWS), int(BATCH_BYTES * share))
         return max(1, min(rows, int(BATCH_BYTES / max(dictionaries, 1.0))))
+
+
+def _chunk_bytes(chunk: Any, n_rows: int) -> int:
+    """Return what is held of a column of a row group while it is read, at most."""
+    plain, packed = chunk.total_uncompressed_size, max(chunk.total_compressed_size, 1)
+    cells = max(chunk.num_values, 1)
+    # A page ends where it has a megabyte, which is looked at behind each thousand cells or so.
+    pages = plain if plain > LOOSE * packed else DECODED // 2 + PAGE_CELLS * plain // cells
+    held = min(2 * plain, 2 * pages)  # a page, and cells of it
+    return int(held + _hidden_bytes(chunk, n_rows))
+
+
+def _hidden_bytes(chunk: Any, n_rows: int) -> int:
+    """Return the bytes of items of lists that take less in the file than when they are decoded."""
+    items = chunk.num_values - n_rows
+    return max(0, int(ITEM_BYTES * items - UNPACKED * chunk.total_uncompressed_size))
 
 
 class ArrowSource(BatchSource):
     """An Arrow IPC file or stream; also one that Feather wrote."""
 
-    def _schema_names(self) -> list[str]:
+    def _schema(self) -> Any:
         with self._open() as (reader, _):
-            return list(reader.schema.names)
+            return reader.schema
 
     def _batch_bytes(self) -> int:
-        with self._open() as (reader, _):
-            n = max(getattr(reader, "num_record_batches", 1), 1)
-        return max(BATCH_BYTES, UNPACKED * self.path.stat().st_size // n) if n > 1 else BATCH_BYTES
+        largest = dictionaries = 0
+        with open(self.path, "rb") as file:
+            for message in messages(file):
+                if message.kind == DICTIONARY:
+                    dictionaries += message.decoded
+                largest = max(largest, 2 * message.decoded + message.n_bytes)
+        return BATCH_BYTES + largest + dictionaries
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[Any, Any]]:
@@ -258,16 +279,26 @@ class ArrowSource(BatchSource):
                     yield batch.select(columns), int(file.tell())
 
 
+def _index_of(schema: Any) -> frozenset[str]:
+    """Return the columns of a schema that were the index of a DataFrame of pandas."""
+    try:
+        found = (schema.pandas_metadata or {}).get("index_columns", ())
+        return frozenset(name for name in found if isinstance(name, str))
+    except (ValueError, TypeError, AttributeError):  # it is not what pandas writes
+        return frozenset()
+
+
 def gathered(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
     """Yield small batches joined into some of about a megabyte, with what was read by then."""
     held: list[Any] = []
     n_bytes = read = 0
     for batch, n_read in batches:
-        held.append(batch)
-        n_bytes, read = n_bytes + batch.nbytes, n_read
-        if n_bytes >= PIECE_BYTES:
+        if n_bytes + batch.nbytes >= PIECE_BYTES:
             yield from ((some, read) for some in _joined(held))
             held, n_bytes = [], 0
+        held.append(batch)
+        n_bytes, read = n_bytes + batch.nbytes, n_read
+        del batch  # the next one is decoded
     yield from ((some, read) for some in _joined(held))
 
 
@@ -279,9 +310,13 @@ def _joined(batches: list[Any]) -> list[Any]:
     return joined
 
 
-def slices(batch: Any) -> Iterator[Any]:
-    """Yield the rows of a batch in slices of about a megabyte."""
-    n = batch.num_rows
-    rows = max(1, min(n, int(PIECE_BYTES * n / max(batch.nbytes, 1)), MOST_ROWS))
-    for first in range(0, n, rows):
-        yield batch.slice(first, rows)
+def slices(batch: Any) -> Iterator[tuple[Any, int]]:
+    """Yield a batch in slices of about a megabyte, or of one larger row, with their bytes."""
+    sizes = row_sizes(batch)
+    ends = np.cumsum(sizes)
+    first = before = 0
+    while first < batch.num_rows:
+        stop = int(np.searchsorted(ends, before + PIECE_BYTES, "right"))
+        stop = min(max(stop, first + 1), first + MOST_ROWS)
+        yield batch.slice(first, stop - first), int(ends[stop - 1]) - before
+        first, before = stop, int(ends[stop - 1])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.tables.cells import NO_LIST, Cells, Wrong, parsed_numbers
+from streammach.data.tables.guess import is_utf8
 from streammach.data.tables.python_rows import lists_of, pairs_of, strings_of, vectors_of
 from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT
 from streammach.errors import DataError, UsageError, clean
@@ -84,7 +85,7 @@ class ArrowRows:
         return Cells.of_numbers(values[:, None], [])
 
     def values(self, name: str) -> list[Any]:
-        """Return the cells of a column for a look at them: texts, numbers or lists; or None."""
+        """Return the cells of a column for a look at them: text, bad bytes, numbers, lists or None."""
         types, column = arrow().types, self._column(name)
         if types.is_duration(column.type):
             ticks = column.cast("int64").to_pylist()
@@ -95,10 +96,8 @@ class ArrowRows:
             return [None if v is None else dict(v) for v in found] if as_dict else found
         cells = texts_of(column.cast("string") if types.is_decimal(column.type) else column)
         there, first = np.diff(cells.offsets) > 0, cells.offsets[:-1]
-        return [
-            cells.item(int(first[row])).decode("utf-8", "replace") if there[row] else None
-            for row in range(self.n_rows)
-        ]
+        found = [cells.item(int(first[r])) if there[r] else None for r in range(self.n_rows)]
+        return [raw if raw is None or not is_utf8(raw) else raw.decode() for raw in found]
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         """Return the cells of a column as strings, several or one; whether they were lists."""

@@ -34,6 +34,7 @@ class Table:
     path: Path
     options: SourceOptions
     names_known = True  # whether its columns are known before its rows
+    index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -58,7 +59,7 @@ class Table:
             If it cannot be read.
         """
         if self._recipe is None:
-            self._recipe = recipe_of(self.head(), self.options.table, self.path)
+            self._recipe = recipe_of(self.head(), self.options.table, self.path, index=self.index)
         return self._recipe
 
     @recipe.setter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ Head = Mapping[str, Sequence[Any]]  # the first cells of each column
 
 
 def recipe_of(
-    head: Head, options: TableOptions, path: str | Path | None = None, *, labelled: bool = True
-) -> Recipe:
+    head: Head, options: TableOptions, path: str | Path | None = None, *, labelled: bool = True,
+    index: Collection[str] = (),
+) -> Recipe:  # fmt: skip
     """Return the recipe of a table.
 
     Parameters
@@ -44,6 +45,8 @@ def recipe_of(
         The table, for messages.
     labelled : bool
         Whether a column may be taken for that of labels.
+    index : collection of str
+        Columns that were the index of a DataFrame: they are used where they are named.
 
     Raises
     ------
@@ -58,7 +61,9 @@ def recipe_of(
     if label is None and labelled:
         label = _label(names, taken)
     looks = {
-        n: _look(n, head[n]) for n in names if n not in taken and n not in (label, weight, tag)
+        n: None if n in index else _look(n, head[n])
+        for n in names
+        if n not in taken and n not in (label, weight, tag)
     }
     if options.text == (EVERY,):
         given |= {n: "text" for n, look in looks.items() if look == "text"}
@@ -145,14 +150,12 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
     there = [c for c in cells if not _is_missing(c)]
     if not there or not _is_name(name) or name.casefold() in NUMBERED:
         return None
-    lists = sum(isinstance(c, (*Listed, Mapping)) for c in there)
-    if lists == len(there):
-        return _look_of_lists(there)
-    if lists:
-        return None
-    try:
-        texts = [t for c in there if (t := text_of(c)) is not None]
-    except (TypeError, ValueError):
+    lists = [c for c in there if isinstance(c, (*Listed, Mapping))]
+    if 2 * len(lists) > len(there):
+        return _look_of_lists(lists)
+    texts = [t for c in there if (t := _text(c)) is not None]
+    texts = [t for t in texts if is_utf8(t)] or texts  # bad cells are met again when all are read
+    if not texts:
         return None
     if all(USUAL_NUMBER.fullmatch(t) for t in texts):
         return "number"
@@ -161,6 +164,23 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
     words = sum(len(t.split()) for t in texts) / len(texts)
     new = len(texts) >= FEW_CELLS and len(set(texts)) > OFTEN_NEW * len(texts)
     return "text" if words >= TEXT_WORDS or new else "category"
+
+
+def _text(cell: Any) -> bytes | None:
+    """Return the text of a cell, None where it is missing or bad."""
+    try:
+        return text_of(cell)
+    except (TypeError, ValueError):
+        return None
+
+
+def is_utf8(text: bytes) -> bool:
+    """Return whether text is UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _look_of_lists(there: Sequence[Any]) -> Role | None:

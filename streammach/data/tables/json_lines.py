@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,17 +14,18 @@ from streammach.data.bad_rows import BadRow
 from streammach.data.formats.parsed import NEWLINE
 from streammach.data.source import Part
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS
-from streammach.data.tables.cells import Wrong
+from streammach.data.tables.cells import NOT_UTF8, Wrong
 from streammach.data.tables.delimited import RowPiece, TextTable
-from streammach.data.tables.guess import Head
+from streammach.data.tables.guess import Head, is_utf8
 from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import Met, TableReader
-from streammach.data.tables.sample import first_text
+from streammach.data.tables.sample import looked_for
 from streammach.errors import DataError, clean
 from streammach.rows.vocabulary import Vocabulary
 
 NO_JSON = "'{}' is not JSON"
 NO_OBJECT = "'{}' is no JSON object"
+LINE = re.compile(rb"^[^\S\n]*[^\s][^\n]*(\n?)", re.MULTILINE)  # that is not blank
 NOTHING: dict[str, Any] = {}
 
 
@@ -39,10 +42,7 @@ class JsonSource(TextTable):
     def head(self) -> Head:
         """Return the first cells of each key, or raise DataError or DiskError."""
         if self._head is None:
-            text, whole = first_text(self.path, self._raw, HEAD_BYTES)
-            lines = text.split("\n")
-            lines = [line for line in (lines if whole else lines[:-1]) if line.strip()]
-            raws = [line.encode("utf-8", "surrogateescape") for line in lines[:HEAD_ROWS]]
+            raws = looked_for(self.path, self._raw, HEAD_BYTES, _first_lines)
             if not raws:
                 raise DataError("it holds no rows", path=self.path)
             rows, refused = objects_of(raws)
@@ -84,6 +84,12 @@ def _line_of(text: NDArray[np.uint8], row: int) -> int:
     return int(lines[row]) + 1
 
 
+def _first_lines(text: bytes, whole: bool) -> list[bytes] | None:
+    found = [line for line in islice(LINE.finditer(text), HEAD_ROWS) if whole or line[1]]
+    short = [line[0] for line in found if line.end() - line.start() <= HEAD_BYTES]
+    return short or ([line[0] for line in found[:1]] if whole else None) or None
+
+
 def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[Wrong]]:
     """Return the objects of lines of JSON, empty ones for those that are none, and which these are.
 
@@ -99,7 +105,7 @@ def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[Wrong]]:
         try:
             row = decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            refused.append(Wrong(i, NO_JSON, line[:80]))
+            refused.append(Wrong(i, NO_JSON if is_utf8(line) else NOT_UTF8, line[:80]))
             row = NOTHING
         if not isinstance(row, dict):
             refused.append(Wrong(i, NO_OBJECT, line[:80]))

@@ -189,7 +189,7 @@ def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator
         return
     whole = _arrow_table(table, set(names), head=recipe is None)
     for batch in whole.select([n for n in whole.schema.names if n in set(names)]).to_batches():
-        for some in slices(batch):
+        for some, _ in slices(batch):
             yield ArrowRows(some)
 
 

@@ -34,6 +34,7 @@ from streammach.simd import PADDING
 from streammach.spec.recipe import Recipe
 from streammach.spec.types import Multilabel
 
+MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
 BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
 
 
@@ -99,8 +100,7 @@ class TableReader:
         self._met = Met() if met is None else met
         self._fixed = self._framer.fixed_names
         self._columns: NDArray[np.int64] | None = None
-        self._scratch = self._scratch_for(1 << 16, 1 << 12)
-        self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
+        self._forget()
         self._nothing = np.full(0, -1, np.int32)
 
     def read(
@@ -123,6 +123,8 @@ class TableReader:
         framed = self._framer.framed(rows, self._absent)
         frame = framed.frame._replace(columns=self._with_spaces())
         out = self._read(frame)
+        if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
+            self._forget()
         self._met.add(framed, rows.n_rows)
         good = np.flatnonzero(~frame.bad)
         bad = [_bad_row(cell, first_row, lines) for cell in framed.bad]
@@ -132,6 +134,11 @@ class TableReader:
         unknown = int(out.state[UNKNOWN])
         left = first_row + framed.left[:, None] + np.arange(2)
         return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])], left)
+
+    def _forget(self) -> None:
+        """Begin anew with little room for a row."""
+        self._scratch = self._scratch_for(1 << 16, 1 << 12)
+        self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
 
     def _with_spaces(self) -> NDArray[np.int64]:
         """Return the columns with the vocabulary's ids of their namespaces."""

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from streammach.data.text import GZIP_ERRORS, GZIP_MAGIC, RawFile, gzip_error
+from streammach.data.text import (
+    BYTE_ORDER_MARK,
+    GZIP_ERRORS,
+    GZIP_MAGIC,
+    MAX_LINE,
+    RawFile,
+    check_packed,
+    gzip_error,
+)
 from streammach.errors import DataError
 from streammach.files.reading import disk_error
 
 GZIP_BITS = 31
+GROWS = 4  # times as much is looked at where what is looked for is not there
+T = TypeVar("T")
 
 
-def first_text(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[str, bool]:
-    """Return the first characters of a text, and whether these are all of it.
+def looked_for(
+    path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
+) -> T | None:
+    """Return what is found in the first bytes of a text; more of them are looked at where it must.
 
     Parameters
     ----------
@@ -22,34 +36,47 @@ def first_text(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[str, bool
     raw : RawFile or None
         What was opened of it already; a pipe is read no further than its head.
     n_bytes : int
-        How many bytes, of the file and of the text.
+        How many bytes are looked at first; 64 MiB at most.
+    found : callable
+        Given the bytes and whether they are all that can be looked at; None: they are too few.
 
     Raises
     ------
     DataError
-        If it is damaged, or not UTF-8 text.
+        If it is damaged, packed in a way that is not read, or UTF-16.
     DiskError
         If it cannot be read.
     """
+    while True:
+        text, whole = _first_bytes(path, raw, n_bytes)
+        whole = whole or n_bytes >= MAX_LINE
+        if (result := found(text, whole)) is not None or whole:
+            return result
+        n_bytes *= GROWS
+
+
+def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:
+    """Return the first bytes of a text, and whether these are all of it."""
     try:
         if raw is not None:
             head = raw.head(n_bytes)
         else:
             with open(path, "rb") as file:
                 head = file.read(n_bytes)
-        whole = len(head) < n_bytes and (raw is None or raw.ended)
+        check_packed(head, path)
+        text, whole = head, len(head) < n_bytes and (raw is None or raw.ended)
         if head.startswith(GZIP_MAGIC):
             text, ended = _unpacked(head, n_bytes)
+            if whole and not ended and len(text) < n_bytes:
+                raise EOFError
             whole = whole and ended
-        else:
-            text = head
     except GZIP_ERRORS as error:
         raise gzip_error(error, path, 0) from None
     except OSError as error:
         raise disk_error(error, path) from error
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("it is UTF-16", path=path, hint="Write it as UTF-8.")
-    return text.decode("utf-8", "surrogateescape").removeprefix("\ufeff"), whole
+    return text.removeprefix(BYTE_ORDER_MARK), whole
 
 
 def _unpacked(head: bytes, n_bytes: int) -> tuple[bytes, bool]:

@@ -17,7 +17,14 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables import arrow_files
-from streammach.data.tables.csv_kernels import read_records, whole_records
+from streammach.data.tables.csv_kernels import (
+    CELLS,
+    PAIRED,
+    SPANNING,
+    UNPAIRED,
+    read_records,
+    whole_records,
+)
 from streammach.errors import Interrupted, UsageError
 from tests.data.tables.builders import FORMATS, ROLES, converted, rows_of, table_of, write
 
@@ -202,18 +209,26 @@ CELL = st.text('ab,"\n\ré ', max_size=6)
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.lists(CELL, min_size=3, max_size=3), max_size=6), st.booleans())
-def test_records_are_those_of_pythons_csv(rows, crlf):
+@given(
+    st.lists(st.lists(CELL, min_size=3, max_size=3), max_size=6), st.booleans(),
+    st.sampled_from([CELLS, PAIRED]),
+)  # fmt: skip
+def test_records_are_those_of_pythons_csv(rows, crlf, quotes):
     rows = [[cell.replace("\r", "r") for cell in row] for row in rows]
+    if quotes == PAIRED:  # a cell spans lines where it holds no delimiter
+        rows = [[c.replace(",", "") if "\n" in c else c for c in row] for row in rows]
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator="\r\n" if crlf else "\n").writerows(rows)
     raw = file.getvalue().encode()
     text = np.frombuffer(raw + b"\n" * 40, np.uint8).copy()
-    cut, n = whole_records(text, 0, len(raw), ord(","), True)
+    cut, n = whole_records(text, 0, len(raw), ord(","), quotes, 0, True)
     assert (cut, n) == (len(raw), len(rows))
     starts, stops = np.zeros((n + 1, 3), np.int64), np.zeros((n + 1, 3), np.int64)
-    found, lines = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
-    assert read_records(text, 0, len(raw), ord(","), starts, stops, found, lines) == n
+    found, lines, odd = (np.zeros(m, np.int64) for m in (n + 1, n + 1, 4))
+    given = starts, stops, found, lines, odd
+    assert read_records(text, 0, len(raw), ord(","), quotes, *given) == n
+    assert odd[SPANNING] == sum("\n" in cell for row in rows for cell in row)
+    assert not odd[UNPAIRED]
     assert [
         [text[starts[i, c] : stops[i, c]].tobytes().decode() for c in range(3)] for i in range(n)
     ] == rows

@@ -1,0 +1,226 @@
+"""What a row that is larger than usual may take, told before it is read; Arrow's own sizes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.source import Large
+from streammach.data.tables.arrow_rows import ArrowRows
+from streammach.data.tables.cells import MAX_CELL
+from streammach.spec.recipe import Recipe
+
+CHUNK = 1 << 18
+COPY_BYTES = 10  # for a byte of a cell: decoded, normalised, and joined to others
+VALUE_BYTES = 60  # for a feature of a text or a list while its row is read
+ITEM_BYTES = 100  # for an item of a list
+OBJECT_BYTES = 64  # for a value of JSON, beside its bytes
+REFUSED_BYTES = 4  # for a byte of a cell that is refused
+MARKS = list(b",:[{")
+# What may stand between words, or begin one of its own.
+BREAKS = np.array([not chr(b).isalnum() if b < 128 else b >= 0xC0 for b in range(256)])
+MOST_METADATA = 64 << 20
+DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
+
+
+def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool, ends: bytes) -> Large:
+    """Return what rows in a text may take: cells, or objects of JSON.
+
+    Parameters
+    ----------
+    text : uint8 (bytes,)
+        The text.
+    recipe : Recipe
+        How it is read.
+    objects : bool
+        Whether it is JSON.
+    ends : bytes
+        One of them stands behind each cell. What is longer than a cell may be has no features.
+    """
+    places = np.flatnonzero(np.isin(text, np.frombuffer(ends, np.uint8), kind="table"))
+    long = np.flatnonzero(np.diff(places, prepend=-1) > MAX_CELL)
+    counts, before = np.zeros(256, np.int64), 0
+    for i in long.tolist():
+        counts += _counts(text[before : places[i - 1] + 1 if i else 0])
+        before = int(places[i])
+    counts += _counts(text[before:])
+    marks = int(counts[MARKS].sum())
+    items = marks if objects or len(recipe.texts) < len(recipe.columns) else 0
+    found = _large(recipe, int(counts.sum()), int(counts[BREAKS].sum()) + 1, items)
+    more = REFUSED_BYTES * (len(text) - int(counts.sum())) + OBJECT_BYTES * marks * objects
+    return found._replace(n_bytes=found.n_bytes + more)
+
+
+def of_row(rows: ArrowRows, recipe: Recipe) -> Large:
+    """Return what a row of Arrow may take."""
+    n_bytes = rows.batch.nbytes
+    words = items = 0
+    for name in recipe.names:
+        cells = rows.strings(name) if name in recipe.texts else None
+        if cells is None:
+            items += sum(items_of(rows.batch.column(name)).tolist())
+            continue
+        for i in range(len(cells.starts)):
+            text = cells.data[cells.starts[i] : cells.stops[i]]
+            if len(text) > MAX_CELL:  # it is refused
+                continue
+            n_bytes, words = n_bytes + len(text), words + int(_counts(text)[BREAKS].sum()) + 1
+    return _large(recipe, n_bytes, words, items)
+
+
+def items_of(column: Any) -> NDArray[np.int64]:
+    """Return how many items each cell of an Arrow array has beyond one: int64 (n,)."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    kind = column.type
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
+        return np.diff(np.asarray(column.offsets)).astype(np.int64)
+    return np.zeros(len(column), np.int64)
+
+
+def row_sizes(batch: Any) -> NDArray[np.int64]:
+    """Return the bytes of the rows of a batch when they are decoded, about: int64 (n,)."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _cell_sizes(column)
+    return sizes
+
+
+def _cell_sizes(column: Any) -> Any:
+    """Return the bytes of each cell, int64 (n,), or those of any."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds, kind = pa.types, column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _cell_sizes(column.storage)
+    if kinds.is_dictionary(kind):
+        words = _cell_sizes(column.dictionary)
+        if isinstance(words, int) or not len(words):
+            return words if isinstance(words, int) else 0
+        codes = np.asarray(column.indices.fill_null(0)).astype(np.int64)
+        return words[codes]
+    if kinds.is_run_end_encoded(kind):
+        words = _cell_sizes(column.values)
+        ends = np.asarray(column.run_ends).astype(np.int64) - column.offset
+        places = np.searchsorted(ends, np.arange(len(column)), "right")
+        return words if isinstance(words, int) else words[places]
+    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
+        column, kind = column.cast(pa.large_binary()), pa.large_binary()
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or (
+        kinds.is_large_binary(kind)
+    ):  # fmt: skip
+        return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+    items = items_of(column)
+    if items.any():
+        return items * max(1, column.nbytes // int(items.sum()))
+    return column.nbytes // max(len(column), 1)
+
+
+def _counts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return how often each byte occurs: int64 (256,)."""
+    counts = np.zeros(256, np.int64)
+    for first in range(0, len(text), CHUNK):
+        counts += np.bincount(text[first : first + CHUNK], minlength=256)
+    return counts
+
+
+def _large(recipe: Recipe, n_bytes: int, words: int, items: int) -> Large:
+    least, most = recipe.chars or (1, 0)
+    values = items + len(recipe.columns)
+    name_bytes = n_bytes
+    if recipe.texts:
+        runs = range(least, most + 1)
+        values += recipe.ngrams * words + len(runs) * 2 * n_bytes
+        name_bytes += sum(range(recipe.ngrams + 1)) * (n_bytes + words) + 2 * n_bytes * sum(runs)
+    taken = COPY_BYTES * n_bytes + VALUE_BYTES * values + ITEM_BYTES * items
+    return Large(taken, values, name_bytes)
+
+
+class Message(NamedTuple):
+    """A message of Arrow: its kind, bytes in the file, and when it is decoded."""
+
+    kind: int
+    n_bytes: int
+    decoded: int
+
+
+def messages(file: IO[bytes]) -> Iterator[Message]:
+    """Yield the messages of an Arrow file or stream, as far as they can be read.
+
+    Parameters
+    ----------
+    file : binary file
+        The file; the bodies are not read but for the sizes of packed buffers.
+    """
+    at = 8 if file.read(6) == b"ARROW1" else 0
+    try:
+        while True:
+            file.seek(at)
+            mark, size = struct.unpack("<Ii", file.read(8))
+            if mark != 0xFFFFFFFF:  # older streams have no mark
+                size, at = mark, at - 4
+            if not 0 < size <= MOST_METADATA:
+                return
+            file.seek(at + 8)
+            body = at + 8 + size
+            kind, length, buffers, packed = _facts(file.read(size))
+            decoded = 0
+            for offset, n_bytes in buffers:
+                unpacked = -1
+                if packed and n_bytes >= 8:
+                    file.seek(body + offset)
+                    (unpacked,) = struct.unpack("<q", file.read(8))
+                decoded += n_bytes if unpacked < 0 else unpacked
+            yield Message(kind, length, decoded)
+            at = body + max(length, 0)
+    except (struct.error, OverflowError, ValueError, OSError):
+        return  # what reads the rows says what is wrong
+
+
+def _facts(raw: bytes) -> tuple[int, int, list[tuple[int, int]], bool]:
+    """Return kind, bytes of the body, places of its buffers, whether these are packed."""
+    root = _Table(raw, *struct.unpack_from("<I", raw, 0))
+    kind, length = root.number(1, "B"), root.number(3, "q")
+    if kind not in (DICTIONARY, RECORDS):
+        return kind, length, [], False
+    batch = root.table(2) if kind == RECORDS else root.table(2).table(1)
+    place = batch.follow(2)
+    (n,) = struct.unpack_from("<I", raw, place)
+    found = [struct.unpack_from("<qq", raw, place + 4 + 16 * i) for i in range(n)]
+    return kind, length, [(int(a), int(b)) for a, b in found], bool(batch.place(3))
+
+
+class _Table:
+    """A table of a flatbuffer, whose fields have numbers."""
+
+    def __init__(self, raw: bytes, at: int) -> None:
+        self._raw, self._at = raw, at
+        self._fields = at - int(struct.unpack_from("<i", raw, at)[0])
+
+    def place(self, field: int) -> int:
+        """Return where a field lies, 0 where it is not there."""
+        (size,) = struct.unpack_from("<H", self._raw, self._fields)
+        if 4 + 2 * field >= size:
+            return 0
+        (offset,) = struct.unpack_from("<H", self._raw, self._fields + 4 + 2 * field)
+        return self._at + int(offset) if offset else 0
+
+    def number(self, field: int, form: str) -> int:
+        """Return a field that is a number."""
+        place = self.place(field)
+        return int(struct.unpack_from("<" + form, self._raw, place)[0]) if place else 0
+
+    def follow(self, field: int) -> int:
+        """Return where a field points to."""
+        place = self.place(field)
+        return place + int(struct.unpack_from("<I", self._raw, place)[0])
+
+    def table(self, field: int) -> _Table:
+        """Return a field that is a table."""
+        return _Table(self._raw, self.follow(field))

@@ -85,7 +85,7 @@ class ArrowRows:
         return Cells.of_numbers(values[:, None], [])
 
     def values(self, name: str) -> list[Any]:
-        """Return the cells of a column for a look at them: text, bad bytes, numbers, lists or None."""
+        """Return the cells of a column for a look at them: texts, bytes, numbers, lists or None."""
         types, column = arrow().types, self._column(name)
         if types.is_duration(column.type):
             ticks = column.cast("int64").to_pylist()

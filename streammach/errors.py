@@ -33,7 +33,6 @@ SCHEME = re.compile(r"\b[a-z][a-z0-9+.-]*:/+", re.IGNORECASE)
 QUERY = re.compile(r"(\?|#(?=.*=)).+", re.DOTALL)
 
 
-
 class StreammachError(Exception):
     """What was wrong, where, and what to do about it.
 

@@ -128,10 +128,10 @@ SHAPES = {
         folder, name, among(words(), "some words")), ())
        for name in ("a.parquet", "a.feather")},
     **{f"large cells that pack well, {name}": (lambda folder, name=name: table(
-        folder, name, ["b c " * 1_500_000] * 60, compression="zstd"), ())
+        folder, name, ["b" * 6_000_000 + " c"] * 60, compression="zstd"), ())
        for name in ("a.parquet", "a.feather")},
     "large cells in no dictionary, a.parquet": (lambda folder: table(
-        folder, "a.parquet", ["b c " * 1_500_000] * 60, compression="zstd",
+        folder, "a.parquet", ["b" * 6_000_000 + " c"] * 60, compression="zstd",
         use_dictionary=False), ()),
 }  # fmt: skip
 

@@ -41,7 +41,7 @@ def main():
     # What makes files is large, and the kernel counts the parent's memory at the start of a child.
     known = json.loads(subprocess.run(FILES, capture_output=True, check=True, cwd=HERE).stdout)
     arguments.add_argument("--only", nargs="+", choices=known, help="these shapes")
-    arguments.add_argument("--memory", default="400MB", help="the budget that is tried first")
+    arguments.add_argument("--memory", default="600MB", help="the budget that is tried first")
     arguments.add_argument("--folder", help="where the files go; a temporary folder otherwise")
     options = arguments.parse_args()
     trials = []

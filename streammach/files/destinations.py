@@ -255,7 +255,7 @@ def not_folder(path: Path, files: Sequence[str]) -> str | None:
     if not path.is_dir():
         return "it is no folder"
     for name in sorted(os.listdir(path)):
-        if name not in files:
+        if name not in files or not_regular(path / name):
             return f"{clean(name)} in it was not made by streammach"
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from streammach.errors import QUERY, UsageError, clean, without_secrets
 
@@ -83,9 +83,11 @@ def absolute(path: str | os.PathLike[str]) -> str:
 def _check(text: str) -> None:
     """Refuse a URL that says who may read it, or that says not enough."""
     shown = clean(without_secrets(text), 300)
-    parts = urlsplit(SHAPE.sub(r"\1://", text, count=1))
-    port = parts.netloc.rpartition(":")[2] if ":" in parts.netloc else ""
-    if "@" in parts.netloc or not (port.isdigit() or not port):
+    # Not urlsplit: its errors say what stands before the host.
+    scheme, _, rest = SHAPE.sub(r"\1://", text, count=1).partition("://")
+    host, _, path = rest.partition("/")
+    port = host.rpartition(":")[2] if ":" in host else ""
+    if "@" in host or not (port.isdigit() or not port):
         raise UsageError(
             "a URL must not hold credentials", path=shown,
             hint="Leave them to the environment, a profile or the machine's own identity.",
@@ -95,9 +97,9 @@ def _check(text: str) -> None:
             "a URL must not hold a query, such as a signature", path=shown,
             hint="Leave credentials to the environment, a profile or the machine's own identity.",
         )  # fmt: skip
-    if ".." in parts.path.split("/"):
+    if ".." in path.split("/"):
         raise UsageError("a URL must not lead upwards", path=shown)
-    if parts.scheme != "file" and not (parts.netloc and parts.path.strip("/")):
+    if scheme != "file" and not (host and path.strip("/")):
         raise UsageError(
             "it does not name a bucket and what is in it", path=shown,
             hint="Write SCHEME://BUCKET/NAME.",

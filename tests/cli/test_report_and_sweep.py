@@ -10,7 +10,7 @@ from streammach.cli.main import main
 from tests.builders import TinyData
 
 QUICK = ["--epochs", "1", "--learning-rate", "0.5", "--transform", "binary", "--threads", "1"]
-GRID = ["--memory", "310MB", "--buckets", "4,8", "--repetitions", "3,5000", "--counts", "off"]
+GRID = ["--memory", "600MB", "--buckets", "4,8", "--repetitions", "3,500000", "--counts", "off"]
 
 
 def run(capsys, *arguments):

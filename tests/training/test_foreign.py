@@ -64,7 +64,7 @@ def test_what_is_foreign_in_any_member_stays(begun, tmp_path, kind):
             shutil.copytree(folder / kind, here)
             found.append(harmed(here, member, way, lambda: go_on(kind, here)))
     assert len(found) > 20
-    assert not any(found), found
+    assert [one for one in found if one] == []
 
 
 @pytest.mark.parametrize("member", [".", "runs", "conversion.json", "runs/run-000000"])

@@ -100,7 +100,7 @@ def test_a_smaller_model_knows_its_labels(stores, tiny):
 def test_commands_take_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run = str(tiny.folder / "run")
-    given = ["--memory", "500MB", "--buckets", "8", "--repetitions", "4", "--epochs", "2"]
+    given = ["--memory", "600MB", "--buckets", "8", "--repetitions", "4", "--epochs", "2"]
     assert main(["train", train, "--out", run, *given]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, test, "--json", "--propensity", "0.6", "2.6"]) == 0
@@ -118,13 +118,13 @@ def test_commands_take_lists(stores, tiny, capsys):
     shown = [float(cell) for row in rows for cell in row[3::2] if cell]
     assert all(0.5 <= p <= 1 for p in shown)
     assert any(not row[2] for row in rows)
-    assert main(["plan", train, "--memory", "500MB"]) == 0
+    assert main(["plan", train, "--memory", "600MB"]) == 0
 
 
 def test_commands_say_precision_of_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run, small, swept = (str(tiny.folder / name) for name in ("run", "small", "swept"))
-    given = ["--memory", "500MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
+    given = ["--memory", "600MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
     said = {}
     for name, arguments in {
         "train": ["train", train, "--out", run, *given, "8"],

@@ -22,7 +22,7 @@ from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 
 QUICK = TrainingOptions(epochs=1, learning_rate=0.5, transform="binary")
-SMALL = {"memory": "500MB", "threads": 1}
+SMALL = {"memory": "600MB", "threads": 1}
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_training_goes_on_with_the_plan_of_its_pilot(
         "streammach.cli.plans.run", lambda function, *given, **options: pilot_here(*given)
     )
     out = tiny.folder / "run"
-    given = ["train", str(store), "--out", str(out), "--memory", "500MB", "--pilot", "1min",
+    given = ["train", str(store), "--out", str(out), "--memory", "600MB", "--pilot", "1min",
              "--epochs", "1", "--learning-rate", "0.5", "--transform", "binary"]  # fmt: skip
     assert main(given) == 0
     told = capsys.readouterr().err
@@ -183,6 +183,6 @@ def test_a_training_goes_on_with_the_plan_of_its_pilot(
     assert "it holds a run already" in capsys.readouterr().err
     assert main([*given, "--resume"]) == 0
     assert "pilot  " not in capsys.readouterr().err
-    assert main(["plan", str(store), "--memory", "500MB", "--pilot", "1min", "--json"]) == 0
+    assert main(["plan", str(store), "--memory", "600MB", "--pilot", "1min", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["pilots"][0]["rows"] > 0

@@ -18,7 +18,7 @@ from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 
 QUICK = TrainingOptions(epochs=1, learning_rate=0.5, transform="binary")
 GRID = {
-    "memory": "500MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK,
+    "memory": "600MB", "buckets": (4, 8), "repetitions": (2, 3), "training": QUICK,
     "constraints": Constraints(parts={"counts": "off"}),
 }  # fmt: skip
 
@@ -101,11 +101,11 @@ def test_an_interrupted_sweep_goes_on(stores, tiny, monkeypatch):
 def test_what_does_not_fit_is_listed_and_not_trained(stores, tiny):
     train, _ = stores
     trained = []
-    options = {**GRID, "memory": "310MB", "buckets": (4,), "repetitions": (2, 5000)}
+    options = {**GRID, "memory": "600MB", "buckets": (4,), "repetitions": (2, 500000)}
     found = sweep(train, tiny.folder / "sw", **options, callbacks=watched(trained))
     assert trained == [(4, 2)]
-    assert [(r.buckets, r.repetitions) for r in found.refused] == [(4, 5000)]
-    assert found.refused[0].reason.startswith("4 x 5000 does not fit: it needs ")
+    assert [(r.buckets, r.repetitions) for r in found.refused] == [(4, 500000)]
+    assert found.refused[0].reason.startswith("4 x 500000 does not fit: it needs ")
     with pytest.raises(BudgetError, match=r"nothing of the grid fits; 4 x 2 does not fit"):
         sweep(train, tiny.folder / "no", **{**GRID, "memory": "100MB"})
     assert not (tiny.folder / "no").exists()
@@ -122,7 +122,7 @@ def test_another_grid_adds_points_and_other_options_are_refused(stores, tiny):
     assert len(found.points) == 2
     assert found.tested
     before = (out / SWEEP).read_bytes()
-    for change in ({"memory": "600MB"}, {"training": TrainingOptions(epochs=2)}):
+    for change in ({"memory": "700MB"}, {"training": TrainingOptions(epochs=2)}):
         with pytest.raises(MismatchError, match="another store, budget or options"):
             sweep(train, out, **{**small, **change})
     assert (out / SWEEP).read_bytes() == before

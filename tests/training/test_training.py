@@ -380,7 +380,7 @@ def test_tiny_data_train_too(n_rows, tiny):
     lines = [f"{i % 2} | x{i % 2}" for i in range(n_rows)]
     sm.convert(tiny.text("t.vw", lines), tiny.folder / "t.zarr")
     with sm.Dataset.open(tiny.folder / "t.zarr") as data:
-        run = sm.Trainer(sm.plan(data, memory="400MB")).fit(data, tiny.folder / "run")
+        run = sm.Trainer(sm.plan(data, memory="600MB")).fit(data, tiny.folder / "run")
     with sm.Predictor(run.model) as predictor:
         assert evaluate(predictor, tiny.folder / "t.zarr").accuracy > 0.9
 

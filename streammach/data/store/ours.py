@@ -38,7 +38,8 @@ def foreign(path: Path) -> str | None:
         for name in (*folders, *files):
             place = Path(parent, name)
             inside = place.relative_to(path).as_posix()
-            if place.is_symlink() or (name in files and inside not in known):
+            ours = name in folders or (inside in known and place.is_file())
+            if place.is_symlink() or not ours:
                 return f"{clean(inside)} in it was not made by streammach"
     return None
 

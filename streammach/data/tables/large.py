@@ -111,7 +111,8 @@ def _cell_sizes(column: Any) -> Any:
         places = np.searchsorted(ends, np.arange(len(column)), "right")
         return words if isinstance(words, int) else words[places]
     if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
-        column, kind = column.cast(pa.large_binary()), pa.large_binary()
+        views = np.frombuffer(column.buffers()[1], np.int32)
+        return views[4 * column.offset :: 4][: len(column)].astype(np.int64)
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or (
         kinds.is_large_binary(kind)
     ):  # fmt: skip

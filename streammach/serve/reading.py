@@ -130,6 +130,8 @@ class Reader:
             unknown.append(read[1])
             sizes.append(read[2])
             keys += read[3]
+        for number, row in enumerate(found.rows if self._read else ()):
+            self._check_columns(number, getattr(row, "features", row))
         return Question(rows, unknown, sizes, k, found.probabilities is True), keys
 
     def _decoded(self, body: bytes) -> Any:
@@ -150,8 +152,6 @@ class Reader:
             raise self._too_many(number, len(found))
         if isinstance(found, list):
             found = self._listed(number, found)
-        if self.places is not None:
-            self._check_columns(number, found)
         strange = 0
         for name, value in found.items():
             if isinstance(value, str):
@@ -192,7 +192,6 @@ class Reader:
                     422, f"row {number:,} is a string, and the model reads: {_some(self.columns)}"
                 )
             row = {self.text: row}
-        self._check_columns(number, row)
         size = _characters(number, row)
         if size > self._limits.text_bytes:
             what = f"row {number:,} has {size:,} characters"
@@ -201,10 +200,12 @@ class Reader:
         strange = sum(name not in self._known for name in row)
         return cells, strange, CHARACTER_BYTES * size, keys
 
-    def _check_columns(self, number: int, row: Mapping[str, Any]) -> None:
-        """Refuse a row that has columns, of which the model knows none."""
-        own = row if self.columns is not None else {name.partition("=")[0] for name in row}
-        if row and self._read.isdisjoint(own):
+    def _check_columns(self, number: int, row: Mapping[str, Any] | list[Any] | str) -> None:
+        """Refuse a row that has columns by name, of which the model knows none."""
+        if isinstance(row, str) or not all(isinstance(name, str) for name in [*row][:1]):
+            return
+        names = (name if self.columns else name.partition("=")[0] for name in row)
+        if row and self._read.isdisjoint(names):
             what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
             raise Refused(422, what)
 

@@ -255,8 +255,6 @@ def test_missing_sources_and_folders_are_refused(tiny):
          "labels, such as"),
         (["a | 1", "b | 01", "c | +2 2"], "2 numbers are spelled in several ways among the "
          "features, such as"),
-        (["a 0 | x", "b 0 | y"], "all rows have importance 0"),
-        (["a 3e38 | x", "b 3e38 | y"], "the importances add up to 6e"),
     ],
 )  # fmt: skip
 def test_what_is_odd_about_rows_is_said_once(lines, said, tiny):

@@ -145,6 +145,9 @@ def test_values_and_names_that_cannot_be_are_refused(rows, classes):
         (np.array(["1", "2"], object), "str", ["1", "2"]),
         (np.array([1, 2], object), "int", [1, 2]),
         (np.array([True, False], object), "bool", [True, False]),
+        (np.array([2**63, 1], np.uint64), "uint", [2**63, 1]),
+        (np.array([2**63, 1], object), "uint", [2**63, 1]),
+        ([2**53 + 1, 2**53], "int", [2**53 + 1, 2**53]),
         (np.array([b"x", b"y"]), "bytes", [b"x", b"y"]),
     ],
 )

@@ -56,6 +56,19 @@ def test_labels_of_any_type(data, labels):
     assert (scores[:, 0] >= scores[:, 1]).all()
 
 
+@pytest.mark.parametrize("first", [2**53, 2**63])
+@pytest.mark.parametrize("dtype", ["Int64", "{}int64", "{}int64[pyarrow]", "object", "list"])
+def test_whole_numbers_that_no_float_holds_stay_apart(data, dtype, first):
+    pandas = pytest.importorskip("pandas")
+    x, y = data[0], [first + int(c) for c in data[1]]
+    dtype = dtype.format("u" if first == 2**63 else "")
+    dtype = "UInt64" if dtype == "Int64" and first == 2**63 else dtype
+    clf = MACHClassifier(epochs=5).fit(x, y if dtype == "list" else pandas.Series(y, dtype=dtype))
+    assert clf.classes_.tolist() == list(range(first, first + 10))
+    assert (clf.predict(x).astype(object) == np.array(y, object)).mean() > 0.9
+    assert all(label in y for label in clf.model_.predict(x[:20]).tolist())
+
+
 @pytest.mark.parametrize("options", [{}, HASHED])
 def test_probabilities(data, options):
     x, y = data

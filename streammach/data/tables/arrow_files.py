@@ -20,7 +20,7 @@ from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
 from streammach.data.tables.reader import TableReader
-from streammach.errors import DataError, clean
+from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
 
@@ -154,18 +154,20 @@ class BatchSource(Source[BatchPiece], Table):
         pa = arrow()
         try:
             yield
+        except StreammachError:
+            raise
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise self._damaged(error) from None
-        except (UnicodeDecodeError, EOFError) as error:
+        except (ValueError, LookupError, EOFError) as error:  # some of types that pandas knows
             raise self._damaged(error) from None
         except OSError as error:
-            if isinstance(error, DataError) or error.errno is None:
+            if error.errno is None:
                 raise self._damaged(error) from None
             raise disk_error(error, self.path) from error
 
     def _damaged(self, error: Exception) -> DataError:
         return DataError(
-            f"it cannot be read as {self.form} ({clean(str(error).splitlines()[0], 120)})",
+            f"it cannot be read as {self.form} ({clean(str(error).partition(chr(10))[0], 120)})",
             path=self.path,
             hint="Copy or write the file again.",
         )

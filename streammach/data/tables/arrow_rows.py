@@ -19,6 +19,7 @@ from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT
 from streammach.errors import DataError, UsageError, clean
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
+BEYOND = OverflowError("Python has no such value")  # in the place of a moment or a duration
 EXTENSION = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
@@ -33,17 +34,6 @@ def arrow() -> Any:
             hint="Install it: pip install 'streammach[tables]'",
         ) from None
     return pa
-
-
-class Beyond:
-    """What stands for a moment or a duration that Python has no value for."""
-
-    def __repr__(self) -> str:
-        """Return how it is shown."""
-        return "a value that Python cannot hold"
-
-
-BEYOND = Beyond()
 
 
 class ArrowRows:
@@ -86,7 +76,10 @@ class ArrowRows:
 
     def values(self, name: str) -> list[Any]:
         """Return the cells of a column for a look at them: texts, bytes, numbers, lists or None."""
-        types, column = arrow().types, self._column(name)
+        try:
+            types, column = arrow().types, self._column(name)
+        except DataError:  # perhaps nobody reads it
+            return [None] * self.n_rows
         if types.is_duration(column.type):
             ticks = column.cast("int64").to_pylist()
             return [None if t is None else t / TICKS[column.type.unit] for t in ticks]
@@ -95,9 +88,7 @@ class ArrowRows:
             as_dict = types.is_map(column.type)
             return [None if v is None else dict(v) for v in found] if as_dict else found
         cells = texts_of(column.cast("string") if types.is_decimal(column.type) else column)
-        there, first = np.diff(cells.offsets) > 0, cells.offsets[:-1]
-        found = [cells.item(int(first[r])) if there[r] else None for r in range(self.n_rows)]
-        return [raw if raw is None or not is_utf8(raw) else raw.decode() for raw in found]
+        return _strings(cells)
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         """Return the cells of a column as strings, several or one; whether they were lists."""
@@ -142,7 +133,15 @@ class ArrowRows:
         column = self.batch.column(place)
         if pa.types.is_run_end_encoded(column.type):
             column = pa.compute.run_end_decode(column)
-        return _plain(column, self.batch.schema.field(place).metadata or {})
+        try:
+            return _plain(column, self.batch.schema.field(place).metadata or {})
+        except (ImportError, ValueError, TypeError, LookupError, AttributeError, OverflowError,
+                NotImplementedError) as error:  # fmt: skip
+            raise DataError(
+                f"the column '{clean(name, 60)}' is not what its type says: {column.type} "
+                f"({clean(error, 120)})",
+                hint="Write it as text.",
+            ) from None
 
 
 def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
@@ -152,16 +151,10 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
     inner = column.dictionary if coded else column
     name, facts = (metadata.get(key, b"") for key in EXTENSION)  # where nobody registered it
     if isinstance(inner.type, pa.BaseExtensionType):
+        inner.validate()  # of a dictionary in a file, pyarrow may take the codes for values
         name, facts = inner.type.extension_name.encode(), b""
         if name.startswith(b"pandas."):
             facts = inner.type.__arrow_ext_serialize__()
-        try:
-            inner.validate()  # of a dictionary in a file, pyarrow may take the codes for values
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"a column of the type {inner.type} is not read right by pyarrow ({clean(error)})",
-                hint="Write the column as text.",
-            ) from None
         inner = inner.storage
     if name in TEXTS:
         inner = pa.array(TEXTS[name](inner, json.loads(facts or b"{}")), "string")
@@ -171,28 +164,23 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
 
 
 def _periods(ordinals: Any, facts: dict[str, str]) -> list[str | None]:
-    """Return periods as pandas writes them."""
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ImportError as error:
-        raise UsageError(
-            f"a column of periods is read with pandas ({error})",
-            hint="Install it: pip install pandas",
-        ) from None
-    found = ordinals.to_pylist()
-    return [None if i is None else str(pandas.Period(ordinal=i, freq=facts["freq"])) for i in found]
+    """Return periods as pandas writes them, which knows what they count."""
+    period: Any = importlib.import_module("pandas").Period
+    return [
+        None if ordinal is None else str(period(ordinal=ordinal, freq=facts["freq"]))
+        for ordinal in ordinals.to_pylist()
+    ]
 
 
 def _intervals(ends: Any, facts: dict[str, str]) -> list[str | None]:
     """Return intervals as pandas writes them."""
     first = "[" if facts["closed"] in ("left", "both") else "("
     last = "]" if facts["closed"] in ("right", "both") else ")"
-    sides = [texts_of(ends.field(side)) for side in ("left", "right")]
-    out: list[str | None] = [None] * len(ends)
-    for row in np.flatnonzero(_there(ends)).tolist():
-        low, high = (cells.item(int(cells.offsets[row])).decode() for cells in sides)
-        out[row] = f"{first}{low}, {high}{last}"
-    return out
+    lows, highs = (_strings(texts_of(ends.field(side))) for side in ("left", "right"))
+    return [
+        f"{first}{low}, {high}{last}" if there and low and high else None
+        for there, low, high in zip(_there(ends), lows, highs, strict=True)
+    ]
 
 
 def _uuids(raws: Any, facts: dict[str, str]) -> list[str | None]:
@@ -294,6 +282,13 @@ def _object(cell: Any) -> Any:
         return cell.as_py()
     except (OverflowError, ValueError):
         return BEYOND
+
+
+def _strings(cells: Cells) -> list[Any]:
+    """Return the cells of rows of one item or none; bytes that are no text stay bytes."""
+    there, first = np.diff(cells.offsets) > 0, cells.offsets[:-1]
+    found = [cells.item(int(first[r])) if there[r] else None for r in range(cells.n_rows)]
+    return [raw if raw is None or not is_utf8(raw) else raw.decode() for raw in found]
 
 
 def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:

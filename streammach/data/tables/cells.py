@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.number_kernels import MAX_FLOAT32, long_number
-from streammach.data.tables.values import number_of
+from streammach.data.tables.values import MAX_VALUE, number_of
 from streammach.jit import Array, kernel
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
 
 NO_BYTES = np.zeros(0, np.uint8)
-MAX_ODD = 128  # bytes of a cell that may be a number, a date or an interval
 MAX_CELL = 8 << 20  # bytes of a cell of text
 NO_NUMBER = "'{}' is not a number"
 NOT_FINITE = "'{}' is not a finite float32"
@@ -233,7 +232,7 @@ def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
         start, stop = starts[i], stops[i]
         size = stop - start
         odd[i] = False
-        if size < 2 or size > MAX_ODD:
+        if size < 2 or size > MAX_VALUE:
             continue
         byte, last = data[start], data[stop - 1]
         if byte == 116 and size == 4:  # true

@@ -34,7 +34,8 @@ TIME = re.compile(rb"(\d\d:\d\d:\d\d)\.(\d{1,9})")
 INTERVAL = re.compile(rb"([\[(])([^][(),]{1,60}), ([^][(),]{1,60})([\])])")
 WEEKDAYS = (b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun")
 MAX_POWER = 400  # of ten, of a decimal that is named by its digits
-KNOWN = 1 << 16  # values whose names are remembered
+MAX_VALUE = 128  # bytes of a text that may be a number, a date or an interval
+KNOWN = 1 << 12  # values whose names are remembered
 
 
 class Unnamed(TypeError):
@@ -48,7 +49,6 @@ class Day(NamedTuple):
     names: tuple[bytes, ...]
 
 
-@lru_cache(KNOWN)
 def canonical(raw: bytes) -> bytes:
     """Return the name of a value that is written as `raw`: the one place that decides it.
 
@@ -62,6 +62,11 @@ def canonical(raw: bytes) -> bytes:
     raw : bytes
         The text: what a file holds, or what a type writes.
     """
+    return raw if len(raw) > MAX_VALUE else _named(raw)
+
+
+@lru_cache(KNOWN)
+def _named(raw: bytes) -> bytes:
     if raw in WORDS:
         return WORDS[raw]
     if found := WHOLE.fullmatch(raw):
@@ -102,25 +107,24 @@ def _fraction(digits: bytes) -> bytes:
     return b"." + digits if digits else b""
 
 
-@lru_cache(KNOWN)
 def day_of(raw: bytes) -> Day | None:
     """Return what is read of a date, perhaps with a time; None for what is none."""
     text = canonical(raw)
-    if not DATE.fullmatch(text):
-        return None
+    return _day(text) if len(text) <= MAX_VALUE and DATE.fullmatch(text) else None
+
+
+@lru_cache(KNOWN)
+def _day(text: bytes) -> Day | None:
     try:
         moment = np.datetime64(text.rstrip(b"Z").partition(b".")[0].decode(), "s")
     except ValueError:
         return None
     days, seconds = divmod(int(moment.astype(np.int64)), 86400)
     months = int(moment.astype("M8[M]").astype(np.int64))
-    return Day(
-        days,
-        (
-            b"year=%d" % (1970 + months // 12), b"month=%d" % (months % 12 + 1),
-            b"weekday=" + WEEKDAYS[(days + 3) % 7], b"hour=%d" % (seconds // 3600),
-        ),
+    parts = b"year=%d month=%d weekday=%s hour=%d" % (
+        1970 + months // 12, months % 12 + 1, WEEKDAYS[(days + 3) % 7], seconds // 3600,
     )  # fmt: skip
+    return Day(days, tuple(parts.split()))
 
 
 def is_missing(value: object) -> bool:
@@ -187,9 +191,10 @@ def number_of(value: object) -> float:
             raise
     if is_missing(value):
         return math.nan
-    if isinstance(value, datetime.timedelta | np.timedelta64):
-        return float(value / (np.timedelta64(1, "s") if isinstance(value, np.timedelta64)
-                              else datetime.timedelta(seconds=1)))  # fmt: skip
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, np.timedelta64):
+        return float(value / np.timedelta64(1, "s"))
     if isinstance(value, np.floating):
         return float(str(value))  # of float32 what it is written as: 0.1
     if isinstance(value, numbers.Real | decimal.Decimal | np.bool_):

@@ -24,7 +24,7 @@ from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
 from tests.data.tables.test_text_features import features
-from tests.data.tables.types_of_cells import extremes, kinds, pd, pl
+from tests.data.tables.types_of_cells import extremes, intervals, kinds, pd, periods, pl
 
 ROLES = ("category", "text", "label", "number", "date")
 KINDS = {kind.types: kind for kind in kinds()}
@@ -269,19 +269,47 @@ def test_periods_and_intervals_of_a_file_are_read_where_pandas_was_not_loaded(tm
     frame = pandas.DataFrame({"t": ["a"] * 3})
     frame["category"] = pandas.period_range("2024-01", periods=3, freq="M")
     frame["text"] = pandas.interval_range(0.5, 3.5)
-    table = pa.Table.from_pandas(frame)
-    pq.write_table(table, tmp_path / "x.parquet")
-    known = {name: table.schema.field(name).type for name in ("category", "text")}
-    for kind in known.values():
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "x.parquet")
+    known = pandas_types()
+    for kind in known:
         pa.unregister_extension_type(kind.extension_name)
     try:
         recipe = recipe_of(["category", "text"], {})
         found, _ = read(in_file(tmp_path / "x.parquet", "parquet")(recipe), recipe)
     finally:
-        for kind in known.values():
+        for kind in known:
             pa.register_extension_type(kind)
     assert [name for name in found[2] if "category" in name] == ["category^2024-03"]
     assert "text^2 5" in found[2]
+
+
+def pandas_types():
+    """Return the types that pandas has registered."""
+    if pd is None:
+        return []
+    made = pd.Series(periods()), pd.Series(intervals())
+    return [pa.Array.from_pandas(column).type for column in made]
+
+
+@pytest.mark.parametrize("facts", ["", "{}", '{"freq": "bad"}', '{"closed": 3}', '{"freq": "M"}'])
+@pytest.mark.parametrize("name", ["pandas.period", "pandas.interval", "arrow.uuid"])
+def test_types_that_lie_are_refused_where_they_are_read(name, facts, tmp_path):
+    metadata = {"ARROW:extension:name": name, "ARROW:extension:metadata": facts}
+    path = tmp_path / "x.parquet"
+    schema = pa.schema([pa.field("x", pa.string(), metadata=metadata), ("t", pa.string()),
+                        ("y", pa.string())])  # fmt: skip
+    known = next((kind for kind in pandas_types() if kind.extension_name == name), None)
+    if known is not None:  # as where pandas was not loaded
+        pa.unregister_extension_type(name)
+    try:
+        pq.write_table(pa.table([["a", "b"], ["a", "b"], ["k", "l"]], schema=schema), path)
+        if name != "arrow.uuid":  # pyarrow refuses the file
+            assert convert(path, tmp_path / "s.zarr", label="y", text="t").n_rows == 2
+        with pytest.raises(DataError, match=r"is not what its type says|cannot be read"):
+            convert(path, tmp_path / "t.zarr", label="y", category="x")
+    finally:
+        if known is not None:
+            pa.register_extension_type(known)
 
 
 def test_dates_are_names_and_days(tmp_path):

@@ -27,7 +27,7 @@ def item_of(feature: int, value: Any, bits: Array, n_features: int) -> Any:
     if bits[feature] >= 0:
         return np.int64(feature)
     mask = np.uint32(bits.shape[0] - n_features - 1)
-    return n_features + np.int64(mixed(mixed(feature) ^ value) & mask)
+    return n_features + np.int64(mixed(mixed(feature) ^ np.uint32(value)) & mask)
 
 
 @kernel(allocates=False)
@@ -52,8 +52,8 @@ def sign(
 
     Parameters
     ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), uint32 (nnz,)
-        The rows; a value as what tells it from another one.
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), uint8 or uint32 (nnz,)
+        The rows; of a float32 value its bits.
     bits : float32 (d + a power of two,)
         What a feature tells, 0 for nothing; -1 where its values tell it, by :func:`item_of`.
     n_features : int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from streammach.data.near_kernels import BANDS, HASHES, count, enter, link, sign
 from streammach.data.store.dataset import Dataset
 from streammach.rows.block import RowBlock
 from streammach.rows.order import keys
+from streammach.spec.facts import DataFacts
 
 FREQUENT, SOME = 16, 64  # one row in so many holds a frequent feature, and no fewer rows
 VALUES = 1 << 16  # hashes of frequent features' values
 SURE = 3.0  # twice log2(rows) bits name a pair of rows; features depend on one another
 PIECE = 1024  # rows whose signatures are in memory at a time
-STREAM, SALTS = 17, 2
+STREAM = 17
 EVIDENCE = 40  # known rows that must have a like one by now, before a search is given up
 
 
@@ -77,10 +79,11 @@ class Signatures:
         self.least = SURE * math.log2(max(n, 2))
 
     @staticmethod
-    def footprint(n_features: int, n_known: int, known_nnz: int, max_row_nnz: int) -> int:
-        """Return the bytes of a search around so many rows of so many values."""
-        known = n_known * (4 * (HASHES + 6) + 16 * BANDS) + 4 * known_nnz
-        return 5 * n_features + 8 * VALUES + known + PIECE * (4 * HASHES + 40 + 4 * max_row_nnz)
+    def footprint(facts: DataFacts, n_known: int) -> int:
+        """Return the bytes of a search around so many rows, a block of the store included."""
+        block = facts.max_block_nnz * (4 + facts.value_bytes) + 20 * facts.block_rows
+        pieces = PIECE * (4 * HASHES + 24) + n_known * (4 * (HASHES + 6) + 16 * BANDS)
+        return 5 * facts.n_features + 8 * VALUES + block + pieces if n_known else 0
 
     def of(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the bits of rows' signatures, int32 (n, HASHES), and what rows hold, (n,)."""
@@ -134,10 +137,10 @@ class Signatures:
         return Likeness(roots, sizes, alike, np.concatenate([numbers[:0], *kept]), roots[like])
 
 
-def _codes(rows: RowBlock) -> NDArray[np.uint32]:
-    """Return what tells values from one another: uint32 (nnz,)."""
-    values = np.ascontiguousarray(rows.values)
-    return values.view(np.uint32) if values.dtype == np.float32 else values.astype(np.uint32)
+def _codes(rows: RowBlock) -> NDArray[np.unsignedinteger]:
+    """Return what tells values from one another: uint8, or uint32 (nnz,) of float32."""
+    values: NDArray[Any] = rows.values
+    return values if values.dtype == np.uint8 else values.view(np.uint32)
 
 
 def _roots(parents: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -47,7 +47,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         **reader,
         **parts,
         **({"smaller model": smaller} if smaller > 0 else {}),
-        "near-duplicates": max(_looked_for(facts, batching) - sum((reader | parts).values()), 0),
+        "near-duplicates": max(  # before rows are read for batches
+            Signatures.footprint(facts, batching.held_out_rows) - sum((reader | parts).values()), 0
+        ),
         "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
         "rows": facts.held_bytes,
@@ -85,16 +87,6 @@ def _held_out(facts: DataFacts, batching: Batching) -> int:
         return found
     usual = int(LABELS_SPREAD * rows * facts.n_labels / facts.n_rows) + facts.max_row_labels
     return found + 8 * rows + HELD_LABEL_BYTES * min(usual, rows * facts.max_row_labels)
-
-
-def _looked_for(facts: DataFacts, batching: Batching) -> int:
-    """Return the bytes of a search for near-duplicates, before rows are read for batches."""
-    if not batching.held_out_rows:
-        return 0
-    block = facts.max_block_nnz * (4 + facts.value_bytes) + 16 * facts.block_rows
-    return block + Signatures.footprint(
-        facts.n_features, batching.held_out_rows, batching.held_out_nnz, facts.max_row_nnz
-    )
 
 
 def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:

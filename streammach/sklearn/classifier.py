@@ -65,9 +65,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         of the best epoch are kept, and these rows are learnt from at the end.
     validation_fraction : float, default=0.1
         Share of the rows that is held out then, 10,000 at most.
-    hold_out_by : str, default="auto"
-        Which rows: ``auto``, whole documents where rows are near-duplicates, else random ones;
-        ``random``; or the namespace, a column of a table, whose values are the documents.
     n_iter_no_change : int, default=3
         Epochs without a better one, after which training ends then.
     warm_start : bool, default=False
@@ -77,6 +74,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Decides hashes and the order of rows; None is 0.
     callbacks : list, default=None
         Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
+    hold_out_by : str, default="auto"
+        Which rows are held out: ``auto``, whole documents where rows are near-duplicates, else random ones;
+        ``random``; or the namespace, a column of a table, whose values are the documents.
 
     Attributes
     ----------

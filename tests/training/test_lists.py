@@ -142,7 +142,8 @@ def test_commands_say_precision_of_lists(stores, tiny, capsys):
         assert "top-5" not in text, name
     assert " epoch    loss       P@1      P@5  best" in said["train"]
     assert "held-out P@1 / P@5 after" in said["train"]
-    assert re.search(r": held-out P@1 [\d.]+, P@5 [\d.]+; epoch \d of 2 kept", said["train"])
+    last = r": held-out P@1 [\d.]+, P@5 [\d.]+ on [^;]+; epoch \d of 2 kept"
+    assert re.search(last, said["train"])
     assert "\nbefore  P@1 " in said["shrink"]
     assert "\nprecision P@1 " in said["info"]
     assert "held-out P@1    P@5  test P@1    P@5" in said["sweep"]

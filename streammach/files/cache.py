@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, handle_pieces, sha256
 from streammach.files.workplaces import LOCK, Workplace
+from streammach.forks import Turn
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = re.compile(r"\.([0-9a-f]{64})\.[0-9a-f]{8}\.tmp")  # locked by who fills it
@@ -71,7 +71,7 @@ class Cache:
         self.place = place
         self._files = place.folder / "files"
         self._sound: dict[str, tuple[int, int, int]] = {}
-        self._turns: dict[str, threading.Lock] = {}
+        self._turns: dict[str, Turn] = {}
         self._open_folder()
         make_folder(self._files)
 
@@ -115,7 +115,7 @@ class Cache:
         """
         handle = self._open(digest, size)
         if handle is None:
-            with self._turns.setdefault(digest, threading.Lock()):
+            with self._turns.setdefault(digest, Turn()):
                 handle = self._open(digest, size)
                 if handle is None:
                     handle = self._filled(digest, size, place, fetch)

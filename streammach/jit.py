@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core.caching import UserProvidedCacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
@@ -119,6 +120,14 @@ def kept_kernels() -> tuple[int, int]:
     files = Path(CACHE_DIR or os.devnull).rglob("*")
     sizes = [file.stat().st_size for file in files if file.suffix in (".nbc", ".cubin")]
     return len(sizes), sum(sizes)
+
+
+# A fork waits for a kernel that a thread compiles: a child could compile and load none otherwise.
+os.register_at_fork(
+    before=global_compiler_lock.acquire,
+    after_in_parent=global_compiler_lock.release,
+    after_in_child=global_compiler_lock.release,
+)
 
 
 def announce_compilation() -> None:

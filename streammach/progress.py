@@ -8,13 +8,13 @@ import re
 import shutil
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 from streammach.errors import UsageError, clean, escaped
+from streammach.forks import Turn
 from streammach.machine import size_text, time_text
 from streammach.stages import Stages, StageState
 
@@ -117,7 +117,7 @@ class Progress:
         self.mode = "none" if callable(wanted) else _mode(wanted)
         self._announced = self.mode == "none"
         self._units, self._expected = unit, expected
-        self._lock = threading.RLock()
+        self._lock = Turn()
         self._began = time.monotonic()
         self._told_at, self._begun = 0.0, ""  # when a line was told, the stage that has one
         self._bar: Any = None

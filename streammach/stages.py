@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streammach.forks import Turn
+
 TICK_SECONDS = 0.5  # between two tellings
 DOUBT = 0.15  # share of a stage from which on its own pace counts as much as what was expected
 PRIOR = 0.2  # of all expected seconds: how much these weigh beside the pace of what is done
@@ -133,7 +135,7 @@ class Stages:
         self._began = time.monotonic() if began is None else began
         self._present: _Present | None = None
         self._whole = False  # whether stages within the present one are not told
-        self._lock, self._over = threading.RLock(), threading.Event()
+        self._lock, self._over = Turn(), threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
 

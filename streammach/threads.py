@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,17 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from streammach.errors import UsageError
+from streammach.forks import Forked
 
 T = TypeVar("T")
 PIECES = 4  # of work for each thread: some take longer than others
 PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for input itself
 
 
-class Workers:
-    """A pool of threads.
-
-    Threads do not survive a fork: in the child the pool is made anew, so that an object that was
-    made before the fork works there, too.
+class Workers(Forked):
+    """A pool of threads, which is made anew in a forked child.
 
     Parameters
     ----------
@@ -32,11 +29,9 @@ class Workers:
     """
 
     def __init__(self, n_threads: int, name: str) -> None:
-        self.n_threads = n_threads
-        self._name = name
-        self._pool = ThreadPoolExecutor(n_threads, name)
-        self._process = os.getpid()
-        self._closed = False
+        super().__init__()
+        self.n_threads, self._name, self._closed = n_threads, name, False
+        self._pool: ThreadPoolExecutor | None = None
 
     def each(self, work: Callable[[int, int], None], pieces: Iterable[tuple[int, int]]) -> None:
         """Call `work` with every piece on the threads, or raise UsageError if they were stopped."""
@@ -47,15 +42,18 @@ class Workers:
     def close(self) -> None:
         """Stop the threads."""
         self._closed = True
-        if self._process == os.getpid():
+        if self._pool is not None:
             self._pool.shutdown(wait=True)
+
+    def forked(self) -> None:
+        """Forget the threads."""
+        self._pool = None
 
     def _ready(self) -> ThreadPoolExecutor:
         if self._closed:
             raise UsageError("it was closed, and works no more", hint="Open it again.")
-        if self._process != os.getpid():
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads, self._name)
-            self._process = os.getpid()
         return self._pool
 
 
@@ -104,10 +102,11 @@ def ahead(items: Iterable[T], name: str) -> Iterator[T]:
         thread.join(PATIENCE)
 
 
-class _Ahead(Generic[T]):
+class _Ahead(Forked, Generic[T]):
     """Items on their way from one thread to another one."""
 
     def __init__(self, items: Iterable[T]) -> None:
+        super().__init__()
         self._items = iter(items)
         self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
         self._wanted = threading.Semaphore(1)
@@ -135,6 +134,11 @@ class _Ahead(Generic[T]):
             raise made
         self._wanted.release()
         return made
+
+    def forked(self) -> None:
+        """Have an error be what comes next: the thread that makes the items is not there."""
+        self._made = queue.SimpleQueue()
+        self._made.put(UsageError("rows are read by another process, which forked this one"))
 
     def stop(self) -> None:
         """Say that no more items are wanted."""

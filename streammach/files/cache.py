@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, handle_pieces, regular, sha256
 from streammach.files.workplaces import LOCK, Workplace
+from streammach.forks import Turn
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = re.compile(r"\.([0-9a-f]{64})\.[0-9a-f]{8}\.tmp")  # locked by who fills it
@@ -70,7 +70,7 @@ class Cache:
         self.place = place
         self._files = place.folder / "files"
         self._sound: dict[str, tuple[int, int, int]] = {}
-        self._turns: dict[str, threading.Lock] = {}
+        self._turns: dict[str, Turn] = {}
         self._open_folder()
         make_folder(self._files)
 
@@ -114,7 +114,7 @@ class Cache:
         """
         handle = self._open(digest, size)
         if handle is None:
-            with self._turns.setdefault(digest, threading.Lock()):
+            with self._turns.setdefault(digest, Turn()):
                 handle = self._open(digest, size)
                 if handle is None:
                     handle = self._filled(digest, size, place, fetch)

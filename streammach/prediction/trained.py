@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from streammach.data.given_labels import label_values
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
+from streammach.forks import Turn
 from streammach.model import model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.names import Label
@@ -32,7 +32,7 @@ class Model(model.Model):
     """
 
     label_kind: str = ""
-    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _lock: Any = field(default_factory=Turn, repr=False, compare=False)
 
     def predict(
         self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None
@@ -89,7 +89,9 @@ class Model(model.Model):
         scores : float32 (n, k)
             Their scores; see :meth:`streammach.prediction.predictor.Predictor.topk`.
         """
-        with self._lock:
+        with self._lock as lost:
+            if lost:  # at a fork: this process makes its own
+                self.__dict__.pop("_predictor", None)
             block = self._predictor.block(rows, columns)
             ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
         unique, where = np.unique(ids, return_inverse=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.forks import Turn
 from streammach.rows.name_table import NameTable, add_all, grown, new_table, padded
 from streammach.rows.vocabulary import Vocabulary
 
@@ -29,7 +29,7 @@ class SharedVocabulary:
 
     def __init__(self, whole: Vocabulary) -> None:
         self.whole = whole
-        self.lock = threading.Lock()
+        self.lock = Turn()
 
     def local(self, *, alone: bool) -> LocalNames:
         """Return the tables of one reader; of the only one if it is `alone`."""

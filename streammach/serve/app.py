@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -29,7 +28,7 @@ from streammach.serve.metrics import KIND
 from streammach.serve.openapi import document
 from streammach.serve.page import HEADERS, PAGE
 from streammach.serve.reading import Question, Reader
-from streammach.serve.room import ANSWER_BYTES, SMALL, may_become, uncollected
+from streammach.serve.room import SMALL
 from streammach.serve.service import Service
 
 JSON = "application/json"
@@ -108,31 +107,19 @@ class Handlers:
         return b"".join(pieces)
 
     async def _question(self, reader: Reader, body: bytes) -> Question:
-        """Return what is asked, whose memory is taken until it is no more; or raise Refused."""
-        room, taken = self._service.room, may_become(body)
-        room.take(taken)
-        try:
-            if len(body) <= SMALL:
-                question = reader.question(body)
-            else:
-                seconds = self._service.limits.deadline
-                until = time.monotonic() + seconds
+        """Return what is asked, or raise Refused; a large body is read by a thread, in its turn."""
+        room, seconds = self._service.room, self._service.limits.deadline
+        if len(body) <= SMALL:
+            return room.question(reader, body)
+        until = time.monotonic() + seconds
 
-                def read() -> Question:
-                    with self._turn, uncollected():
-                        if time.monotonic() > until:
-                            raise too_late(seconds)
-                        return reader.question(body)
+        def read() -> Question:
+            with self._turn:
+                if time.monotonic() > until:
+                    raise too_late(seconds)
+                return room.question(reader, body)
 
-                question = await _apart(read)
-            more = ANSWER_BYTES * len(question.rows) * question.k
-            room.take(more)
-            taken += more
-        except BaseException:
-            room.give(taken)
-            raise
-        weakref.finalize(question, room.give, taken)
-        return question
+        return await _apart(read)
 
     async def reload(self, request: Request) -> Response:
         """Load a model again."""

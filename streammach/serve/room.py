@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streammach.errors import BudgetError
 from streammach.machine import give_back, size_text
 from streammach.serve.limits import Limits, Refused
+from streammach.serve.reading import Question, Reader
 
 # Bytes of what JSON is read into, for each of these characters in it: a value in a list or a dict,
 # half a string, a key's place in a dict (and among names that are counted), a list, a dict.
@@ -31,18 +33,6 @@ def may_become(body: bytes) -> int:
     return 2 * len(body) * (WIDEST if wide else 1) + sum(
         n_bytes * body.count(one) for one, n_bytes in BECOMES.items()
     )
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Look for no cycles while a block runs: JSON has none, and each look takes longer."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class RequestRoom:
@@ -82,6 +72,26 @@ class RequestRoom:
             self._taken -= n_bytes
         if n_bytes > LARGE:
             give_back()
+
+    def question(self, reader: Reader, body: bytes) -> Question:
+        """Return what is asked, whose memory is taken until it is no more; or raise Refused."""
+        taken = may_become(body)
+        self.take(taken)
+        collected = gc.isenabled()
+        try:
+            gc.disable()  # JSON has no cycles, and each look for some takes longer
+            question = reader.question(body)
+            more = ANSWER_BYTES * len(question.rows) * question.k
+            self.take(more)
+            taken += more
+        except BaseException:
+            self.give(taken)
+            raise
+        finally:
+            if collected:
+                gc.enable()
+        weakref.finalize(question, self.give, taken)
+        return question
 
     @contextmanager
     def without(self, n_bytes: int) -> Iterator[None]:

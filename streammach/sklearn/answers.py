@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
+from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
 from streammach.model.calibration import Calibration
 from streammach.prediction.calibrate import class_probabilities, label_probabilities
@@ -45,18 +45,18 @@ class Answers:
         self.model, self.places = model, places
         self._estimator = None if combine == "auto" else combine
         self._device, self._threads = device, threads
-        self._lock = threading.Lock()
+        self._lock = Turn()
         self._predictor: Predictor | None = None
 
     def rows(self, x: Any) -> RowBlock:
         """Return a matrix as rows with the model's ids, or raise DataError."""
-        with self._lock:
-            return self._opened.block(x)
+        with self._lock as lost:
+            return self._opened(lost=lost).block(x)
 
     def topk(self, rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return places of the k best classes of each row, and their scores, the best first."""
-        with self._lock:
-            ids, scores = self._opened.ranked(rows, k)
+        with self._lock as lost:
+            ids, scores = self._opened(lost=lost).ranked(rows, k)
         return self.places[ids], scores
 
     def probabilities(
@@ -100,9 +100,9 @@ class Answers:
         found /= found.sum(axis=1, keepdims=True)
         return found
 
-    @property
-    def _opened(self) -> Predictor:
-        if self._predictor is None:
+    def _opened(self, *, lost: bool) -> Predictor:
+        """Return what predicts, made anew in a process whose fork another thread was at."""
+        if self._predictor is None or lost:
             self._predictor = Predictor(
                 self.model, estimator=self._estimator, device=self._device, threads=self._threads
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import msgspec
 
 from streammach.errors import UsageError
 from streammach.figures import EpochFigures, figures_text, words
+from streammach.forks import Turn
 from streammach.machine import parse_seconds, time_text
 from streammach.progress import JSON_SECONDS, Wanted, state_fields
 from streammach.progress import Progress as Bar
@@ -172,7 +172,7 @@ class JsonLines:
         self._stream, self._every, self._stages = stream, every, stages
         self._began = self._told = self._staged = time.monotonic()
         self._seconds = 0.0  # since the run began
-        self._lock = threading.Lock()  # stages are told by a thread of their own
+        self._lock = Turn()  # stages are told by a thread of their own
 
     def on_stage(self, state: StageState) -> None:
         """Write how far the run is: when a stage begins and ends, and now and then."""

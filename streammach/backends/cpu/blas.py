@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-_lock = threading.Lock()
+from streammach.forks import Turn
+
+_lock = Turn()
 _holders: list[Any] = []  # the limit that is in force, once for each that needs it
 
 

@@ -25,6 +25,7 @@ from streammach.backends.cpu.decode_buckets import decode_buckets, floats_of, nu
 from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
 from streammach.backends.cpu.decode_tile import decode_tile
 from streammach.errors import UsageError, clean
+from streammach.forks import Turn
 from streammach.simd import LANES, PERMUTES, WIDEST, aligned, table_width
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
@@ -72,7 +73,7 @@ class Decoder:
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
         self._blocks: NDArray[np.uint8] | None = None
         self._walks: NDArray[np.int64] | None = None
-        self._scratch, self._lock = threading.local(), threading.Lock()
+        self._scratch, self._lock = threading.local(), Turn()
 
     @staticmethod
     def footprint(shape: ModelShape, threads: int) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
 from streammach.data.tables.reader import Met, TableReader
 from streammach.errors import DataError, clean
+from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -40,7 +40,7 @@ class Table:
         self.options = options
         self.met = Met()
         self._recipe = options.recipe
-        self._lock = threading.Lock()
+        self._lock = Turn()
         self._absent: frozenset[str] | None = None
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +25,7 @@ from streammach.data.tables.cells import TableRows
 from streammach.data.tables.frame import BadCell, Framed, Framer
 from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
 from streammach.errors import clean
+from streammach.forks import Turn
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAMESPACES
@@ -55,7 +55,7 @@ class Met:
     rows: int = 0
     missing: Counter[str] = field(default_factory=Counter)
     names: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Turn = field(default_factory=Turn)
 
     def add(self, framed: Framed, rows: int) -> None:
         """Count rows."""

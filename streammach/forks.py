@@ -1,0 +1,55 @@
+"""What is open again in the child of a fork, whatever other threads were at."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+
+class Forked:
+    """What is told in the child of a fork, in which no thread goes on but the one that forked."""
+
+    def __init__(self) -> None:
+        _FORKED.add(self)
+
+    def forked(self) -> None:
+        """Become what can be used without the other threads."""
+
+
+_FORKED: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for one in list(_FORKED):
+        one.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class Turn(Forked):
+    """A lock that a thread may take again, open in a forked child whoever held it.
+
+    ``with`` gives whether what it guards may be half done, since a thread was at it at the fork.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock, self._holder, self._depth, self._lost = threading.RLock(), 0, 0, False
+
+    def __enter__(self) -> bool:
+        self._lock.acquire()
+        self._holder, self._depth = threading.get_ident(), self._depth + 1
+        lost, self._lost = self._lost, False
+        return lost
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+    def forked(self) -> None:
+        """Open it, unless the thread that forked holds it."""
+        if not (self._depth and self._holder == threading.get_ident()):
+            self._lost = self._depth > 0
+            self._lock, self._depth = threading.RLock(), 0

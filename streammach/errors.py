@@ -189,11 +189,9 @@ class Interrupted(StreammachError):
 
 
 def without_secrets(text: str) -> str:
-    """Return text whose URLs name nobody and are not signed.
-
-    A password may hold anything, blanks, "/" and "?" too: all is left out from a URL's scheme up to
-    the last "@", and from a query or a signature on to the end.
-    """
+    """Return text whose URLs name nobody and are not signed."""
+    # A password may hold anything, blanks, "/" and "?" too: all is left out from a URL's scheme up
+    # to the last "@", and from a query or a signature on to the end.
     found = SCHEME.search(text)
     if found is None:
         return text

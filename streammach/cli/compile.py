@@ -15,21 +15,20 @@ from streammach.progress import tell
 
 
 @click.command(name="compile", epilog=epilog("streammach compile runs/odp"))
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @json_option
 @debug_option
 def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
     """Compile what predictions need, and keep it.
 
     Kernels are compiled at their first call and kept in a folder of the user's. In an image of a
-    container, or after an installation, do it once beforehand: the first answer comes at once then.
-    Of a RUN or a model it takes seconds; of none, all kinds of models are made ready, which takes a
-    minute or two. Kernels are kept for this processor and these versions of Python, Numba and
-    streammach; set NUMBA_CACHE_DIR for a folder of your own.
+    container, or after an installation, do it once beforehand for each RUN or model: the first
+    answer comes at once then. Kernels are kept for this processor and these versions of Python,
+    Numba and streammach; set NUMBA_CACHE_DIR for a folder of your own.
     """
     from streammach.jit import CACHE_DIR, kept_kernels  # loads numba
     from streammach.model.model import Model
-    from streammach.prediction.precompile import compile_kinds, compile_model
+    from streammach.prediction.precompile import compile_model
 
     if CACHE_DIR is None:
         raise DiskError(
@@ -40,8 +39,6 @@ def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
     for run in runs:
         tell(f"compiling for {without_secrets(short_path(run))}")
         compile_model(Model.load(run))
-    for kind in () if runs else compile_kinds():
-        tell(f"compiling for models with {kind}")
     seconds, (n_kernels, n_bytes) = time.monotonic() - began, kept_kernels()
     if as_json:
         say_json({

@@ -16,7 +16,7 @@ from streammach.machine import size_text
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import CONTEXT
-from streammach.spec.model import ModelSpec
+from streammach.spec.model import ModelShape
 
 
 def host_footprint(config: RunConfig) -> dict[str, int]:
@@ -93,12 +93,12 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     return lines
 
 
-def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int, n_more: int = 0) -> int:
+def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int = 0) -> int:
     """Return in how few groups a model fits for predicting.
 
     Parameters
     ----------
-    spec : ModelSpec
+    spec : ModelShape
         The model.
     dense : bool
         Whether rows go through matrix products.
@@ -115,7 +115,7 @@ def fewest_waves(spec: ModelSpec, *, dense: bool, device_bytes: int, n_more: int
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
         config = RunConfig.predicting(
-            spec.shape, device="cuda", dense=dense, threads=1, waves=waves, n_more=n_more
+            spec, device="cuda", dense=dense, threads=1, waves=waves, n_more=n_more
         )
         needed = sum(device_footprint(config, None).values())
         if needed <= device_bytes:

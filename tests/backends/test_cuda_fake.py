@@ -6,10 +6,12 @@ Needs numba-cuda, NVVM and nvJitLink (tox -e cudafake) and a C compiler, and no 
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tests.backends.fake_driver import machine as machines
 from tests.backends.fake_driver.commands import MODELS
+from tests.builders import TinyData
 
 if why := machines.lacking():
     pytest.skip(why, allow_module_level=True)
@@ -141,3 +143,15 @@ def test_what_the_card_cannot_do_goes_to_the_cpu_unless_it_is_asked_for(done, ki
         also = {"cpu"} if call in ("add", "report") else set()  # what the CPU alone does
         assert place in where, (name, where)
         assert set(where) <= {place} | also, (name, where)
+
+
+def test_the_hosts_memory_with_a_card_is_what_was_projected(machine, tmp_path):
+    """What libraries take that compile and launch; a real driver's context is not seen here."""
+    data = TinyData(tmp_path, np.random.default_rng(4)).store(n_rows=300)
+    shape = ["--buckets", "8", "--repetitions", "4", "--counts", "off", "--threads", "1"]
+    given = ["--epochs", "1", "--learning-rate", "0.1", "--transform", "binary", "--json"]
+    command = ["-m", "streammach", "train", str(data), "--out", str(tmp_path / "run"), *shape]
+    out, said = machine.run(*command, *given, "--device", "cuda", "--progress", "none")
+    found = json.loads(out)
+    assert found["peak_bytes"] <= found["projected_bytes"]
+    assert "of memory, " not in said  # the warning of a peak above it

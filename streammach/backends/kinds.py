@@ -63,6 +63,43 @@ class Open(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a device is to do, as far as it is known: by this it is chosen.
+
+    Attributes
+    ----------
+    model : ModelShape, optional
+        The trained model that predicts.
+    dense : bool
+        Whether its rows go through matrix products.
+    n_more : int
+        D, columns that its dense rows get beyond their features.
+    shape : tuple of (int, int), optional
+        B and R of what is trained, where they are given.
+    unhashed : bool
+        Whether there are no hashed models.
+    decode : str
+        How the best classes are found: ``auto``, or a way of the CPU.
+    timed : bool
+        Whether the time that it takes must be known.
+    weights : str
+        Type of the weights while they are trained.
+    tf32 : bool
+        Whether dense rows are multiplied in TensorFloat-32.
+    """
+
+    model: ModelShape | None = None
+    dense: bool = False
+    n_more: int = 0
+    shape: tuple[int, int] | None = None
+    unhashed: bool = False
+    decode: Decoding = "auto"
+    timed: bool = False
+    weights: Weights = "float32"
+    tf32: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class BackendKind:
     """A device that can train and predict, as it is registered.
 
@@ -84,6 +121,10 @@ class BackendKind:
         the model's shape cannot be launched.
     memory : callable
         Returns the free bytes of the device's own memory; 0 where it has none.
+    launches : callable
+        Raises DeviceError if it can never train, or predict by, R models of B buckets.
+    holds : callable
+        Raises BudgetError if the model of a config that predicts does not fit its memory now.
     batch : dict of bool to int
         By dense: rows of a batch from which on a step takes no less time a row.
     max_waves : int
@@ -102,6 +143,8 @@ class BackendKind:
         Whether the host's cores are free for reading while it trains.
     timed : bool
         Whether it is known how long it takes.
+    unhashed : bool
+        Whether classes can be ranked there without hashed models.
     decoding : callable
         Returns how the best classes of many rows are found for a shape, where there are several
         ways; else nothing.
@@ -118,6 +161,8 @@ class BackendKind:
     footprint: Callable[[RunConfig, DataFacts | None], tuple[Lines, Lines]]
     memory: Callable[[], int]
     batch: Mapping[bool, int]
+    launches: Callable[[int, int], None] = lambda n_buckets, n_repetitions: None
+    holds: Callable[[RunConfig], None] = lambda config: None
     max_waves: int = 1
     resident: tuple[bool, ...] = (False,)
     weight_types: tuple[Weights, ...] = ("float32",)
@@ -126,6 +171,7 @@ class BackendKind:
     keeps_kernels: bool = False
     idle_host: bool = False
     timed: bool = False
+    unhashed: bool = False
     decoding: Callable[[ModelShape], str] = lambda shape: ""
     decode_by: Callable[[Backend, Decoding], None] | None = None
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from streammach.backends.cpu.kind import CPU
 from streammach.backends.cuda.kind import CUDA
-from streammach.backends.kinds import BackendKind
+from streammach.backends.kinds import BackendKind, Work
 from streammach.errors import BudgetError, DeviceError, UsageError, clean
 
 if TYPE_CHECKING:
     from streammach.backends.base import Backend
     from streammach.backends.kinds import Arrays
+    from streammach.spec.config import RunConfig
     from streammach.spec.model import ModelSpec
     from streammach.spec.plan import Plan
     from streammach.spec.types import Decoding
 
+T = TypeVar("T")
+ANYTHING = Work()
 BACKENDS: dict[str, BackendKind] = {kind.name: kind for kind in (CUDA, CPU)}
 
 
@@ -35,33 +39,92 @@ def device_text(plan: Plan) -> str:
     return f"{placed.device}, {placed.threads} threads{waves}{why}"
 
 
-def choose_device(wanted: str) -> tuple[str, str]:
-    """Return the device to use and why.
+def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
+    """Return what a function makes on the device for some work.
+
+    Under ``auto`` what one device cannot do goes to the next; nothing else chooses a device.
 
     Parameters
     ----------
     wanted : str
-        ``auto`` (the first one that can be used) or a backend's name.
+        ``auto`` (the first one that can do the work) or a backend's name.
+    work : Work
+        What is to be done.
+    use : callable
+        Called with the device's name and why it is that one; raises DeviceError, BudgetError or
+        UsageError where it does not go there.
 
     Raises
     ------
     DeviceError
-        If the device cannot be used.
+        If there is no such device, or it cannot be used.
+    BudgetError, UsageError
+        If it cannot do the work.
     """
-    if wanted in BACKENDS:
-        return wanted, BACKENDS[wanted].probe()
-    if wanted != "auto":
+    if wanted != "auto" and wanted not in BACKENDS:
         known = ", ".join(sorted(BACKENDS))
         raise DeviceError(f"'{clean(wanted)}' is no device; known are auto, {known}")
+    names = tuple(BACKENDS) if wanted == "auto" else (wanted,)
     why = ""
-    for name, kind in BACKENDS.items():
+    for name in names:
+        kind = BACKENDS[name]
         try:
-            found = kind.usual()
-        except DeviceError as error:
+            _check(kind, work, why)  # before a card is looked at, which takes memory and time
+            found = kind.probe() if name == wanted else kind.usual()
+            if work.model is not None:
+                kind.holds(predicting(work, name))
+            return use(name, why or found)
+        except (DeviceError, BudgetError, UsageError) as error:
+            if name == names[-1]:
+                raise
             why = why or error.message
-        else:
-            return name, why or found
-    raise DeviceError(why)
+    raise AssertionError("there is a device")
+
+
+def choose_device(wanted: str, work: Work = ANYTHING) -> tuple[str, str]:
+    """Return the device for some work and why; see :func:`on_device`."""
+    return on_device(wanted, work, lambda name, why: (name, why))
+
+
+def predicting(work: Work, device: str, threads: int = 1) -> RunConfig:
+    """Return how the model of some work predicts on a device."""
+    from streammach.spec.config import RunConfig  # loads hashes
+
+    assert work.model is not None, "a model predicts"
+    return RunConfig.predicting(
+        work.model, device=device, dense=work.dense, threads=threads, n_more=work.n_more
+    )
+
+
+def _check(kind: BackendKind, work: Work, why: str) -> None:
+    """Raise UsageError or DeviceError if a device does not do such work."""
+    said = f", the device is the {kind.title} ({why or 'asked for'})"
+    model, shape = work.model, work.shape
+    unhashed = work.unhashed if model is None else model.unhashed
+    if unhashed and not kind.unhashed:
+        raise DeviceError(
+            "there are no hashed models", path=f"--device {kind.name}", hint="Use --device cpu."
+        )
+    if model is not None:
+        shape = model.n_buckets, model.n_repetitions
+    if shape is not None and not unhashed:
+        kind.launches(*shape)
+    if work.timed and not kind.timed:
+        what = f"how long anything takes on a {kind.title} is not known yet"
+        raise UsageError(what, path="--time, --latency, --pilot", hint="Use --device cpu.")
+    if work.weights not in kind.weight_types:
+        places = _titles(lambda other: work.weights in other.weight_types)
+        what = f"{work.weights} weights are for {places}{said}"
+        raise UsageError(what, path=f"--weights {work.weights}")
+    if work.tf32 and not kind.tf32:
+        raise UsageError(f"TF32 is for {_titles(lambda other: other.tf32)}{said}", path="--tf32")
+    if work.decode != "auto" and kind.decode_by is None:
+        what = f"the {kind.title} has one way alone: --decode {clean(work.decode)}"
+        raise UsageError(what, hint="Use --device cpu.")
+
+
+def _titles(able: Callable[[BackendKind], bool]) -> str:
+    return " or ".join(f"a {kind.title}" for kind in BACKENDS.values() if able(kind))
 
 
 def open_to_predict(
@@ -100,36 +163,24 @@ def open_to_predict(
     UsageError
         If the device does not have that way, or cannot take it for this model.
     """
-    from streammach.spec.config import RunConfig  # loads hashes
-
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
-    by_cpu = spec.unhashed or decode != "auto"
-    chosen = fallback() if by_cpu and wanted == "auto" else choose_device(wanted)[0]
-    for device in dict.fromkeys((chosen, fallback())):
-        config = RunConfig.predicting(
-            spec.shape, device=device, dense=dense, threads=threads, n_more=n_more
-        )
-        try:
-            backend = BACKENDS[device].open(spec, config, weights=weights, logistic=logistic)
-        except (DeviceError, BudgetError):
-            if wanted != "auto" or device == fallback():
-                raise
-        else:
-            if decode != "auto":
-                _decode_by(device, backend, decode)
-            return device, backend
-    raise AssertionError("a device is opened or refused")
+    work = Work(model=spec.shape, dense=dense, n_more=n_more, decode=decode)
+
+    def opened(device: str, why: str) -> tuple[str, Backend]:
+        config = predicting(work, device, threads)
+        backend = BACKENDS[device].open(spec, config, weights=weights, logistic=logistic)
+        if decode != "auto":
+            _decode_by(device, backend, decode)
+        return device, backend
+
+    return on_device(wanted, work, opened)
 
 
 def _decode_by(device: str, backend: Backend, way: Decoding) -> None:
     """Have a backend find best classes in a way, or close it and raise UsageError."""
     decode_by = BACKENDS[device].decode_by
+    assert decode_by is not None, "it has several ways"
     try:
-        if decode_by is None:
-            raise UsageError(
-                f"the {BACKENDS[device].title} has one way alone: --decode {clean(way)}",
-                hint="Use --device cpu.",
-            )
         if backend.spec.unhashed:
             raise UsageError(f"the model has no hashed models: --decode {clean(way)}")
         decode_by(backend, way)

@@ -145,7 +145,7 @@ def evaluate(
     )  # fmt: skip
     room = room_before(
         run, "first" if first else "evaluate", store, CANDIDATES, memory=memory, device=device,
-        threads=threads, options=options,
+        decode=decode, threads=threads, options=options,
     )  # fmt: skip
     asked: dict[str, Any] = {
         "threshold": threshold, "propensity": propensity, "estimators": estimators, "by": by,

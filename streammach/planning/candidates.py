@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from streammach import hashing
-from streammach.backends.registry import BACKENDS, fallback
+from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
 from streammach.parts.base import Part, wanted
 from streammach.parts.expected import AccuracyDrop, Choice, sentences
@@ -300,7 +300,7 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
             yield buckets, repetitions
         return
     unhashed = (1, 0)
-    ranks = any(part.ranks_alone for part in planned(config)) and weighing.device == fallback()
+    ranks = any(part.ranks_alone for part in planned(config)) and BACKENDS[weighing.device].unhashed
     if constraints.unhashed:
         if ranks:
             yield unhashed

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from streammach import hashing
-from streammach.backends.kinds import BackendKind
-from streammach.backends.registry import BACKENDS, choose_device, fallback
+from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
-from streammach.errors import DeviceError, UsageError
 from streammach.jit import TRAINING_COMPILER_BYTES
 from streammach.machine import size_text
 from streammach.parts.registry import weighed_parts
@@ -80,14 +79,12 @@ def plan(
         If the device cannot be used, or not for this shape.
     """
     constraints = Constraints.of(options, "plan") if constraints is None else constraints
-    weighing, weighed, why_device = _weighed(_facts(data), constraints)
-    free, weighed = weighed, _expected(weighed, constraints.seconds, pilots, weighing)
-    seen = {pilot_key(pilot) for pilot in pilots}
-    known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
-    found = _best(known, constraints)
-    if found is None:
-        raise refused(weighing, weighed)
-    config, facts = found.option.config, weighing.facts
+    facts = _facts(data)
+    weighing, free, weighed, found, why_device = on_device(
+        constraints.device, constraints.work(facts.n_classes),
+        partial(_weighed, facts, constraints, pilots),
+    )  # fmt: skip
+    config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
     reasons = (*_why(found, weighed, constraints, weighing.limits.spare), *found.reasons)
     reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
@@ -110,31 +107,22 @@ def plan(
     )  # fmt: skip
 
 
-def _weighed(facts: DataFacts, constraints: Constraints) -> tuple[Weighing, list[Candidate], str]:
-    """Return what was weighed, for which device, and why for that."""
-    unhashed = constraints.unhashed and constraints.device == "auto"
-    device, why = choose_device(fallback() if unhashed else constraints.device)
-    why = "there are no hashed models" if unhashed else why
-    kind = BACKENDS[device]
-    _check_numbers(kind, constraints, why)
-    limited = constraints.time is not None or constraints.latency is not None
-    if limited and not kind.timed:
-        what = f"how long anything takes on a {kind.title} is not known yet"
-        raise UsageError(f"{what}: --time, --latency")
+def _weighed(
+    facts: DataFacts, constraints: Constraints, pilots: Sequence[Pilot], device: str, why: str
+) -> tuple[Weighing, list[Candidate], list[Candidate], Candidate, str]:
+    """Return what was weighed for a device, as it is expected, what is best, and why for that."""
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
     )  # fmt: skip
-    try:
-        return *_roomy(weighing), why
-    except DeviceError as error:  # its shape cannot be launched
-        last = fallback()
-        needed = constraints.weights != "float32" or constraints.tf32
-        if constraints.device != "auto" or device == last or needed:
-            raise
-        allowed = limits(last, constraints.memory, shaped=constraints.shaped)
-        weighing = replace(weighing, device=last, limits=allowed)
-        return *_roomy(weighing), error.message
+    weighing, free = _roomy(weighing)
+    weighed = _expected(free, constraints.seconds, pilots, weighing)
+    seen = {pilot_key(pilot) for pilot in pilots}
+    known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
+    found = _best(known, constraints)
+    if found is None:
+        raise refused(weighing, weighed)
+    return weighing, free, weighed, found, why
 
 
 def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
@@ -145,21 +133,6 @@ def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
         if any(one.option.fits for one in found):
             break
     return weighing, found
-
-
-def _check_numbers(kind: BackendKind, constraints: Constraints, why: str) -> None:
-    """Raise UsageError if a device does not compute with what is asked for."""
-    weights, others = constraints.weight_type, BACKENDS.values()
-    if weights not in kind.weight_types:
-        able = [other.title for other in others if weights in other.weight_types]
-        what, option = f"{weights} weights are", f"--weights {weights}"
-    elif constraints.tf32 and not kind.tf32:
-        able = [other.title for other in others if other.tf32]
-        what, option = "TF32 is", "--tf32"
-    else:
-        return
-    places = " or ".join(f"a {title}" for title in able)
-    raise UsageError(f"{what} for {places}, the device is the {kind.title} ({why})", path=option)
 
 
 def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
+from streammach.backends.kinds import Work
 from streammach.errors import UsageError, clean, no_option
 from streammach.machine import cores, parse_seconds
 from streammach.parts.base import wanted
@@ -162,6 +163,16 @@ class Constraints:
     def query_seconds(self) -> float | None:
         """Most time of a query."""
         return None if self.latency is None else parse_seconds(self.latency)
+
+    def work(self, n_classes: int, *, timed: bool = False) -> Work:
+        """Return what a device is chosen by, for so many classes."""
+        shape = (n_classes, 1) if self.exact else None
+        if self.n_buckets is not None and self.n_repetitions:
+            shape = min(self.n_buckets, n_classes), self.n_repetitions
+        return Work(
+            shape=shape, unhashed=self.unhashed, weights=self.weight_type, tf32=self.tf32,
+            timed=timed or self.time is not None or self.latency is not None,
+        )  # fmt: skip
 
     @property
     def n_threads(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
 from streammach.data.source import TEXT_PIECE_BYTES
@@ -26,6 +27,7 @@ from streammach.rows.name_index import NameIndex
 from streammach.rows.name_table import table_bytes
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
+from streammach.spec.types import Decoding
 
 Task = Literal["add", "evaluate", "first", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
@@ -55,6 +57,7 @@ def room_before(
     *,
     memory: str | int | None,
     device: str = "auto",
+    decode: Decoding = "auto",
     threads: int | None = None,
     options: SourceOptions = GUESSED,
     smaller: bool = False,
@@ -76,6 +79,8 @@ def room_before(
         The budget.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
+    decode : str
+        How the best classes are found; see :class:`streammach.prediction.predictor.Predictor`.
     threads : int, optional
         Threads that compute; all cores otherwise.
     options : SourceOptions
@@ -95,10 +100,17 @@ def room_before(
     held = held_in(run)
     given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
-        held, task, given, k, device=choose_device(device)[0],
+        held, task, given, k, device=device_for(device, held, decode),
         threads=threads or cores(), budget=budget_of(memory),
         beside={**beside, **(held.smaller if smaller else NOTHING)},
     )  # fmt: skip
+
+
+def device_for(wanted: str, held: Held, decode: Decoding = "auto") -> str:
+    """Return the device that a predictor of a model will take, before it is loaded."""
+    shape = held.spec.shape
+    work = Work(model=shape, dense=held.dense, n_more=held.n_more, decode=decode)
+    return choose_device(wanted, work)[0]
 
 
 def shrinking_lines(held: Held, memory: str | int | None) -> tuple[Line, ...]:

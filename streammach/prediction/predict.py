@@ -189,8 +189,8 @@ def predict(
         beside = {output.format.name: imports} if imports else {}
         if folder is not None:
             room = room_before(
-                folder, "predict", path, ask.best, memory=memory, device=device, threads=threads,
-                options=options, beside=beside,
+                folder, "predict", path, ask.best, memory=memory, device=device, decode=decode,
+                threads=threads, options=options, beside=beside,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)

@@ -122,7 +122,7 @@ class Predictor(Ranks):
             decode=decode,
         )
         super().__init__(model, estimator, backend, scorer)
-        self._decode = decode
+        self._wanted, self._decode = device, decode
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
         self._known = KnownFeatures(model.features)
@@ -465,6 +465,6 @@ class Predictor(Ranks):
     def of(self, model: Model) -> Predictor:
         """Return a predictor of another model, as this one is."""
         return Predictor(
-            model, estimator=self._asked, device=self.device, threads=self.threads,
+            model, estimator=self._asked, device=self._wanted, threads=self.threads,
             decode=self._decode,
         )  # fmt: skip

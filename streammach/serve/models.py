@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.registry import choose_device
 from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError, clean
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
 from streammach.model.held import held_in
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
-from streammach.prediction.memory import room_for
+from streammach.prediction.memory import device_for, room_for
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.serve.limits import Limits, Refused, beyond
@@ -218,10 +217,10 @@ class Loader:
 
     def _load(self, name: str, folder: Path, beside: int) -> Served:
         computing = self._computing
+        held = held_in(folder)
         room = room_for(
-            held_in(folder), "rows", None, self._limits.k,
-            device=choose_device(computing.device)[0], threads=computing.threads or cores(),
-            budget=budget(computing.memory),
+            held, "rows", None, self._limits.k, device=device_for(computing.device, held),
+            threads=computing.threads or cores(), budget=budget(computing.memory),
             beside={
                 OTHERS: beside, "requests": self._limits.held_bytes, "work on rows": WORK_BYTES,
             },

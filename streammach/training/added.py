@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.registry import choose_device, fallback, open_to_predict
+from streammach.backends.registry import fallback, open_to_predict
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.errors import DataError, clean
@@ -25,7 +25,7 @@ from streammach.model.ours import MODEL
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import MetLabels, Seen, rows_of
 from streammach.prediction.measured import lists_of_labels
-from streammach.prediction.memory import Input, Task, room_for
+from streammach.prediction.memory import Input, Task, device_for, room_for
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.room import Room
 from streammach.prediction.trained import Model
@@ -204,7 +204,7 @@ def _room(
     task: Task = "add"
     k, device = CLASSES, fallback()
     if on is not None:  # one after the other: the larger of both would do
-        task, k, device = "evaluate", CANDIDATES, choose_device("auto")[0]
+        task, k, device = "evaluate", CANDIDATES, device_for("auto", held)
         given = given.beside(Input.of(on, held))
     larger = held.smaller.copy()
     larger["model with more classes"] = larger.pop("smaller model")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streammach.backends.registry import BACKENDS
+from streammach.backends.registry import choose_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
 from streammach.files.folders import make_folder, scratch, temporary_folder
@@ -94,11 +94,10 @@ def pilot(
         raise UsageError(SHAPED, path="--pilot")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     pace = speed()
-    made = plan(dataset, constraints)
-    kind = BACKENDS[made.config.placement.device]
-    if not kind.timed:
-        what = f"how long trainings take on a {kind.title} is not known yet"
-        raise UsageError(what, path="--pilot")
+    work = constraints.work(dataset.facts.n_classes, timed=True)
+    device, why = choose_device(constraints.device, work)
+    constraints = replace(constraints, device=device)
+    made = replace(plan(dataset, constraints), device_reason=why)
     rivals = _rivals(made, constraints)
     if len(rivals) < 2:
         return replace(made, reasons=(*made.reasons, "no pilot: a single model fits"))
@@ -118,7 +117,7 @@ def pilot(
     samples = " and ".join(f"{n:,}" for n in sorted({one.rows for one in kept}))
     reason = f"pilot of {len(rivals)} models on {samples} rows, {took}"
     chosen = plan(dataset, constraints, pilots=kept)
-    return replace(chosen, reasons=(*chosen.reasons, reason))
+    return replace(chosen, reasons=(*chosen.reasons, reason), device_reason=why)
 
 
 def _rivals(made: Plan, constraints: Constraints) -> list[Option]:

@@ -3,14 +3,19 @@
 Needs numba-cuda, NVVM and nvJitLink (tox -e cudafake) and a C compiler, and no card.
 """
 
+import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tests.backends.fake_driver import machine as machines
+from tests.backends.fake_driver.commands import MODELS
+from tests.builders import TinyData
 
 if why := machines.lacking():
     pytest.skip(why, allow_module_level=True)
+
 
 MOST_SHARED = 48 << 10  # bytes of a block that need not be asked for
 MOST_REGISTERS = 65536  # of a block
@@ -107,3 +112,46 @@ def test_a_machine_that_lacks_nothing_takes_the_card(machine):
     found = machine.work("choices")["found"]
     assert found["cuda"] == found["auto"]
     assert found["auto"] == ["cuda", "Card of the tests, compute capability 9.0"]
+
+
+@pytest.fixture(scope="module")
+def done(machine, tmp_path_factory):
+    """How each call of a command, or of its like in Python, ended there."""
+    folder = tmp_path_factory.mktemp("models")
+    out, _ = machine.run("-m", "tests.backends.fake_driver.commands", str(folder))
+    return json.loads(out)
+
+
+@pytest.mark.faults  # a campaign: 80 calls
+@pytest.mark.timeout(1800)  # the first trains and compiles for each kind of model
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_the_card_cannot_do_goes_to_the_cpu_unless_it_is_asked_for(done, kind):
+    able, calls = MODELS[kind][2], {n: v for n, v in done.items() if n.startswith(f"{kind}: ")}
+    assert len(calls) >= 8
+    for name, (code, where, said) in calls.items():
+        call = name.partition(": ")[2]
+        place = "cuda" if able else "cpu"
+        refused = 2 if "--time" in call else 0 if able else 5
+        if "cuda" in call:
+            assert (code, where) == (refused, [] if refused else ["cuda"]), (name, said)
+            assert not refused or said.startswith("streammach: "), said
+            continue
+        if any(option in call for option in ("--time", "--latency", "--pilot", "--decode")):
+            place = "cpu"
+        no_way = kind == "counts alone" and "--decode" in call
+        assert code == (2 if no_way else 0), (name, said)
+        also = {"cpu"} if call in ("add", "report") else set()  # what the CPU alone does
+        assert place in where, (name, where)
+        assert set(where) <= {place} | also, (name, where)
+
+
+def test_the_hosts_memory_with_a_card_is_what_was_projected(machine, tmp_path):
+    """What libraries take that compile and launch; a real driver's context is not seen here."""
+    data = TinyData(tmp_path, np.random.default_rng(4)).store(n_rows=300)
+    shape = ["--buckets", "8", "--repetitions", "4", "--counts", "off", "--threads", "1"]
+    given = ["--epochs", "1", "--learning-rate", "0.1", "--transform", "binary", "--json"]
+    command = ["-m", "streammach", "train", str(data), "--out", str(tmp_path / "run"), *shape]
+    out, said = machine.run(*command, *given, "--device", "cuda", "--progress", "none")
+    found = json.loads(out)
+    assert found["peak_bytes"] <= found["projected_bytes"]
+    assert "of memory, " not in said  # the warning of a peak above it

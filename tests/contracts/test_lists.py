@@ -85,8 +85,7 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared
         found = loss_of(backend, batch, rate)
         assert found == pytest.approx(reference.step(*arrays, rate), rel=1e-4, abs=1e-5)
     held = backend.arrays()
-    np.testing.assert_allclose(held["weights"], reference.W, atol=2e-5, rtol=2e-4)
-    np.testing.assert_allclose(held["bias"], reference.b, atol=2e-5, rtol=2e-4)
+    reference.check(held["weights"], held["bias"], atol=2e-5, rtol=2e-4)
     backend.close()
 
 

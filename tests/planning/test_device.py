@@ -1,5 +1,7 @@
 """Plans for a GPU: its own budget and ledger, waves, shapes that cannot be launched."""
 
+import re
+
 import pytest
 
 from streammach.backends.cuda import kind
@@ -44,7 +46,33 @@ def test_the_budget_is_the_gpus(monkeypatch):
 
 def test_a_budget_above_what_is_free_is_refused():
     with pytest.raises(BudgetError, match=r"12 GB may be used \(free on the GPU\)"):
-        plan(facts(), memory="13GB")
+        plan(facts(), memory="13GB", device="cuda")
+
+
+AUTO = [  # what a card cannot do, and what is said of it
+    ({"time": "1h"}, "how long anything takes on a GPU is not known yet"),
+    ({"latency": "1s"}, "how long anything takes on a GPU is not known yet"),
+    ({"n_repetitions": 0}, "there are no hashed models"),
+    ({"n_buckets": 4098, "n_repetitions": 2}, "more than a block's 4,096"),
+    ({"memory": "500MB"}, "does not fit|no plan fits"),
+    ({"memory": "13GB"}, "12 GB may be used"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), AUTO)
+def test_what_a_card_cannot_do_goes_to_the_cpu_where_the_device_is_left_open(options, why):
+    wide = facts(n_classes=6000)
+    found = plan(wide, **options)
+    assert found.config.placement.device == "cpu"
+    assert re.search(why, found.device_reason)
+    with pytest.raises((BudgetError, DeviceError, UsageError), match=why):
+        plan(wide, **options, device="cuda")
+
+
+@pytest.mark.parametrize("options", [o for o, _ in AUTO if "memory" not in o])
+def test_a_card_is_not_looked_at_for_what_no_card_can_do(options, monkeypatch):
+    monkeypatch.setattr(kind, "find_card", None)  # which opens a context for good
+    assert plan(facts(n_classes=6000), **options).config.placement.device == "cpu"
 
 
 def test_what_does_not_fit_at_once_is_trained_in_waves():
@@ -60,7 +88,10 @@ def test_what_does_not_fit_at_once_is_trained_in_waves():
 
 def test_what_fits_in_no_number_of_waves_is_refused_with_the_gpus_terms():
     with pytest.raises(BudgetError, match=r"needs .*: .*\(memory\)"):
-        plan(facts(n_features=400_000), memory="700MB", n_buckets=64, n_repetitions=32)
+        plan(
+            facts(n_features=400_000), memory="700MB", n_buckets=64, n_repetitions=32,
+            device="cuda",
+        )  # fmt: skip
 
 
 def test_shapes_that_cannot_be_launched_are_left_out_or_refused():

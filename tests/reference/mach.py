@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 
+ROUNDING = 2.0**-22  # of a residual in float32: four units of its last place, from 0.5 to 1
+
 
 def softmax(z):
     e = np.exp(z - z.max())
@@ -11,7 +13,11 @@ def softmax(z):
 
 
 class ReferenceMach:
-    """R softmax models of B buckets; weights (d, R*B) in float64."""
+    """R softmax models of B buckets; weights (d, R*B) in float64.
+
+    `slack` (d + 1, R*B) is how far rounding of residuals may have moved each weight, the bias as
+    the last row: much where a gradient is nearly zero and Adam divides it by its own size.
+    """
 
     def __init__(self, d, codes, n_buckets, optimizer="adagrad", epsilon=1e-8, smoothing=0.0):
         self.codes, self.B, self.R = codes, n_buckets, codes.shape[1]
@@ -20,7 +26,7 @@ class ReferenceMach:
         self.optimizer, self.epsilon, self.smoothing = optimizer, epsilon, smoothing
         per_model, per_weight = (d + 1, self.R), (d + 1, columns)
         self.first = np.zeros(per_model if optimizer == "adagrad" else per_weight)
-        self.second = np.zeros(per_weight)
+        self.second, self.slack = np.zeros(per_weight), np.zeros(per_weight)
         self.t = 0
 
     def rows(self, indptr, features, values):
@@ -87,14 +93,34 @@ class ReferenceMach:
         )
         gradient = self.gradient(indptr, features, values, classes, importance)
         self.t += 1
+        rounding = np.zeros(len(self.W) + 1)
+        for (ids, x), w in zip(self.rows(indptr, features, values), importance, strict=True):
+            np.add.at(rounding, ids, ROUNDING * w * np.abs(x))
+            rounding[-1] += ROUNDING * w
         touched = [*np.unique(features), len(self.W)]
         for f in touched:
+            near = [self.tried(f, gradient[f] + sign * rounding[f], rate) for sign in (-1, 1)]
             update = self.update(f, gradient[f], rate)
+            self.slack[f] += np.abs(near - update).max(axis=0)
             if f == len(self.W):
                 self.b -= update
             else:
                 self.W[f] -= update
         return loss
+
+    def tried(self, f, g, rate):
+        """The update that a gradient would give; nothing changes."""
+        before = self.first[f].copy(), self.second[f].copy()
+        found = self.update(f, g, rate)
+        self.first[f], self.second[f] = before
+        return found
+
+    def check(self, weights, bias, *, atol, rtol):
+        """Refuse weights float32 (d, R*B) or a bias that rounding does not explain."""
+        found, own = np.vstack([weights, bias[None]]), np.vstack([self.W, self.b[None]])
+        over = np.abs(found - own) - (atol + rtol * np.abs(own) + self.slack)
+        worst = np.unravel_index(np.argmax(over), over.shape)
+        assert over[worst] <= 0, (worst, found[worst], own[worst], self.slack[worst])
 
     def update(self, f, g, rate):
         if self.optimizer == "sgd":

@@ -75,7 +75,9 @@ class CudaBackend(Ranked):
             self._wide = replace(spec, n_features=spec.n_features + more.n_more)
         waves = placement.waves
         if config.optimizer is None:  # it only predicts
-            waves = fewest_waves(spec, dense=dense, device_bytes=device_bytes, n_more=self._n_more)
+            waves = fewest_waves(
+                spec.shape, dense=dense, device_bytes=device_bytes, n_more=self._n_more
+            )
         self._edges = group_edges(spec, waves)
         self.n_waves = len(self._edges)
         self.codes = spec.codes()

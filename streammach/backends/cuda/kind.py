@@ -193,8 +193,23 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
     return host_footprint(config), device_footprint(config, facts)
 
 
+def _launches(n_buckets: int, n_repetitions: int) -> None:
+    from streammach.backends.cuda.shapes import launch_shape
+
+    launch_shape(n_buckets, n_repetitions)
+
+
+def _holds(config: RunConfig) -> None:
+    from streammach.backends.cuda.footprint import fewest_waves
+
+    fewest_waves(
+        config.shape, dense=config.dense, device_bytes=_memory(), n_more=config.more_columns
+    )
+
+
 CUDA = BackendKind(
     name="cuda", title="GPU", probe=_probe, usual=_usual, open=_open, footprint=_footprint,
-    memory=_memory, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True,
+    memory=_memory, launches=_launches, holds=_holds, batch={False: 4096, True: 4096},
+    max_waves=8, resident=(True, False), weight_types=("float32", "bfloat16"), tf32=True,
+    idle_host=True,
 )  # fmt: skip

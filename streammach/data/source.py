@@ -55,15 +55,7 @@ class Held(NamedTuple):
 
 
 class Large(NamedTuple):
-    """What a piece that is larger than usual may take with its rows.
-
-    Attributes
-    ----------
-    n_bytes : int
-        Bytes while it is read.
-    n_values, name_bytes : int
-        Its values at most, and the bytes of their names.
-    """
+    """What a piece that is larger than usual may take: bytes, values, bytes of their names."""
 
     n_bytes: int
     n_values: int

@@ -84,9 +84,11 @@ class RequestRoom:
             more = ANSWER_BYTES * len(question.rows) * question.k
             self.take(more)
             taken += more
-        except BaseException:
+        except BaseException as error:
+            error.__context__ = None  # frames hold what was read
+            error.with_traceback(None)
             self.give(taken)
-            raise
+            raise error from None
         finally:
             if collected:
                 gc.enable()

@@ -22,7 +22,6 @@ from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError
 from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +42,8 @@ COMPILER_BYTES, TRAINING_COMPILER_BYTES = 130_000_000, 200_000_000
 
 
 if numba.config.DISABLE_JIT:
+    from streammach.errors import UsageError  # only where it is raised
+
     raise UsageError(
         "kernels are not compiled where NUMBA_DISABLE_JIT is set, and do nothing then",
         hint="Run it without: unset NUMBA_DISABLE_JIT.",

@@ -27,7 +27,6 @@ MAX_IDENTITY = 1 << 20
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
 FILES = re.compile(
     r"conversion\.json|written|rejects\.tsv|runs(/run-\d{6})?|store(/.*)?|"
-    r"partitions\.json|runs/partition-\d{5}(/.*)?|joined(/.*)?|ranges(/.*)?|"
     rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
 )
 

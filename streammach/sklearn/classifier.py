@@ -74,8 +74,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     callbacks : list, default=None
         Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
     hold_out_by : str, default="auto"
-        Which rows are held out: ``auto``, whole documents where rows are near-duplicates, else random ones;
-        ``random``; or the namespace, a column of a table, whose values are the documents.
+        Which rows are held out: ``auto``, whole documents where rows are near-duplicates, else
+        random ones; ``random``; or the column of a table whose values are the documents.
 
     Attributes
     ----------

@@ -103,8 +103,14 @@ def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any
 def enter(known: Array, total: Array, least: float, table: Array) -> None:
     """Put known rows of `least` bits or more into a table by their bands, of equal ones the first.
 
-    `known` int32 (p, HASHES) are the bits of their signatures, `total` float32 (p,) what they hold;
-    `table` int32 (a power of two above 2 p BANDS,) is -1 everywhere.
+    Parameters
+    ----------
+    known, total : int32 (p, HASHES), float32 (p,)
+        The bits of their signatures, and what they hold.
+    least : float
+        The bits.
+    table : int32 (a power of two above 2 p BANDS,)
+        -1 everywhere; receives the numbers of rows.
     """
     for j in range(known.shape[0]):
         for band in range(BANDS if total[j] >= least else 0):

@@ -267,22 +267,7 @@ class DemoFigures(Accuracies):
 
 
 def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
-    """Make the data, do the job, compare it with two baselines; return the figures.
-
-    Parameters
-    ----------
-    folder : Path
-        Where everything is made.
-    quiet : bool
-        Print nothing.
-    force : bool
-        Whether what an earlier demo left there may be replaced.
-
-    Raises
-    ------
-    UsageError
-        If the folder holds something else, or an earlier demo that may not be replaced.
-    """
+    """Make the data, do the job, compare it with two baselines; return the figures."""
     commands = _Commands(quiet=quiet)
     _make_room(folder, force=force)
     root = Path(sysconfig.get_paths()["stdlib"])

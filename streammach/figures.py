@@ -39,22 +39,12 @@ class TopK(Protocol):
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of a :class:`TopK`.
+    """What is said of a :class:`TopK`."""
 
-    Attributes
-    ----------
-    kind : str
-        What both are.
-    first, five : str
-        Their names.
-    five_alone : str
-        The name of the second one where the first one is not beside it.
-    """
-
-    kind: str
-    first: str
+    kind: str  # what both are
+    first: str  # first, five: their names
     five: str
-    five_alone: str
+    five_alone: str  # the name of the second one where the first one is not beside it
 
     @property
     def both(self) -> str:
@@ -72,17 +62,7 @@ def words(listed: bool) -> Words:
 
 
 def figures_text(found: TopK, *, listed: bool, digits: int = 3) -> str:
-    """Return both figures as text.
-
-    Parameters
-    ----------
-    found : TopK
-        The figures.
-    listed : bool
-        Whether they are of rows with lists of labels.
-    digits : int
-        Digits behind the point.
-    """
+    """Return both figures as text."""
     said = words(listed)
     return (
         f"{said.first} {found.accuracy:.{digits}f}, {said.five} {found.top_5_accuracy:.{digits}f}"
@@ -93,29 +73,15 @@ class EpochFigures(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     omit_defaults=True,
 ):  # fmt: skip
-    """What was measured at the end of an epoch.
+    """What was measured at the end of an epoch."""
 
-    Attributes
-    ----------
-    epoch : int
-        Its number, from 1.
-    loss : float
-        Mean loss in nats per row and model.
-    rows_per_second : float
-        Since the run began or was resumed.
-    waited_share : float
-        Share of the time in which training waited for rows.
-    peak_bytes : int
-        The largest resident memory so far.
-    accuracy, top_5_accuracy, selection_score : float or None
-        On the held-out rows, if there are any; the score compares epochs.
-    """
-
-    epoch: Size
-    loss: float
-    rows_per_second: Amount
-    waited_share: Amount
-    peak_bytes: Count
+    epoch: Size  # its number, from 1
+    loss: float  # mean loss in nats per row and model
+    rows_per_second: Amount  # since the run began or was resumed
+    waited_share: Amount  # share of the time in which training waited for rows
+    peak_bytes: Count  # the largest resident memory so far
+    # accuracy, top_5_accuracy, selection_score: on the held-out rows, if there are any; the score
+    # compares epochs
     accuracy: Share | None = None
     top_5_accuracy: Share | None = None
     selection_score: Amount | None = None

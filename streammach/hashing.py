@@ -26,23 +26,6 @@ def draw(
 
     Hashes that leave two classes with the same code in every repetition are drawn again, as long
     as better ones can be expected.
-
-    Parameters
-    ----------
-    seed : int
-        The same seed gives the same hashes.
-    n_classes, n_buckets, n_repetitions : int
-        K < 2^31, B and R; with ``B >= K`` no hash is needed.
-
-    Returns
-    -------
-    a, b : tuple of int (R,)
-        1 <= a < p, 0 <= b < p.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
     """
     if not (1 <= n_classes <= P and n_buckets >= 1 and n_repetitions >= 1):
         raise ValueError(
@@ -70,19 +53,7 @@ def codes(
 ) -> NDArray[np.unsignedinteger]:
     """Return the bucket of each class, from the first one on, in each repetition.
 
-    Parameters
-    ----------
-    a, b : tuple of int (R,)
-        Coefficients; both empty where each class is its own bucket.
-    n_classes, n_buckets : int
-        How many classes; B.
-    first : int
-        The first of them.
-
-    Returns
-    -------
-    uint8, uint16 or uint32 (n_classes, R)
-        The codes, class by class; (K, 1) with the class ids where there is no hash and B = K.
+    Returns uint8, uint16 or uint32 (n_classes, R).
     """
     dtype = code_type(n_buckets)
     if not a and n_buckets == n_classes:
@@ -101,13 +72,7 @@ def fill_codes(a: Array, b: Array, first: int, n_buckets: int, out: Array) -> No
 
 
 def count_collisions(table: NDArray[np.unsignedinteger]) -> int:
-    """Return how many pairs of classes have the same code in every repetition, exactly.
-
-    Parameters
-    ----------
-    table : unsigned (K, R)
-        The codes.
-    """
+    """Return how many pairs of classes have the same code in every repetition, exactly."""
     prints = np.empty(len(table), np.uint64)
     fingerprints(table, prints)
     return int(equal_pairs(table, prints, np.argsort(prints)))
@@ -162,13 +127,6 @@ def repetitions_for(n_classes: int, n_buckets: int, delta: float) -> int:
     """Return the fewest repetitions that tell all classes apart with probability 1 - delta.
 
     Huang et al., theorem 2: ``R >= 2 ln(K / sqrt(delta)) / ln B``.
-
-    Parameters
-    ----------
-    n_classes, n_buckets : int
-        K and B, at least 2.
-    delta : float
-        The chance of failure that is accepted, between 0 and 1.
     """
     if n_buckets >= n_classes:
         return 1

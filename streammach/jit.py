@@ -78,26 +78,12 @@ _first_compilation = _FirstCompilation()
 
 
 def on_first_compilation(tell: Callable[[], None]) -> None:
-    """Have `tell` called, once a process, when a kernel is compiled rather than loaded.
-
-    Parameters
-    ----------
-    tell : callable
-        Called without arguments, on the thread that compiles, before it does.
-    """
+    """Have `tell` called, once a process, when a kernel is compiled rather than loaded."""
     _first_compilation.tell = tell
 
 
 def compiler_bytes(*kind: object, n_bytes: int = COMPILER_BYTES) -> int:
-    """Return the bytes that compiling takes in work of a kind: none if such work was done before.
-
-    Parameters
-    ----------
-    *kind : object
-        What decides which kernels are called.
-    n_bytes : int
-        What it takes at most.
-    """
+    """Return the bytes that compiling takes in work of a kind: 0 if it was done before."""
     mark = _mark(kind)
     return 0 if mark is not None and mark.exists() else n_bytes
 
@@ -139,27 +125,7 @@ def announce_compilation() -> None:
 def kernel(
     *, fastmath: bool = True, inline: bool = False, allocates: bool = True
 ) -> Callable[[F], F]:
-    """Compile a function at its first call, without the GIL, cached between processes.
-
-    Parameters
-    ----------
-    fastmath : bool
-        Whether sums may be reordered. Exact scores need False: the order of their additions is
-        part of their definition.
-    inline : bool
-        Whether callers take in the body as if it stood there. A kernel that other kernels call is
-        inline, or has no fast math: otherwise every caller brings a copy of its own, whose sums may
-        be reordered in another way, and which copy runs differs between the process that compiles
-        and those that load.
-    allocates : bool
-        Whether the body may make arrays. Where it makes none, references to arrays need no
-        counting, which takes a fifth of the time of a kernel that inlines others in its loops.
-
-    Returns
-    -------
-    callable
-        A decorator that keeps the function's type.
-    """
+    """Compile a function at its first call, without the GIL, cached between processes."""
 
     def compile_lazily(function: F) -> F:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""

@@ -34,18 +34,7 @@ IMPORTS = re.compile(r"^from (streammach[\w.]*) import (\([^)]*\)|[^\n]*)", re.M
 
 
 def kernel_sources(package: Path = PACKAGE) -> dict[str, str]:
-    """Return the modules with kernels, and all that these import at their heads, by their paths.
-
-    Parameters
-    ----------
-    package : Path
-        The folder of the package.
-
-    Returns
-    -------
-    dict of str to str
-        Texts by paths within the package, sorted.
-    """
+    """Return the modules with kernels, and all that these import at their heads, by their paths."""
     texts = {
         str(file.relative_to(package)): file.read_text(encoding="utf-8")
         for file in package.rglob("*.py")
@@ -83,13 +72,6 @@ def cache_folder(base: str, version: str) -> Path | None:
 
     A folder that only root or this user can write, but this process cannot, such as one in the
     image of a container, is copied for the life of the process.
-
-    Parameters
-    ----------
-    base : str
-        The folder that the user named; the system's place for this user's caches if it is empty.
-    version : str
-        Of the compiler.
     """
     home = Path(base or platformdirs.user_cache_dir("streammach"))
     folder = home / f"kernels-{kernel_digest(version)}"

@@ -68,23 +68,7 @@ def freed_kept() -> Iterator[None]:
 
 
 def parse_size(value: str | int | float) -> int:
-    """Return a size in bytes.
-
-    Parameters
-    ----------
-    value : str or number
-        A number of bytes, or text such as ``12GB`` (12 * 10**9) or ``12GiB`` (12 * 2**30).
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    UsageError
-        If the text is no positive size, or a small number without a unit.
-    """
+    """Return a size in bytes, or raise UsageError."""
     found = int(_quantity(value, UNITS, "a size such as 12GB, 500MB or 2GiB"))
     text = value.strip() if isinstance(value, str) else ""
     if text.replace(".", "", 1).isdigit() and found < LEAST_BARE:
@@ -95,18 +79,7 @@ def parse_size(value: str | int | float) -> int:
 
 
 def parse_seconds(value: str | int | float) -> float:
-    """Return a duration in seconds.
-
-    Parameters
-    ----------
-    value : str or number
-        Seconds, or text such as ``2h``, ``90s`` or ``200us``.
-
-    Raises
-    ------
-    UsageError
-        If the text is no positive duration.
-    """
+    """Return a duration in seconds, or raise UsageError."""
     return _quantity(value, SECONDS, "a time such as 2h, 90s or 200us")
 
 
@@ -196,20 +169,7 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
 
 
 def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
-    """Return the memory that this process may still take and where the limit comes from.
-
-    Parameters
-    ----------
-    cgroups : Path
-        Where control groups are mounted.
-
-    Returns
-    -------
-    MemoryLimit
-        The smallest of: free memory of the machine plus what this process holds, the limit of its
-        control group, and its resource limits on data and address space; of the last, less what
-        is taken and never filled.
-    """
+    """Return the memory that this process may still take and where the limit comes from."""
     held = psutil.Process().memory_info().rss
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
     limits += [MemoryLimit(n, "cgroup") for n in _cgroup_limits(cgroups)]
@@ -239,13 +199,7 @@ def unfilled_addresses() -> int:
 
 
 def check_address_space() -> None:
-    """Refuse to compute in an address space (``ulimit -v``) in which libraries would abort.
-
-    Raises
-    ------
-    BudgetError
-        If it is too small to begin with.
-    """
+    """Refuse to compute in an address space (``ulimit -v``) in which libraries would abort."""
     soft, least = _soft_limit("RLIMIT_AS"), unfilled_addresses() + LEAST_HELD
     if soft is not None and soft < least:
         raise BudgetError(
@@ -269,41 +223,17 @@ def within(limit: MemoryLimit, asked: str | int | float) -> int:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most bytes that a piece of work may take.
+    """The most bytes that a piece of work may take."""
 
-    Attributes
-    ----------
-    n_bytes : int
-        So many.
-    source : str
-        Who says so.
-    named : bool
-        Whether the user named it; otherwise it may give way to what is needed, up to `limit`.
-    limit : int
-        What this process may take at all.
-    """
-
-    n_bytes: int
-    source: str
+    n_bytes: int  # so many
+    source: str  # who says so
+    # whether the user named it; otherwise it may give way to what is needed, up to `limit`
     named: bool
-    limit: int
+    limit: int  # what this process may take at all
 
 
 def budget(asked: str | int | float | None) -> Budget:
-    """Return what the user named as the memory, or the default: 2 GB, or what there is if less.
-
-    Parameters
-    ----------
-    asked : str or int or float or None
-        A size as for :func:`parse_size`; None for the default.
-
-    Raises
-    ------
-    UsageError
-        If that is no size.
-    BudgetError
-        If it is more than there is.
-    """
+    """Return what the user named as the memory, or the default: 2 GB, or what there is if less."""
     limit = memory_limit()
     if asked is not None:
         return Budget(within(limit, asked), "--memory", True, limit.n_bytes)

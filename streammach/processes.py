@@ -44,16 +44,10 @@ def heeded() -> tuple[int, ...]:
 
 
 class Interrupts:
-    """Turns the first stopping signal into KeyboardInterrupt; the second one ends the process.
-
-    Attributes
-    ----------
-    came : int or None
-        The first signal.
-    """
+    """Turns the first stopping signal into KeyboardInterrupt; the second one ends the process."""
 
     def __init__(self) -> None:
-        self.came: int | None = None
+        self.came: int | None = None  # the first signal
 
     def install(self) -> None:
         """Let this object handle the signals that are heeded, from now on."""
@@ -104,23 +98,7 @@ def run(
 ) -> Any:
     """Return what a function returns in a fresh process.
 
-    Parameters
-    ----------
-    function : str
-        Its module and its name, with a colon between.
-    *arguments
-        What it is given; they and what it returns are sent between the processes.
-    patience : float, optional
-        Seconds after a signal in which the other process may end by itself; any time otherwise.
-    stdout, stderr : file or int, optional
-        As for :class:`subprocess.Popen`; those of this process otherwise.
-
-    Raises
-    ------
-    StreammachError
-        What the function raises; or that its process was ended from outside.
-    KeyboardInterrupt
-        After a signal, when the other process has ended, too.
+    `patience` is in seconds.
     """
     child = _Child(function, arguments, stdout, stderr)
     with handled(lambda number, _: child.pass_on(number, patience)), _stopped_together(child):
@@ -227,13 +205,7 @@ def _search_path() -> list[str]:
 
 
 def serve(orders: int, answers: int) -> None:
-    """Do the work that is ordered, as a child; end when the parent does.
-
-    Parameters
-    ----------
-    orders, answers : int
-        Ends of pipes.
-    """
+    """Do the work that is ordered, as a child; end when the parent does."""
     try:
         _serve(orders, answers)
     except KeyboardInterrupt:  # between two lines; the parent sees that there is no answer

@@ -36,13 +36,7 @@ def tell(text: str) -> None:
 
 
 def line_width(stream: TextIO | None = None) -> int:
-    """Return how many columns lines have: those of a terminal, 100 at most.
-
-    Parameters
-    ----------
-    stream : text file, optional
-        Where they go; standard output otherwise.
-    """
+    """Return how many columns lines have: those of a terminal, 100 at most."""
     stream = sys.stdout if stream is None else stream
     if stream is None or not stream.isatty():
         return MOST_COLUMNS
@@ -50,17 +44,7 @@ def line_width(stream: TextIO | None = None) -> int:
 
 
 def wrapped(text: str, width: int, head: str = "") -> list[str]:
-    """Return a text as lines that are broken at spaces alone.
-
-    Parameters
-    ----------
-    text : str
-        One line.
-    width : int
-        Columns of a line, if no word is longer.
-    head : str
-        What stands before the first line; the others begin below its end.
-    """
+    """Return a text as lines that are broken at spaces alone."""
     return textwrap.wrap(
         text, width, initial_indent=head, subsequent_indent=" " * len(head),
         break_long_words=False, break_on_hyphens=False, replace_whitespace=False,
@@ -68,15 +52,7 @@ def wrapped(text: str, width: int, head: str = "") -> list[str]:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return lines as they are, on a terminal broken at spaces where they are too wide.
-
-    Parameters
-    ----------
-    text : str
-        The lines.
-    stream : text file
-        Where they go.
-    """
+    """Return lines as they are, on a terminal broken at spaces where they are too wide."""
     if not stream.isatty():
         return text
     width, lines = shutil.get_terminal_size().columns, list[str]()
@@ -92,21 +68,6 @@ class Progress:
     """Progress of long work: a bar on a terminal, a line now and then in a pipe.
 
     Stages that take less than a second have no line.
-
-    Parameters
-    ----------
-    wanted : str, bool, callable or None
-        ``auto``, ``bar``, ``plain``, ``json`` or ``none``; True for ``auto``, False and None for
-        ``none``; or what is called with (stage, done, total).
-    unit : str or dict
-        What is counted, ``bytes`` or a word such as ``rows``; by stage where that differs.
-    expected : mapping of str to float, optional
-        The stages that are called for, in their order, and how long they take beside one another.
-
-    Raises
-    ------
-    UsageError
-        If there is no such mode.
     """
 
     def __init__(
@@ -145,13 +106,7 @@ class Progress:
             on_first_compilation(lambda: self.tell("compiling kernels; later runs load them"))
 
     def show(self, state: StageState) -> None:
-        """Show how far a piece of work is.
-
-        Parameters
-        ----------
-        state : StageState
-            How far it is.
-        """
+        """Show how far a piece of work is."""
         with self._lock:
             if self._called is not None:
                 done = state.total if state.moment == "end" else state.done
@@ -181,13 +136,7 @@ class Progress:
             print(json.dumps(line), file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
-        """End the last stage, and take the bar off the screen.
-
-        Parameters
-        ----------
-        whole : bool
-            Whether the work is done.
-        """
+        """End the last stage, and take the bar off the screen."""
         stages, self._stages = self._stages, None
         if stages is not None:
             stages.close(whole=whole)
@@ -260,18 +209,7 @@ class Progress:
 def shown(
     wanted: Wanted, unit: str | dict[str, str], expected: Mapping[str, float] | None = None
 ) -> Iterator[Told]:
-    """Give what is told (stage, done, total) while a block runs, by what a user says of progress.
-
-    Parameters
-    ----------
-    wanted, unit, expected : optional
-        Those of :class:`Progress`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such mode.
-    """
+    """Give what is called with (stage, done, total) while a block runs, as the user chose."""
     if callable(wanted):
         yield wanted
     else:
@@ -280,13 +218,7 @@ def shown(
 
 
 def state_fields(state: StageState) -> dict[str, Any]:
-    """Return how far a piece of work is for JSON: seconds to the hundredth, shares to 1e-4.
-
-    Parameters
-    ----------
-    state : StageState
-        How far it is.
-    """
+    """Return how far a piece of work is for JSON: seconds to the hundredth, shares to 1e-4."""
     left, share = state.left_seconds, state.share
     return {
         "stage": state.stage, "moment": state.moment,

@@ -101,24 +101,7 @@ class _Account:
 
 
 class Stages:
-    """The stages of a piece of work, one after another.
-
-    Parameters
-    ----------
-    told : callable
-        Given the :class:`StageState` when a stage begins, when it is over, and every half second
-        meanwhile, by a thread of its own; never twice at a time.
-    expected : mapping of str to float
-        Seconds of the stages in their order. A stage that is left out by one behind it is expected
-        no more.
-    relative : bool
-        Whether these seconds say only how long stages take beside one another.
-    limit : callable, optional
-        Returns the most seconds that can be left.
-    began : float, optional
-        When the work began, by ``time.monotonic``; now otherwise.
-
-    """
+    """The stages of a piece of work, one after another."""
 
     def __init__(
         self,
@@ -174,28 +157,14 @@ class Stages:
             return None if self._present is None else self._left(time.monotonic(), over=False)
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        """Take note of what stages to come should take, by what was measured meanwhile.
-
-        Parameters
-        ----------
-        seconds : mapping of str to float
-            By name; those that are not expected are left out.
-        """
+        """Take note of what stages to come should take, by what was measured meanwhile."""
         with self._lock:
             for name, known in seconds.items():
                 if name in self._account.expected:
                     self._account.expected[name] = _Expected(known, sure=True)
 
     def begin(self, name: str, *, total: float = 0.0) -> None:
-        """End the present stage and begin another one, unless it is under way.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        total : float
-            All of it, where that is known.
-        """
+        """End the present stage and begin another one, unless it is under way."""
         with self._lock:
             if self._whole:
                 return
@@ -212,13 +181,7 @@ class Stages:
 
     @contextmanager
     def one(self, name: str) -> Iterator[None]:
-        """Begin a stage that nothing ends while a block runs: stages within it are not told.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        """
+        """Begin a stage that nothing ends while a block runs: stages within it are not told."""
         self.begin(name)
         self._whole = True
         try:
@@ -227,15 +190,7 @@ class Stages:
             self._whole = False
 
     def at(self, done: float, total: float, note: str = "") -> None:
-        """Take note of how far the present stage is, or raise what telling it raised.
-
-        Parameters
-        ----------
-        done, total : float
-            What is done of it, and all of it; 0 where that is not known.
-        note : str
-            What else is said.
-        """
+        """Take note of how far the present stage is, or raise what telling it raised."""
         present = self._present
         if present is not None:
             present.done, present.total, present.note = done, total, note
@@ -243,13 +198,7 @@ class Stages:
             raise self._failed
 
     def close(self, *, whole: bool = True) -> None:
-        """End the present stage, and tell no more.
-
-        Parameters
-        ----------
-        whole : bool
-            Whether that was the end of the work; otherwise it is not told.
-        """
+        """End the present stage, and tell no more."""
         with self._lock:
             if whole:
                 self._end()

@@ -18,15 +18,7 @@ PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for i
 
 
 class Workers(Forked):
-    """A pool of threads, which is made anew in a forked child.
-
-    Parameters
-    ----------
-    n_threads : int
-        How many.
-    name : str
-        What they are called.
-    """
+    """A pool of threads, which is made anew in a forked child."""
 
     def __init__(self, n_threads: int, name: str) -> None:
         super().__init__()
@@ -58,17 +50,7 @@ class Workers(Forked):
 
 
 def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None]) -> None:
-    """Do n units of work, in pieces on the threads if there are any.
-
-    Parameters
-    ----------
-    workers : Workers or None
-        The threads; the calling one does it all otherwise.
-    n : int
-        How many units.
-    work : callable
-        Called with the first unit of a piece and the one behind its last.
-    """
+    """Do n units of work, in pieces on the threads if there are any."""
     pieces = 1 if workers is None else min(n, PIECES * workers.n_threads)
     if workers is None or pieces < 2:
         work(0, n)
@@ -82,13 +64,6 @@ def ahead(items: Iterable[T], name: str) -> Iterator[T]:
 
     At most one item is made or waits beside the one that was yielded last. When no more are asked
     for, the thread ends after the item that it is making; one that waits for input is left behind.
-
-    Parameters
-    ----------
-    items : iterable
-        The items; it is used, and closed where it can be, by the thread alone.
-    name : str
-        What the thread is called.
     """
     work = _Ahead(items)
     thread = threading.Thread(target=work.run, name=name, daemon=True)

@@ -41,13 +41,7 @@ class TrainingArguments:
     model_size: str = "auto"
 
     def training(self) -> TrainingOptions:
-        """Return what is fixed of a training.
-
-        Raises
-        ------
-        UsageError
-            If a value cannot be.
-        """
+        """Return what is fixed of a training, or raise UsageError."""
         return TrainingOptions(
             epochs=self.epochs, learning_rate=self.learning_rate, transform=self.transform,
             label_smoothing=self.label_smoothing, seed=self.seed, validation=self.validation,
@@ -74,13 +68,7 @@ class PlanArguments(TrainingArguments):
     tf32: bool
 
     def constraints(self) -> Constraints:
-        """Return what is fixed of a plan.
-
-        Raises
-        ------
-        UsageError
-            If a value cannot be.
-        """
+        """Return what is fixed of a plan, or raise UsageError."""
         from streammach.planning.constraints import Constraints  # compiled code loads on demand
 
         return Constraints(

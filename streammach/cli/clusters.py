@@ -22,22 +22,7 @@ OF_FILES = (
 
 @contextmanager
 def rankers(dask: str | None, devices: str | None, threads: int | None) -> Iterator[Client]:
-    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
-
-    Parameters
-    ----------
-    dask : str or None
-        The address of a scheduler, or its file.
-    devices : str or None
-        A process for each of them, such as ``cpu,cpu``.
-    threads : int or None
-        Threads of all processes here together; all cores otherwise.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or no scheduler answers, or Dask is not installed.
-    """
+    """Hold the cluster that ranks a store's rows: the one that is named, or processes here."""
     if dask is not None and devices is not None:
         raise UsageError("only one of these can be: --dask, --devices")
     from streammach.cluster.local import CPU, devices_of, started_here  # loads on demand
@@ -66,15 +51,7 @@ def refuse_of_files() -> None:
 
 
 def refuse(names: Collection[str], why: str) -> None:
-    """Raise UsageError if the user gives one of some options.
-
-    Parameters
-    ----------
-    names : collection of str
-        The options, by their parameters.
-    why : str
-        What is said of them.
-    """
+    """Raise UsageError if the user gives one of some options."""
     context = click.get_current_context()
     for option in context.command.params:
         name = option.name or ""

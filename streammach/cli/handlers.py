@@ -32,13 +32,7 @@ def handlers_installed() -> Iterator[None]:
 
 
 class _Story:
-    """Standard error; once it cannot be written to, what is said goes nowhere.
-
-    Parameters
-    ----------
-    stream : TextIO or None
-        Where the story goes; None where the process was started without.
-    """
+    """Standard error; once it cannot be written to, what is said goes nowhere."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115

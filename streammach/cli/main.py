@@ -99,28 +99,12 @@ def group(debug: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit code.
-
-    Parameters
-    ----------
-    arguments : list of str, optional
-        The arguments; those of the process otherwise.
-    """
+    """Run the command line; return the exit code."""
     return run(group, "streammach", sys.argv[1:] if arguments is None else arguments)
 
 
 def run(command: click.Command, name: str, arguments: list[str]) -> int:
-    """Run a command with the house's signals, warnings, errors and exit codes; return the code.
-
-    Parameters
-    ----------
-    command : click.Command
-        The command, or a group.
-    name : str
-        What it is called, for its help and its messages.
-    arguments : list of str
-        Its arguments.
-    """
+    """Run a command with the house's signals, warnings, errors and exit codes; return the code."""
     interrupts = Interrupts()
     with handlers_installed(), handled(interrupts):
         try:

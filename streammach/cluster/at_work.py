@@ -24,11 +24,6 @@ def returned(work: Callable[..., Any], *given: Any) -> Any:
     """Do a task, on a worker; return an error of ours instead of raising it.
 
     Dask would log what is raised with its traceback.
-
-    Parameters
-    ----------
-    work, *given : callable and objects
-        What is called, and with what.
     """
     try:
         return work(*given)
@@ -41,15 +36,7 @@ class WorkersLostError(StreammachError):
 
 
 class AtWork:
-    """Tasks that workers work at, by their numbers.
-
-    Parameters
-    ----------
-    client : Client
-        The connection to the cluster.
-    hint : str, optional
-        What to do where workers or the scheduler are lost.
-    """
+    """Tasks that workers work at, by their numbers."""
 
     def __init__(self, client: Client, hint: str | None = None) -> None:
         self._client, self._hint = client, hint
@@ -63,19 +50,7 @@ class AtWork:
     def give(
         self, number: int, name: str, work: Callable[..., Any], *given: Any, able: list[str] | None
     ) -> None:
-        """Give a task to one of the workers; what a lost one had is done by another.
-
-        Parameters
-        ----------
-        number : int
-            The task's.
-        name : str
-            What it is called, in messages and on Dask's pages.
-        work, *given : callable and objects
-            What is called on the worker, and with what.
-        able : list of str or None
-            The workers that may do it; None: all.
-        """
+        """Give a task to one of the workers; what a lost one had is done by another."""
         key = f"{name.replace(' ', '-')}-{uuid.uuid4().hex}"
         self._names[number] = name
         self._keys.append(key)
@@ -84,18 +59,7 @@ class AtWork:
         )
 
     def ended(self) -> list[tuple[int, Any]]:
-        """Wait until a task ends, or it is time to look at other things.
-
-        Returns
-        -------
-        list of (int, object)
-            The tasks that ended, and what each returned; what it raised as a StreammachError.
-
-        Raises
-        ------
-        WorkersLostError
-            If the scheduler is lost.
-        """
+        """Wait until a task ends, or it is time to look at other things."""
         from distributed import wait
 
         with suppress(TimeoutError):

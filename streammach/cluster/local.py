@@ -27,20 +27,7 @@ CPU = "cpu"
 
 @contextmanager
 def started_here(devices: Sequence[str], threads: int) -> Iterator[Client]:
-    """Hold a cluster of processes on this machine, one for each device.
-
-    Parameters
-    ----------
-    devices : sequence of str
-        ``cpu``, or the number of the GPU that the process sees alone.
-    threads : int
-        Threads of all of them together.
-
-    Raises
-    ------
-    UsageError
-        If Dask is not installed.
-    """
+    """Hold a cluster of processes on this machine, one for each device."""
     check_installed()
     import dask
     from distributed import Client, LocalCluster
@@ -73,18 +60,7 @@ def started_here(devices: Sequence[str], threads: int) -> Iterator[Client]:
 
 
 def devices_of(text: str) -> tuple[str, ...]:
-    """Return the devices of a list, which are CPUs or GPUs.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``cpu,cpu``, or ``0,1``: numbers of GPUs, or of what ``CUDA_VISIBLE_DEVICES`` names.
-
-    Raises
-    ------
-    UsageError
-        If it is none, or names CPUs and GPUs, or a GPU twice.
-    """
+    """Return the devices of a list, which are CPUs or GPUs, or raise UsageError."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name != CPU and not (name.isascii() and name.isdecimal() and len(name) < 5):

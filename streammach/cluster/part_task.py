@@ -28,52 +28,25 @@ AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class PartTask:
-    """A part of a run, as workers are sent it.
+    """A part of a run, as workers are sent it."""
 
-    Attributes
-    ----------
-    store : str
-        The training store, as an absolute path.
-    folder : str
-        The part's folder, as an absolute path.
-    plan : Plan
-        The plan of the whole run.
-    options : TrainingOptions
-        What is fixed of the training.
-    number : PartNumber
-        Which part.
-    settings : str or None
-        The part in which all is decided already.
-    class_weight : str or None
-        What rows count by their class, as for :func:`streammach.data.class_weights.weighed`.
-    checkpoint_minutes : float
-        Time between checkpoints.
-    """
-
-    store: str
-    folder: str
-    plan: Plan
-    options: TrainingOptions
-    number: PartNumber
-    settings: str | None
+    store: str  # the training store, as an absolute path
+    folder: str  # the part's folder, as an absolute path
+    plan: Plan  # the plan of the whole run
+    options: TrainingOptions  # what is fixed of the training
+    number: PartNumber  # which part
+    settings: str | None  # the part in which all is decided already
+    # what rows count by their class, as for :func:`streammach.data.class_weights.weighed`
     class_weight: str | None
-    checkpoint_minutes: float
+    checkpoint_minutes: float  # time between checkpoints
 
 
 @dataclass(frozen=True)
 class PartDone:
-    """What a worker says of a finished part.
+    """What a worker says of a finished part."""
 
-    Attributes
-    ----------
-    worker : str
-        Its address.
-    peak_bytes : int
-        The most memory that its process held.
-    """
-
-    worker: str
-    peak_bytes: int
+    worker: str  # its address
+    peak_bytes: int  # the most memory that its process held
 
 
 def dask_setup(worker: Worker) -> None:
@@ -83,22 +56,7 @@ def dask_setup(worker: Worker) -> None:
 
 
 def train_part(task: PartTask) -> PartDone:
-    """Train a part in its folder, from its last checkpoint on if there is one.
-
-    Parameters
-    ----------
-    task : PartTask
-        The part.
-
-    Raises
-    ------
-    distributed.Reschedule
-        If this process trains another part.
-    Interrupted
-        If the task is no longer wanted, with the work saved.
-    StreammachError
-        As :meth:`streammach.training.trainer.Trainer.fit_part`.
-    """
+    """Train a part in its folder, from its last checkpoint on if there is one."""
     with alone("the part is") as wanted:
         _train(task, wanted)
     return PartDone(wanted.worker.address, peak_bytes())

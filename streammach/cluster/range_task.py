@@ -33,64 +33,28 @@ IDLE_SECONDS = 10.0  # for which a worker keeps a model after its last range
 
 @dataclass(frozen=True, kw_only=True)
 class RowsTask:
-    """Whose rows are ranked, and by what.
+    """Whose rows are ranked, and by what."""
 
-    Attributes
-    ----------
-    run : str
-        The run or model, as an absolute path.
-    document : str
-        Digest of the model's document.
-    store : str
-        The store, as an absolute path or a URL.
-    digest : str
-        Digest of the store.
-    room : Room
-        How much is held at a time; it decides where blocks end.
-    decode : str
-        How the CPU finds the best classes.
-    estimator : str or None
-        What ranks them; None: what the model says.
-    measures : Measures or None
-        What is measured; None where rows are predicted.
-    """
-
-    run: str
-    document: str
-    store: str
-    digest: str
-    room: Room
-    decode: Decoding
-    estimator: str | None = None
-    measures: Measures | None = None
+    run: str  # the run or model, as an absolute path
+    document: str  # digest of the model's document
+    store: str  # the store, as an absolute path or a URL
+    digest: str  # digest of the store
+    room: Room  # how much is held at a time; it decides where blocks end
+    decode: Decoding  # how the CPU finds the best classes
+    estimator: str | None = None  # what ranks them; None: what the model says
+    measures: Measures | None = None  # what is measured; None where rows are predicted
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask:
-    """How ranks of rows become a table.
+    """How ranks of rows become a table."""
 
-    Attributes
-    ----------
-    rows : RowsTask
-        Which rows.
-    ask : Ask
-        What is wanted of each row.
-    k : int
-        Classes a row.
-    folder : str
-        Where files of ranges and slices are, as an absolute path.
-    slices : Slices
-        How numbers of rows are cut.
-    format : str
-        The name of the table's format.
-    """
-
-    rows: RowsTask
-    ask: Ask
-    k: int
-    folder: str
-    slices: Slices
-    format: str
+    rows: RowsTask  # which rows
+    ask: Ask  # what is wanted of each row
+    k: int  # classes a row
+    folder: str  # where files of ranges and slices are, as an absolute path
+    slices: Slices  # how numbers of rows are cut
+    format: str  # the name of the table's format
 
     def range_path(self, number: int) -> Path:
         """Return the file of a range's rows."""
@@ -103,24 +67,12 @@ class TableTask:
 
 @dataclass(frozen=True, kw_only=True)
 class RangeDone:
-    """What a worker says of a range.
+    """What a worker says of a range."""
 
-    Attributes
-    ----------
-    seen : Seen
-        Rows, and what the model does not know of them.
-    parts : list of RowsPart
-        What each of its blocks adds to an evaluation.
-    worker : str
-        Its address.
-    peak_bytes : int
-        The most memory that the worker's process held.
-    """
-
-    seen: Seen
-    parts: list[RowsPart]
-    worker: str
-    peak_bytes: int
+    seen: Seen  # rows, and what the model does not know of them
+    parts: list[RowsPart]  # what each of its blocks adds to an evaluation
+    worker: str  # its address
+    peak_bytes: int  # the most memory that the worker's process held
 
 
 @dataclass(frozen=True)
@@ -173,26 +125,7 @@ _kept = _Kept()
 
 
 def rank_range(task: TableTask, number: int, start: int, stop: int) -> RangeDone:
-    """Rank rows ``start:stop`` of a store and leave them, in the order of the source, in a file.
-
-    Parameters
-    ----------
-    task : TableTask
-        What is made.
-    number : int
-        Which range, from 0.
-    start, stop : int
-        Its rows, as they lie in the store.
-
-    Raises
-    ------
-    distributed.Reschedule
-        If this process works at something else.
-    Interrupted
-        If the task is no longer wanted.
-    StreammachError
-        As :func:`streammach.prediction.predict.predict`.
-    """
+    """Rank rows ``start:stop`` of a store and leave them, in the order of the source, in a file."""
     path, n_rows = task.range_path(number), stop - start
 
     def work(opened: Opened, wanted: Callable[[int], None]) -> Seen:
@@ -209,24 +142,7 @@ def rank_range(task: TableTask, number: int, start: int, stop: int) -> RangeDone
 
 
 def measure_range(task: RowsTask, start: int, stop: int) -> RangeDone:
-    """Rank rows ``start:stop`` of a store and return what they add to an evaluation.
-
-    Parameters
-    ----------
-    task : RowsTask
-        What is measured.
-    start, stop : int
-        The rows, as they lie in the store.
-
-    Raises
-    ------
-    distributed.Reschedule
-        If this process works at something else.
-    Interrupted
-        If the task is no longer wanted.
-    StreammachError
-        As :func:`streammach.prediction.evaluate.evaluate`.
-    """
+    """Rank rows ``start:stop`` of a store and return what they add to an evaluation."""
 
     def work(opened: Opened, wanted: Callable[[int], None]) -> tuple[Seen, list[RowsPart]]:
         seen, parts, measured = Seen(), [], opened.measured
@@ -240,26 +156,7 @@ def measure_range(task: RowsTask, start: int, stop: int) -> RangeDone:
 
 
 def write_slice(task: TableTask, number: int, n_ranges: int) -> int:
-    """Write the rows of a slice of the table; return how many there are.
-
-    Parameters
-    ----------
-    task : TableTask
-        What is made.
-    number : int
-        Which slice, from 0.
-    n_ranges : int
-        In how many files the rows are.
-
-    Raises
-    ------
-    distributed.Reschedule
-        If this process works at something else.
-    Interrupted
-        If the task is no longer wanted.
-    DiskError
-        If a file cannot be read or written.
-    """
+    """Write the rows of a slice of the table; return how many there are."""
     paths = [task.range_path(i) for i in range(n_ranges)]
     rows_of = OUTPUT_FORMATS[task.format].rows
 

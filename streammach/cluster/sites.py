@@ -110,17 +110,7 @@ class Site:
 
 
 def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
-    """Return the first row of each of at most n ranges, and the one behind its last.
-
-    Parameters
-    ----------
-    n_rows : int
-        All rows.
-    n : int
-        How many ranges; fewer where there are fewer units.
-    unit : int
-        Of how many rows all ranges but the last one are multiples.
-    """
+    """Return the first row of each of at most n ranges, and the one behind its last."""
     units = -(-n_rows // unit)
     n = max(min(n, units), 1)
     edges = [min(units * i // n * unit, n_rows) for i in range(n + 1)]
@@ -130,17 +120,7 @@ def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
 def watched(
     site: Site, calls: Sequence[Call], tell: Tell | None
 ) -> Generator[RangeDone, None, None]:
-    """Yield what workers say of ranges, in order; tell in the end what each of them did.
-
-    Parameters
-    ----------
-    site : Site
-        The cluster.
-    calls : sequence
-        A task for each range, as for :func:`streammach.cluster.turns.in_turn`.
-    tell : callable or None
-        Given a line for each worker.
-    """
+    """Yield what workers say of ranges, in order; tell in the end what each of them did."""
     by_worker: dict[str, list[int]] = {}
     with closing(in_turn(site.client, calls, site.able)) as results:
         for done in results:

@@ -20,19 +20,7 @@ if TYPE_CHECKING:
 
 
 class Tasks:
-    """A task for each part of a run.
-
-    Parameters
-    ----------
-    client : Client
-        The connection to the cluster.
-    workers : Workers
-        Those that it had in the beginning.
-    first : PartTask
-        The first part, but with the folder that holds all parts.
-    tell : callable
-        Given a line when a part begins, ends an epoch or is done.
-    """
+    """A task for each part of a run."""
 
     def __init__(
         self, client: Client, workers: Workers, first: PartTask, tell: Callable[[str], None]
@@ -46,15 +34,7 @@ class Tasks:
         self._done: set[int] = set()
 
     def run(self) -> list[Path]:
-        """Train all parts; return their folders. Tasks are cancelled where that fails.
-
-        Raises
-        ------
-        Interrupted
-            After a signal; all can be gone on with.
-        StreammachError
-            What a part raised, or that workers or the scheduler were lost.
-        """
+        """Train all parts; return their folders. Tasks are cancelled where that fails."""
         try:
             with self._tasks.watched():
                 self._submit(1, self._workers.able(self._first.plan.projected_bytes))

@@ -22,22 +22,6 @@ def in_turn(
     """Yield the results of tasks in their order; the tasks are cancelled where that ends early.
 
     As many are given out as there are workers. What a lost worker had is done by another one.
-
-    Parameters
-    ----------
-    client : Client
-        The connection to the cluster.
-    calls : sequence
-        Of each task what it is called, a function and its arguments.
-    able : list of str or None
-        The workers that may do them; None: all.
-
-    Raises
-    ------
-    WorkersLostError
-        If those of one task are lost again and again, or the scheduler is.
-    StreammachError
-        What a task raised.
     """
     turns = _Turns(client, calls, able)
     try:

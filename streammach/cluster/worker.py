@@ -27,26 +27,17 @@ _at_work: set[str] = set()  # the keys of tasks that this process has begun and 
 class Wanted:
     """Says whether the task that this thread works at is still wanted.
 
-    Parameters
-    ----------
-    worker : Worker
-        Dask's worker.
-    what : str
-        What is worked at, with its verb.
-
     Attributes
     ----------
     worker : Worker
         Dask's worker.
     key : str
         What Dask calls the task.
-    stop : StopSignals
-        Asked to end a training, once it is not wanted.
     """
 
     def __init__(self, worker: Worker, what: str) -> None:
         self.worker, self.key, self._what = worker, worker.get_current_task(), what
-        self.stop = StopSignals()
+        self.stop = StopSignals()  # asked to end a training, once it is not wanted
 
     @property
     def threads(self) -> int:
@@ -75,20 +66,7 @@ class Wanted:
 
 @contextmanager
 def alone(what: str) -> Iterator[Wanted]:
-    """Hold this process for the task that this thread works at.
-
-    Parameters
-    ----------
-    what : str
-        What is worked at, with its verb.
-
-    Raises
-    ------
-    distributed.Reschedule
-        If this process works at something else.
-    Interrupted
-        If the task is no longer wanted.
-    """
+    """Hold this process for the task that this thread works at."""
     from distributed import Reschedule, get_worker
 
     wanted = Wanted(get_worker(), what)
@@ -107,15 +85,7 @@ def alone(what: str) -> Iterator[Wanted]:
 
 
 async def left(keys: Sequence[str], seconds: float) -> None:
-    """Wait, on a worker, until it works at none of some tasks, but not for ever.
-
-    Parameters
-    ----------
-    keys : sequence of str
-        What Dask calls the tasks.
-    seconds : float
-        How long.
-    """
+    """Wait, on a worker, until it works at none of some tasks, but not for ever."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and not _at_work.isdisjoint(keys):
         await asyncio.sleep(AGAIN_SECONDS)

@@ -34,18 +34,7 @@ def check_installed() -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
-    """Hold a connection to the scheduler of a cluster.
-
-    Parameters
-    ----------
-    address : str
-        Its address, such as ``tcp://10.0.0.1:8786``, or the name of its scheduler file.
-
-    Raises
-    ------
-    UsageError
-        If none answers, or Dask is not installed.
-    """
+    """Hold a connection to the scheduler of a cluster."""
     check_installed()
     from distributed import Client
 
@@ -67,18 +56,7 @@ def about(dask_worker: Any) -> tuple[str, int | None]:
 
 
 class Workers:
-    """The workers of a cluster.
-
-    Parameters
-    ----------
-    client : Client
-        The connection to it.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or one has not this release of streammach.
-    """
+    """The workers of a cluster."""
 
     def __init__(self, client: Client) -> None:
         try:
@@ -107,20 +85,7 @@ class Workers:
         return len(self._limits)
 
     def able(self, n_bytes: int, what: str = "a part") -> list[str] | None:
-        """Return those that may take so much memory; None where all may.
-
-        Parameters
-        ----------
-        n_bytes : int
-            The memory.
-        what : str
-            What takes it.
-
-        Raises
-        ------
-        BudgetError
-            If none may.
-        """
+        """Return those that may take so much memory; None where all may."""
         found = [a for a, limit in self._limits.items() if not limit or n_bytes <= USABLE * limit]
         if not found:
             most = max(limit for limit in self._limits.values() if limit)
@@ -132,15 +97,7 @@ class Workers:
         return None if len(found) == len(self) else found
 
     def parts(self, plan: Plan, options: TrainingOptions) -> int:
-        """Return in how many parts a run is trained: one a worker, or so many that they fit.
-
-        Parameters
-        ----------
-        plan : Plan
-            The run.
-        options : TrainingOptions
-            What is fixed of its training.
-        """
+        """Return in how many parts a run is trained: one a worker, or so many that they fit."""
         n, most = min(len(self), plan.n_repetitions), plan.n_repetitions
         limits = [limit for limit in self._limits.values() if limit]
         room = USABLE * min(limits) if limits else float("inf")

@@ -40,23 +40,13 @@ AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line
 
 
 class BlockBounds(NamedTuple):
-    """What bounds the classes of each of n blocks.
+    """What bounds the classes of each of n blocks."""
 
-    Attributes
-    ----------
-    bases : float32 (n,)
-        The largest `base`.
-    logs : float32 (2, n)
-        The smallest and the largest `log_values`.
-    gains : int8 or int16 (w, n)
-        The largest gains of each feature that stands in `wide`.
-    sizes : float32 (2,)
-        The largest magnitudes of `base` and of `log_values` of all classes.
-    """
-
-    bases: NDArray[np.float32]
-    logs: NDArray[np.float32]
+    bases: NDArray[np.float32]  # float32 (n,): the largest `base`
+    logs: NDArray[np.float32]  # float32 (2, n): the smallest and the largest `log_values`
+    # int8 or int16 (w, n): the largest gains of each feature that stands in `wide`
     gains: NDArray[Any]
+    # float32 (2,): the largest magnitudes of `base` and of `log_values` of all classes
     sizes: NDArray[np.float32]
 
     @classmethod

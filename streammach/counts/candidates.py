@@ -28,17 +28,11 @@ SCAN_PAIRS = 100_000  # pairs of a row, on average, up to which all of them are 
 
 @dataclass(frozen=True)
 class ShortLists:
-    """The pairs of long lists with the largest gains.
+    """The pairs of long lists with the largest gains."""
 
-    Attributes
-    ----------
-    cut_of : int64 (d,)
-        Which of the cut lists is that of a feature, or -1 where its own is short.
-    classes, gains : int32 (n, 512), int16 (n, 512)
-        What is left of each.
-    """
-
+    # int64 (d,): which of the cut lists is that of a feature, or -1 where its own is short
     cut_of: NDArray[np.int64]
+    # classes, gains: int32 (n, 512), int16 (n, 512): what is left of each
     classes: NDArray[np.int32]
     gains: NDArray[np.int16]
 

@@ -37,21 +37,7 @@ def evidence_bytes(n_groups: int) -> int:
 def footprint(
     facts: DataFacts, *, n_repetitions: int, max_pairs: int, held_out_rows: int, threads: int
 ) -> dict[str, int]:
-    """Return the bytes of every buffer of counting, fitting and learning, by name.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    n_repetitions : int
-        R, of the hashed models.
-    max_pairs : int
-        Pairs that there is room for; without any there are no lines.
-    held_out_rows : int
-        Most held-out rows.
-    threads : int
-        Threads that compute.
-    """
+    """Return the bytes of every buffer of counting, fitting and learning, by name."""
     if not max_pairs:
         return {}
     fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))

@@ -18,31 +18,19 @@ WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lis
 
 @dataclass(frozen=True, kw_only=True)
 class GroupWeights:
-    """Weights by group of features, by feature and by pair; see :func:`weigh` for the score.
+    """Weights by group of features, by feature and by pair; see :func:`weigh` for the score."""
 
-    Attributes
-    ----------
-    group : int32 (d,)
-        Group of each feature, 0..G-1.
-    slope, match, penalty : float32 (G,)
-        Of ln n, of being counted, of the logarithm of the class's values.
-    prior : float
-        Of the logarithm of the class's rows.
-    learnt : float
-        Of the feature and pair weights.
-    hashed : float
-        Of the hashed models' mean logarithm, 0 or more.
-    theta, delta : float32 (Z,), (d,)
-        Of each pair and of each feature; both empty where nothing was learnt.
-    """
-
-    group: NDArray[np.int32]
+    group: NDArray[np.int32]  # int32 (d,): group of each feature, 0..G-1
+    # slope, match, penalty: float32 (G,): of ln n, of being counted, of the logarithm of the
+    # class's values
     slope: NDArray[np.float32]
     match: NDArray[np.float32]
     penalty: NDArray[np.float32]
-    prior: float
-    learnt: float
-    hashed: float
+    prior: float  # of the logarithm of the class's rows
+    learnt: float  # of the feature and pair weights
+    hashed: float  # of the hashed models' mean logarithm, 0 or more
+    # theta, delta: float32 (Z,), (d,): of each pair and of each feature; both empty where nothing
+    # was learnt
     theta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     delta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
@@ -65,13 +53,6 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     With g the group of feature f, ``score_i = prior ln n_i + sum_f [ slope_g ln n_fi + match_g +
     learnt (theta_fi + delta_f) if (f, i) was counted, - penalty_g ln N_i ]``: n_i rows of class i,
     n_fi of them with feature f, N_i features that they hold in all.
-
-    Parameters
-    ----------
-    table : CountTable
-        The counts.
-    weights : GroupWeights
-        The weights.
     """
     rows, values = class_logarithms(table)
     slope, match = weights.slope[weights.group], weights.match[weights.group]
@@ -112,18 +93,7 @@ def evidence(
 
     Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.
 
-    Parameters
-    ----------
-    table : CountTable
-        The counts.
-    rows : RowBlock
-        n rows.
-    candidates : int32 (n, m)
-        Ids of different classes, then -1 where there are no more.
-    weights : GroupWeights
-        Groups of features, and what was learnt.
-    each : callable
-        Calls a function with ranges of rows, on all threads.
+    `candidates` is int32 (n, m).
     """
     out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
 

@@ -51,17 +51,6 @@ class PairLearner:
     teach nothing; where rows have lists of labels, the target of each among the candidates is 1.
     The rows of a batch are compared with the same weights, and their steps are taken in the order
     of the rows: bytes depend on the rows and their batches, never on the number of threads.
-
-    Parameters
-    ----------
-    table : CountTable
-        The counts; its gains are written anew.
-    weights : GroupWeights
-        Weights by group of counts alone.
-    scan : bool
-        Whether candidates are found by all pairs; by short lists otherwise.
-    threads : int
-        Threads that share the work.
     """
 
     def __init__(

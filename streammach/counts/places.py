@@ -24,18 +24,11 @@ WORD = 32  # classes of a mark
 
 @dataclass(frozen=True)
 class PairPlaces:
-    """Marks of the longest lists of a table.
+    """Marks of the longest lists of a table."""
 
-    Attributes
-    ----------
-    mark_of : int64 (d,)
-        Where the marks of each feature begin, or -1.
-    marks : uint32 (n, 2)
-        For each 32 classes of such a feature: a bit for each that its list holds, and how many the
-        list holds before them.
-    """
-
-    mark_of: NDArray[np.int64]
+    mark_of: NDArray[np.int64]  # int64 (d,): where the marks of each feature begin, or -1
+    # uint32 (n, 2): for each 32 classes of such a feature: a bit for each that its list holds, and
+    # how many the list holds before them
     marks: NDArray[np.uint32]
 
     @classmethod

@@ -28,21 +28,12 @@ Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 @dataclass(frozen=True)
 class Hashed:
-    """What hashed models say of some rows.
+    """What hashed models say of some rows."""
 
-    Attributes
-    ----------
-    logs : float32 (n, R*B)
-        Logarithms of the bucket probabilities.
-    codes : uint8 or uint16 or int32 (K*R,)
-        Bucket of each class in each repetition.
-    n_buckets, n_repetitions : int
-        B and R.
-    """
-
-    logs: NDArray[np.float32]
+    logs: NDArray[np.float32]  # float32 (n, R*B): logarithms of the bucket probabilities
+    # uint8 or uint16 or int32 (K*R,): bucket of each class in each repetition
     codes: NDArray[np.unsignedinteger]
-    n_buckets: int
+    n_buckets: int  # n_buckets, n_repetitions: B and R
     n_repetitions: int
 
     def means(self, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -56,15 +47,7 @@ class Hashed:
 
 
 class CountScorer:
-    """Finds the best classes of rows.
-
-    Parameters
-    ----------
-    weights : CountWeights or PackedCounts
-        What scores are made of.
-    threads : int
-        Threads that share the rows.
-    """
+    """Finds the best classes of rows."""
 
     def __init__(self, weights: CountWeights | PackedCounts, threads: int) -> None:
         self.weights = weights
@@ -84,21 +67,7 @@ class CountScorer:
     def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
         """Return the k best classes of each row and their scores, best first, exactly.
 
-        Parameters
-        ----------
-        rows : RowBlock
-            n rows; which features they hold counts, their values do not.
-        k : int
-            How many; all K classes if there are fewer.
-        hashed : Hashed, optional
-            What the hashed models say of the rows; counts alone otherwise.
-
-        Returns
-        -------
-        ids : int64 (n, min(k, K))
-            Class ids; ties go to the smaller one; -1 where a score is no number.
-        scores : float32 (n, min(k, K))
-            Their scores.
+        Returns `ids` int64 (n, min(k, K)), `scores` float32 (n, min(k, K)).
         """
         k, n = min(k, self.weights.n_classes), rows.n_rows
         best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
@@ -114,16 +83,8 @@ class CountScorer:
     ) -> None:  # fmt: skip
         """Write the best classes of rows ``first:last``, on this thread.
 
-        Parameters
-        ----------
-        indptr, features : int64 (n + 1,), int32 (nnz,)
-            n rows.
-        first, last : int
-            Which of them.
-        hashed : Hashed, optional
-            As of :meth:`topk`.
-        best : (int64 (n, k), float32 (n, k))
-            Receive ids and scores.
+        `indptr` and `features` are int64 (n + 1,), int32 (nnz,), `best` is (int64 (n, k), float32
+        (n, k)).
         """
         ids, scores = best
         model = *self._arrays(), *self._hashed(hashed)

@@ -33,13 +33,13 @@ class CountTable(PairTable):
     ----------
     starts, classes
         Those of :class:`PairTable`.
-    counts : int32 (Z,), or float32 where rows have importances, which are added up
-        Rows of that class that hold the feature; 0 where only held-out rows do.
-    class_rows, class_values : int64 (K,), or float64
-        Rows of each class, and the features that they hold in all.
     """
 
+    # int32 (Z,), or float32 where rows have importances, which are added up: rows of that class
+    # that hold the feature; 0 where only held-out rows do
     counts: Annotated[NDArray[np.int32], Form(("pairs",))]
+    # class_rows, class_values: int64 (K,), or float64: rows of each class, and the features that
+    # they hold in all
     class_rows: Annotated[NDArray[np.int64], Form(("classes",))]
     class_values: Annotated[NDArray[np.int64], Form(("classes",))]
 
@@ -85,14 +85,9 @@ def cut(ends: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class PairGainModel:
-    """What a pair adds to a score by its rows: decides which pairs are kept where not all fit.
+    """What a pair adds to a score by its rows: decides which pairs are kept where not all fit."""
 
-    Attributes
-    ----------
-    slope, match : float32 (d,)
-        A pair of feature f with n rows adds ``slope_f ln n + match_f``.
-    """
-
+    # slope, match: float32 (d,): a pair of feature f with n rows adds `slope_f ln n + match_f`
     slope: NDArray[np.float32]
     match: NDArray[np.float32]
 
@@ -113,28 +108,6 @@ def count_pairs(
     Features are counted in ranges whose marks, four or eight bytes a value, fit `mark_bytes`; each
     range is a pass over the rows. The table has places for the pairs of held-out rows too, if all
     fit.
-
-    Parameters
-    ----------
-    blocks : callable
-        Returns the rows as (block, held): held bool (n,) says which rows are held out.
-    n_features, n_classes : int
-        d, and K below 2^30.
-    max_pairs : int
-        Pairs that there is room for.
-    mark_bytes : int
-        Bytes for marks.
-    threads : int
-        Threads that sort.
-    gain_model : PairGainModel, optional
-        Keep the pairs that add most, as many as there is room for, which takes each pass twice.
-    weighted : bool
-        Whether rows have importances, which are added up.
-
-    Raises
-    ------
-    OverflowError
-        If there are more pairs, and `gain_model` does not say which to keep.
     """
     starts = np.zeros(n_features + 1, np.int64)
     one: Any = np.float32 if weighted else np.int32

@@ -41,23 +41,7 @@ def is_matrix_folder(path: Path) -> bool:
 
 
 class AnnDataSource(MatrixSource):
-    """Rows of an AnnData folder, or of a Zarr group or array that is a matrix.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    options : SourceOptions
-        `x_path` names the matrix, X otherwise; `y_path` names a column such as ``obs/cell_type``,
-        guessed where only one can be meant.
-
-    Raises
-    ------
-    UsageError
-        If an option does not fit what is there.
-    DataError
-        If it is no such folder, or its content is damaged or not read.
-    """
+    """Rows of an AnnData folder, or of a Zarr group or array that is a matrix."""
 
     form = "anndata"
     is_folder = True

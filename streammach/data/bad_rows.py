@@ -27,55 +27,24 @@ LIST = told_by_start(
 
 @dataclass(frozen=True, kw_only=True)
 class BadRow:
-    """A row that cannot be read.
+    """A row that cannot be read."""
 
-    Attributes
-    ----------
-    reason : str
-        Why; ``{}`` stands for what was found.
-    text : str
-        What was found, safe to print.
-    line : int
-        Line in the piece of text, from 1; for a matrix its row, from 0.
-    byte : int or None
-        Byte in the line, from 1; None for a matrix.
-    before : int
-        Rows of the piece before it that could be read.
-    """
-
-    reason: str
-    text: str = ""
-    line: int
-    byte: int | None = None
-    before: int = 0
+    reason: str  # why; `{}` stands for what was found
+    text: str = ""  # what was found, safe to print
+    line: int  # line in the piece of text, from 1; for a matrix its row, from 0
+    byte: int | None = None  # byte in the line, from 1; None for a matrix
+    before: int = 0  # rows of the piece before it that could be read
 
 
 class BadRows:
-    """What to do with rows that cannot be read, and what was met.
-
-    Parameters
-    ----------
-    skip : bool
-        Whether they are left out; else the first one raises DataError.
-    most : int, optional
-        How many may be left out; any number otherwise.
-    listed : Path, optional
-        A file that gets a line for each: file, line (or row), byte and reason.
-
-    Attributes
-    ----------
-    reasons : Counter
-        How many were left out, by reason.
-    unknown_values : int
-        Values whose feature is not in a vocabulary that may not grow.
-    """
+    """What to do with rows that cannot be read, and what was met."""
 
     def __init__(
         self, *, skip: bool = False, most: int | None = None, listed: Path | None = None
     ) -> None:
         self.skip = skip
-        self.reasons: Counter[str] = Counter()
-        self.unknown_values = 0
+        self.reasons: Counter[str] = Counter()  # how many were left out, by reason
+        self.unknown_values = 0  # values whose feature is not in a vocabulary that may not grow
         self._most = most
         self._listed = listed
         self._file: io.FileIO | None = None
@@ -87,24 +56,7 @@ class BadRows:
         return self.reasons.total()
 
     def take(self, rows: list[BadRow], path: Path, lines_before: int) -> None:
-        """Count rows that were found bad, in their order, or refuse the first one.
-
-        Parameters
-        ----------
-        rows : list of BadRow
-            The rows.
-        path : Path
-            Their file.
-        lines_before : int
-            Lines of the file before the piece that they stand in.
-
-        Raises
-        ------
-        DataError
-            If there is one and they are not to be skipped, or if there are too many.
-        DiskError
-            If the list cannot be written.
-        """
+        """Count rows that were found bad, in their order, or refuse the first one."""
         for row in rows:
             where = row.line if row.byte is None else row.line + lines_before
             what = row.reason.format(row.text)
@@ -175,20 +127,7 @@ class BadRows:
 
 
 def skipping(on_bad_row: str, max_bad: int | None) -> bool:
-    """Return whether rows that cannot be read are left out, as the user said it.
-
-    Parameters
-    ----------
-    on_bad_row : str
-        ``error`` or ``skip``.
-    max_bad : int or None
-        How many may be left out.
-
-    Raises
-    ------
-    UsageError
-        If that makes no sense.
-    """
+    """Return whether rows that cannot be read are left out, as the user said it."""
     if on_bad_row not in ("error", "skip"):
         raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
     if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
@@ -199,24 +138,7 @@ def skipping(on_bad_row: str, max_bad: int | None) -> bool:
 def rejects_list(
     path: str | os.PathLike[str] | None, *, skip: bool, force: bool, inputs: Sequence[Path]
 ) -> Destination | None:
-    """Return where rows that are left out are listed; None where that was not named.
-
-    Parameters
-    ----------
-    path : path-like or None
-        The file.
-    skip : bool
-        Whether rows are left out.
-    force : bool
-        Whether a list that is there may be replaced.
-    inputs : sequence of Path
-        What the work reads, or other results of it.
-
-    Raises
-    ------
-    UsageError
-        If nothing may be written there, or no rows are left out.
-    """
+    """Return where rows that are left out are listed; None where that was not named."""
     if path is None:
         return None
     if not skip:
@@ -228,22 +150,7 @@ def rejects_list(
 def listed_rows(
     destination: Destination | None, *, skip: bool, most: int | None
 ) -> Iterator[BadRows]:
-    """Yield what counts rows that cannot be read; their list appears when the block is done.
-
-    Parameters
-    ----------
-    destination : Destination or None
-        The list; None: they are counted only. One of an earlier call goes where there are none.
-    skip : bool
-        Whether they are left out; else the first one raises DataError.
-    most : int or None
-        How many may be left out; any number otherwise.
-
-    Raises
-    ------
-    DiskError
-        If the list cannot be written.
-    """
+    """Yield what counts rows that cannot be read; their list appears when the block is done."""
     if destination is None:
         yield BadRows(skip=skip, most=most)
         return

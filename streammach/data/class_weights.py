@@ -22,26 +22,7 @@ ClassWeights = str | os.PathLike[str] | Mapping[Any, float]
 
 
 def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
-    """Return a view of a store whose rows also count by their class.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The store; its rows have one label each.
-    weights : str, path-like or mapping
-        ``balanced``: N / (K n_i) for a class of n_i of N rows, as scikit-learn has it; a text file
-        with a label, a tab and its weight in each line; or weights by label. A class that is not
-        named has the weight 1.
-
-    Raises
-    ------
-    UsageError
-        If rows have lists of labels.
-    DataError
-        If a weight is no number from 0 to 1e9, or a label is none of the store's.
-    DiskError
-        If the file cannot be read.
-    """
+    """Return a view of a store whose rows also count by their class."""
     if dataset.listed:
         raise UsageError("rows have lists of labels: --class-weight")
     if weights == BALANCED:

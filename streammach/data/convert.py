@@ -294,27 +294,7 @@ def convert(
 def check_target(
     target: Path, reads: Sequence[Path], *, force: bool
 ) -> tuple[Job, Destination, Destination]:
-    """Refuse a store that may not be made; nothing is written.
-
-    Parameters
-    ----------
-    target : Path
-        The store.
-    reads : sequence of Path
-        What the conversion reads.
-    force : bool
-        Whether a store or a list that is there may be replaced.
-
-    Returns
-    -------
-    (Job, Destination, Destination)
-        Where it is made, the store, and the list of the rows that it lacks.
-
-    Raises
-    ------
-    UsageError
-        If something stands there, or beside it under a name that is needed.
-    """
+    """Refuse a store that may not be made; nothing is written."""
     store, job = Destination(target, STORE, force=force, inputs=reads), Job(target)
     cut_off = job.check()  # it may have made the list, and not yet given the store its name
     listed = Destination(_listed(target), LIST, force=force or cut_off, inputs=reads)

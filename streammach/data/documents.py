@@ -42,15 +42,6 @@ def are_documents(dataset: Dataset, rows: RowBlock, groups: NDArray[np.integer])
     """Return whether groups of rows, each whole, tell classes, are none, and are alike beside that.
 
     Rows of a column that decides the class, as a product's name does, share nothing more.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The store.
-    rows : RowBlock
-        Rows of it, without what names their groups.
-    groups : int (n,)
-        The group of each.
     """
     _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     alike = _of_class(dataset, groups, rows.classes, np.ones(len(groups)))
@@ -102,28 +93,8 @@ def clusters(
     has most rows of its classes is left to the training. A document ends: where rows around those
     of clusters lead to ever more rows, they are a continuum, as the views of a thing are.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The store.
-    masked : callable
-        Gives rows, and their numbers, by a mask of all rows.
-    random : RowBlock, int64 (p,)
-        Random rows, and their numbers.
-    seed : int
-        Decides which clusters.
-
-    Returns
-    -------
-    mask, cluster, share : bool (n_rows,), int64 (n_rows,), float
-        The rows, none in a continuum; the number of a row of each one's cluster; the share of rows
-        with like ones. None where these are few, or say little of each other's classes, or are what
-        classes are.
-
-    Raises
-    ------
-    StoreError, DiskError
-        If the store cannot be read.
+    `random` is RowBlock, int64 (p,). Returns `mask, cluster, share` bool (n_rows,), int64
+    (n_rows,), float.
     """
     (rows, numbers), p = random, len(random[1])
     signatures = Signatures(dataset, rows)

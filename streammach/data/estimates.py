@@ -36,14 +36,7 @@ def _encoded(values: NDArray[Any]) -> int:
 def names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
     """Return the bytes of the names that so many times the rows will have.
 
-    Parameters
-    ----------
-    names : Names
-        The names in a sample of the rows.
-    ids : int32 (n,)
-        Which of them each value or row of the sample has, in order.
-    scale : float
-        How many times the rows of the sample there are.
+    `ids` is int32 (n,).
     """
     # Each doubling of the rows multiplies the names by a factor that falls as it fell between the
     # quarter, the half and the whole of the sample.

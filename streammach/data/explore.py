@@ -46,31 +46,17 @@ FINISH_SECONDS_PER_VALUE = 60e-9  # shuffle, sort, pack; the time to read is mea
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """One source.
+    """One source."""
 
-    Attributes
-    ----------
-    path, form, note : str
-        The file or folder, its format, and what was guessed beside the format.
-    n_bytes : int
-        Its size on disk.
-    text_bytes : int
-        Bytes of text when decompressed, an estimate for gzip; 0 for matrices.
-    rows : int
-        Rows, good ones and bad ones; an estimate unless `exact`.
-    exact : bool
-        Whether the rows are counted: the source was read to its end, or says it.
-    sample_rows : int
-        Rows that were read; 0 where there are many sources and this one is taken for like the rest.
-    """
-
+    # path, form, note: the file or folder, its format, and what was guessed beside the format
     path: str
     form: str
     note: str
-    n_bytes: int
-    text_bytes: int
-    rows: int
-    exact: bool
+    n_bytes: int  # its size on disk
+    text_bytes: int  # bytes of text when decompressed, an estimate for gzip; 0 for matrices
+    rows: int  # rows, good ones and bad ones; an estimate unless `exact`
+    exact: bool  # whether the rows are counted: the source was read to its end, or says it
+    # rows that were read; 0 where there are many sources and this one is taken for like the rest
     sample_rows: int
 
 

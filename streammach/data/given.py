@@ -22,21 +22,12 @@ FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
 
 @dataclass(frozen=True)
 class Given:
-    """Rows as they were given, and the names of their columns if these are not their numbers.
+    """Rows as they were given, and the names of their columns if these are not their numbers."""
 
-    Attributes
-    ----------
-    matrix : csr_array or array (n, columns)
-        The values, of any type of real numbers.
-    names : Names or None
-        The columns' names.
-    spaced : bool
-        Whether these are names of features as stores list them, ``namespace^name``: those of a
-        table. Otherwise they are features without a namespace.
-    """
-
-    matrix: Any
-    names: Names | None = None
+    matrix: Any  # csr_array or array (n, columns): the values, of any type of real numbers
+    names: Names | None = None  # the columns' names
+    # whether these are names of features as stores list them, `namespace^name`: those of a table.
+    # Otherwise they are features without a namespace
     spaced: bool = False
 
     @property
@@ -69,22 +60,7 @@ class Given:
 def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     """Return what people gave as rows: the one place that tells what it is.
 
-    Parameters
-    ----------
-    rows : scipy sparse matrix, array (n, columns), DataFrame, or sequence of dicts
-        The rows. Columns of a DataFrame are features of their names where these are strings; a
-        dict holds a number, or a string, by the name of its feature: ``{"color": "red"}`` is the
-        feature ``color=red`` with the value 1.
-    columns : sequence of str, int or bytes, optional
-        A name for each column of a matrix.
-
-    Raises
-    ------
-    DataError
-        If it is none of these, or holds something else than real numbers, or two columns have one
-        name.
-    UsageError
-        If there is not a name for each column.
+    `rows` is scipy sparse matrix, array (n, columns), DataFrame, or sequence of dicts.
     """
     if _are_dicts(rows):
         return _of_dicts(rows)
@@ -162,18 +138,7 @@ def _raw(name: Label) -> bytes:
 
 
 def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights, given in any form, without rows of weight 0.
-
-    Parameters
-    ----------
-    rows, labels, weights : any
-        What was given.
-
-    Raises
-    ------
-    DataError
-        If there is no other, or the weights are none.
-    """
+    """Return rows, labels and weights, given in any form, without rows of weight 0."""
     n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
     found = given_weights(weights, n)
     if found is None or found.all():
@@ -198,19 +163,9 @@ def _some(given: Any, chosen: NDArray[np.int64]) -> Any:
 
 
 def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
-    """Return a weight for each row, None where all are 1.
+    """Return a weight for each row, None where all are 1, or raise DataError.
 
-    Parameters
-    ----------
-    weights : array (n,), number or None
-        What was given.
-    n_rows : int
-        How many rows there are.
-
-    Raises
-    ------
-    DataError
-        If there is not one for each row, or one is not a finite float32 of 0 or more.
+    `weights` is array (n,), number or None.
     """
     if weights is None:
         return None

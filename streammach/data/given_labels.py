@@ -30,18 +30,11 @@ KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
 
 @dataclass(frozen=True)
 class GivenLabels:
-    """The labels of rows, as a source has them, and of which type they were.
+    """The labels of rows, as a source has them, and of which type they were."""
 
-    Attributes
-    ----------
-    labels : Labels or LabelSets
-        The labels.
-    kind : str
-        ``bool``, ``int``, ``uint`` (from 2^63 on), ``float``, ``str`` or ``bytes``; of an
-        indicator, whose columns are numbers, ``int``.
-    """
-
-    labels: Labels | LabelSets
+    labels: Labels | LabelSets  # the labels
+    # `bool`, `int`, `uint` (from 2^63 on), `float`, `str` or `bytes`; of an indicator, whose
+    # columns are numbers, `int`
     kind: str
 
     @property
@@ -53,19 +46,7 @@ class GivenLabels:
 def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     """Return what people gave as labels: the one place that tells what it is.
 
-    Parameters
-    ----------
-    y : array (n,), n lists, or array or scipy sparse matrix (n, labels)
-        A label for each row: integers, booleans, whole floats, strings, or an array of objects that
-        are all of one of these types. Or a list of such labels for each row. Or an indicator, a
-        matrix with a column for each label.
-    strict : bool
-        Whether a row without a label is refused here, and not by what reads the rows.
-
-    Raises
-    ------
-    DataError
-        If it is none of these, or a row of the first kind has no label.
+    `y` is array (n,), n lists, or array or scipy sparse matrix (n, labels).
     """
     lists, starts = listed(y), None
     if lists is not None:
@@ -138,13 +119,7 @@ def whole_numbers(found: list[int]) -> NDArray[Any]:
 
 
 def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
-    """Return an array of objects as one of their own type, and what that is.
-
-    Parameters
-    ----------
-    values : array of objects
-        The objects; strings, or what is not all of one type, stay as they are.
-    """
+    """Return an array of objects as one of their own type, and what that is."""
     found = values.tolist()
     if values.ndim > 1:
         return values, "str"
@@ -156,17 +131,7 @@ def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
 
 
 def label_values(raws: list[bytes], kind: str, listed: str) -> NDArray[Any]:
-    """Return names of labels in the type that they had: an array (n,).
-
-    Parameters
-    ----------
-    raws : list of bytes
-        The names.
-    kind : str
-        The type; empty for what the names look like: int64, or strings in an array of objects.
-    listed : str
-        The kind of the list that they are of: what its names look like.
-    """
+    """Return names of labels in the type that they had: an array (n,)."""
     if kind == "bool":
         return np.array([raw not in (b"0", b"False") for raw in raws], np.bool_)
     if kind in ("int", "uint", "float") or (not kind and listed == "integer"):

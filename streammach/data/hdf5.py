@@ -104,16 +104,7 @@ def check_dataset(dataset: Any, name: str, path: Path) -> None:
 
 
 class Hdf5Source(MatrixSource):
-    """Rows of a two-dimensional dataset, or of a group with data, indices and indptr.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    options : SourceOptions
-        `x_path` and `y_path` name the rows and the labels; guessed where only one can be meant.
-        Labels may be a group of codes and categories; columns of AnnData have the names of var.
-    """
+    """Rows of a two-dimensional dataset, or of a group with data, indices and indptr."""
 
     form = "hdf5"
     magic = HDF5_MAGIC

@@ -33,50 +33,21 @@ MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows for choices.
+    """Rows for choices."""
 
-    Attributes
-    ----------
-    rows : RowBlock
-        The rows, with the training store's ids, before any transform, without the features that
-        no other row of the store holds: they are new to the model. Rows of one group, if there are
-        groups, lie together.
-        Those with importances count as many rows as tell as much as they do.
-    mask : bool (n_rows,) or None
-        Which rows of the training store they are; None where they come from another store.
-    origin : str
-        How they were chosen, for people.
-    looked : bool
-        Whether they are groups that were found, and nobody asked for.
-    """
-
+    # the rows, with the training store's ids, before any transform, without the features that no
+    # other row of the store holds: they are new to the model. Rows of one group, if there are
+    # groups, lie together. Those with importances count as many rows as tell as much as they do
     rows: RowBlock
+    # bool (n_rows,) or None: which rows of the training store they are; None where they come from
+    # another store
     mask: NDArray[np.bool_] | None
-    origin: str
-    looked: bool = False
+    origin: str  # how they were chosen, for people
+    looked: bool = False  # whether they are groups that were found, and nobody asked for
 
 
 def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
-    """Return the rows on which choices are made.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The training store.
-    room : Batching
-        Says how many rows and values at most.
-    options : TrainingOptions
-        Where they come from: the first rows of another store; rows that share their first feature
-        of a namespace, for data whose future rows come from new groups (files, users), groups that
-        the seed decides on; random rows; or groups that are found, random rows if there are none.
-
-    Raises
-    ------
-    UsageError
-        If the namespace does not occur.
-    StoreError, DiskError
-        If a store cannot be read.
-    """
+    """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError."""
     found = _held_out(dataset, room, options)
     rows = found.rows
     if rows.importance is None:

@@ -21,36 +21,16 @@ TEXT_KINDS = "SUTO"
 
 @dataclass(frozen=True)
 class Nullable:
-    """A column of a table, as AnnData writes it: an array, or an array and a mask.
+    """A column of a table, as AnnData writes it: an array, or an array and a mask."""
 
-    Attributes
-    ----------
-    values : array (n,)
-        Numbers or strings.
-    missing : bool (n,), optional
-        Which of them are missing.
-    """
-
-    values: NDArray[Any]
-    missing: NDArray[Any] | None = None
+    values: NDArray[Any]  # array (n,): numbers or strings
+    missing: NDArray[Any] | None = None  # bool (n,), optional: which of them are missing
 
     @classmethod
     def of(cls, values: NDArray[Any], missing: NDArray[Any], path: Path, what: str) -> Nullable:
-        """Return a column with its mask.
+        """Return a column with its mask, or raise DataError.
 
-        Parameters
-        ----------
-        values, missing : array (n,), bool (n,)
-            The two arrays.
-        path : Path
-            Where they were read, for messages.
-        what : str
-            Which column it is.
-
-        Raises
-        ------
-        DataError
-            If the mask is none, or has another shape.
+        `values` and `missing` are array (n,), bool (n,).
         """
         if missing.shape != values.shape or missing.dtype.kind != "b":
             raise DataError(f"{clean(what, 60)}/mask does not fit", path=path)
@@ -68,20 +48,11 @@ class Nullable:
 
 @dataclass(frozen=True)
 class Labels:
-    """The label of each row.
+    """The label of each row."""
 
-    Attributes
-    ----------
-    codes : int64 (n,)
-        Place of each row's label among the names.
-    names : list of bytes
-        The distinct labels.
-    refused : dict of int to (str, str)
-        Codes that are no label: the reason, and what stands there.
-    """
-
-    codes: NDArray[np.int64]
-    names: list[bytes]
+    codes: NDArray[np.int64]  # int64 (n,): place of each row's label among the names
+    names: list[bytes]  # the distinct labels
+    # codes that are no label: the reason, and what stands there
     refused: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -93,21 +64,9 @@ class Labels:
 
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
-        """Return the labels in an array of integers, whole floats, or strings.
+        """Return the labels in an array of integers, whole floats, or strings, or raise DataError.
 
-        Parameters
-        ----------
-        values : array (n,) or (n, 1)
-            The labels.
-        path : Path
-            Where they were read, for messages.
-        what : str
-            Which array it is.
-
-        Raises
-        ------
-        DataError
-            If the array has another shape or type.
+        `values` is array (n,) or (n, 1).
         """
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -149,23 +108,9 @@ class Labels:
     def of_groups(
         cls, codes: NDArray[Any], categories: NDArray[Any], path: Path, what: str
     ) -> Labels:
-        """Return the labels of a categorical column.
+        """Return the labels of a categorical column, or raise DataError.
 
-        Parameters
-        ----------
-        codes : integers (n,)
-            Place of each row's label among the categories; -1: it has none.
-        categories : array (K,)
-            Integers, whole floats or strings.
-        path : Path
-            Where they were read, for messages.
-        what : str
-            Which column it is.
-
-        Raises
-        ------
-        DataError
-            If a code is past the categories, or an array has another shape or type.
+        `codes` is integers (n,), `categories` is array (K,).
         """
         kinds = cls.of(categories, path, f"{what}/categories")
         whole = codes.dtype.kind in "iu"
@@ -189,23 +134,9 @@ class Labels:
 
 
 def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:
-    """Return the names of a matrix's columns.
+    """Return the names of a matrix's columns, or raise DataError.
 
-    Parameters
-    ----------
-    values : array (n,)
-        Strings or numbers.
-    n_columns : int
-        How many there must be.
-    path : Path
-        Where they were read, for messages.
-    what : str
-        Which array it is.
-
-    Raises
-    ------
-    DataError
-        If there are more or fewer, or one is empty or too long.
+    `values` is array (n,).
     """
     raws = [
         v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass")

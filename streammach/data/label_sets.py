@@ -20,15 +20,9 @@ ONE_LABEL = "Let --multilabel on or auto take them."
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The labels of each row.
+    """The labels of each row."""
 
-    Attributes
-    ----------
-    lists : LabelLists
-        Numbers of labels, which are their names: columns of the matrix.
-    """
-
-    lists: LabelLists
+    lists: LabelLists  # numbers of labels, which are their names: columns of the matrix
 
     def __len__(self) -> int:
         return len(self.lists)
@@ -48,19 +42,7 @@ class LabelSets:
     ) -> LabelSets:
         """Return the labels in a matrix of compressed sparse rows; a stored zero is none.
 
-        Parameters
-        ----------
-        indptr, indices, data : integers (n + 1,), integers (m,), numbers (m,)
-            The matrix.
-        path : Path
-            Where it was read, for messages.
-        what : str
-            Which matrix it is.
-
-        Raises
-        ------
-        DataError
-            If it cannot be one, or a value is not a finite number of 0 or more.
+        `indptr` and `indices` and `data` are integers (n + 1,), integers (m,), numbers (m,).
         """
         kinds = (indptr.dtype.kind, indices.dtype.kind, data.dtype.kind)
         sound = kinds[0] in "iu" and kinds[1] in "iu" and kinds[2] in "biuf" and len(indptr) > 0
@@ -89,22 +71,7 @@ class LabelSets:
         return cls.of_csr(indptr, columns, values[rows, columns], path, what)
 
     def asked(self, multilabel: Multilabel, path: Path, what: str) -> Labels | LabelSets:
-        """Return the labels as lists, or as one each where all rows have one and it is not ``on``.
-
-        Parameters
-        ----------
-        multilabel : str
-            Whether rows have lists of labels.
-        path : Path
-            Where they were read, for messages.
-        what : str
-            Which matrix it is.
-
-        Raises
-        ------
-        DataError
-            If rows have several and may not.
-        """
+        """Return the labels as lists, or one a row where all rows have one and it is not ``on``."""
         single = bool((self.lists.lengths == 1).all()) and self.lists.weights is None
         if multilabel == "on" or (multilabel == "auto" and not single):
             return self
@@ -117,15 +84,9 @@ class LabelSets:
 
 @dataclass(frozen=True)
 class NamedSets(LabelSets):
-    """The labels of each row, by names.
+    """The labels of each row, by names."""
 
-    Attributes
-    ----------
-    names : list of bytes
-        The name of each label.
-    """
-
-    names: list[bytes]
+    names: list[bytes]  # the name of each label
 
     def raws(self, numbers: list[int]) -> list[bytes]:
         """Return the names of labels by their numbers."""

@@ -33,25 +33,8 @@ def given(
 ) -> Labelled:  # fmt: skip
     """Return what people gave to train on: the one place that tells what it is.
 
-    Parameters
-    ----------
-    rows : matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
-        The rows; see :func:`streammach.data.tables.given.is_recipe_table`.
-    labels : array (n,), n lists, matrix (n, labels), or str
-        The labels; a string is the column of a table that holds them.
-    weights : array (n,), optional
-        The importance of each row; rows of importance 0 are left out.
-    columns : sequence, optional
-        A name for each column of a matrix.
-    options : TableOptions, optional
-        What is said of the columns of a table.
-    bad_rows : BadRows, optional
-        What to do with rows that cannot be read; otherwise the first one is refused.
-
-    Raises
-    ------
-    UsageError, DataError
-        If rows or labels are none, or do not fit each other.
+    `rows` is matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings,
+    `labels` is array (n,), n lists, matrix (n, labels), or str, `weights` is array (n,).
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
     if weights is not None and (np.asarray(weights) == 0).any():

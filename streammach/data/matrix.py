@@ -84,17 +84,7 @@ def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 class Dense:
-    """A matrix that holds every value; zeros are left out.
-
-    Parameters
-    ----------
-    read : callable
-        ``read(start, stop)`` returns these rows.
-    shape : (int, int)
-        Rows and columns.
-    unit : int
-        Rows that should be read together, such as those of a chunk.
-    """
+    """A matrix that holds every value; zeros are left out."""
 
     def __init__(self, read: Reader, shape: tuple[int, int], unit: int = 1) -> None:
         self._read = read
@@ -122,23 +112,7 @@ class Dense:
 class Sparse:
     """Compressed sparse rows; a stored zero stays.
 
-    Parameters
-    ----------
-    indptr : integers (n + 1,)
-        Row pointers.
-    indices, data : callable
-        ``read(start, stop)`` returns these columns, these values; called in rising order.
-    sizes : (int, int)
-        How many columns and values there are.
-    shape : (int, int)
-        Rows and columns.
-    path : Path
-        For messages.
-
-    Raises
-    ------
-    DataError
-        If the row pointers do not fit the rest.
+    `indptr` is integers (n + 1,).
     """
 
     def __init__(

@@ -158,13 +158,7 @@ class MatrixReader:
         return BadRow(reason=reason, line=place)
 
     def _columns_of(self, opened: Opened) -> Columns:
-        """Return what looks up the columns; those without names are the ones that were trained on.
-
-        Raises
-        ------
-        DataError
-            If they cannot be: there are more or fewer.
-        """
+        """Return what looks up the columns; those without names are those of the training."""
         trained = self._vocabulary.columns
         self._width = opened.matrix.n_columns
         if opened.names is None:

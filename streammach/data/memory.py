@@ -45,14 +45,7 @@ FIXED_BYTES = 8 << 20  # of tables of names, and of what calls leave behind
 class GivenSource(MatrixSource):
     """Rows that were given in memory, as a source.
 
-    Parameters
-    ----------
-    rows : Given
-        The rows.
-    labels : GivenLabels
-        Their labels.
-    weights : float32 (n,) or None
-        The importance of each; None where all are 1.
+    `weights` is float32 (n,) or None.
     """
 
     form = "memory"
@@ -118,45 +111,22 @@ class WeightedReader(MatrixReader):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows in memory with their labels, and how they become a data set.
+    """Rows in memory with their labels, and how they become a data set."""
 
-    Attributes
-    ----------
-    rows : Given
-        The rows.
-    labels : GivenLabels
-        Their labels.
-    weights : float32 (n,) or None
-        The importance of each row; None where all are 1.
-    seed : int
-        Decides the order of the rows.
-    known : Known, optional
-        Labels and features that have ids already; by falling frequency otherwise.
-    threads : int
-        Threads that work; 0 for all cores.
-    recipe : Recipe, optional
-        How rows of a table became these.
-    class_weights : optional
-        What rows count for by their class; see :func:`streammach.data.class_weights.weighed`.
-    libraries_bytes : int
-        The memory of libraries that the rows came by.
-    small : int
-        Values up to which one thread takes them in.
-    skip : bool
-        Whether rows that cannot be read are left out.
-    """
-
-    rows: Given
-    labels: GivenLabels
+    rows: Given  # the rows
+    labels: GivenLabels  # their labels
+    # float32 (n,) or None: the importance of each row; None where all are 1
     weights: NDArray[np.float32] | None = None
-    seed: int = 0
+    seed: int = 0  # decides the order of the rows
+    # labels and features that have ids already; by falling frequency otherwise
     known: Known | None = None
-    threads: int = 0
-    recipe: Recipe | None = None
+    threads: int = 0  # threads that work; 0 for all cores
+    recipe: Recipe | None = None  # how rows of a table became these
+    # what rows count for by their class; see :func:`streammach.data.class_weights.weighed`
     class_weights: ClassWeights | None = None
-    libraries_bytes: int = 0
-    small: int = SMALL
-    skip: bool = False
+    libraries_bytes: int = 0  # the memory of libraries that the rows came by
+    small: int = SMALL  # values up to which one thread takes them in
+    skip: bool = False  # whether rows that cannot be read are left out
 
     @property
     def source(self) -> GivenSource:
@@ -205,13 +175,7 @@ class Labelled:
         return dataset if self.class_weights is None else weighed(dataset, self.class_weights)
 
     def held(self) -> HeldDataset:
-        """Return the rows in their order, in memory.
-
-        Raises
-        ------
-        DataError
-            If a value is not finite, or no row has one.
-        """
+        """Return the rows in their order, in memory, or raise DataError."""
         settings = self._settings(held_bytes=self._buffer_bytes)
         made = Build([self.source], Job(PLACE), settings).run(resume=False).held
         assert made is not None, "rows that were held"
@@ -220,22 +184,7 @@ class Labelled:
         return made
 
     def stored(self, folder: Path, memory: int) -> Dataset:
-        """Write the rows into a store in a folder; return it, opened.
-
-        Parameters
-        ----------
-        folder : Path
-            A new folder, which holds what is needed on the way, too.
-        memory : int
-            Bytes that this may take, with those of code.
-
-        Raises
-        ------
-        DataError
-            As :meth:`held`.
-        DiskError, BudgetError
-            If it cannot be written, or takes more.
-        """
+        """Write the rows into a store in a folder; return it, opened."""
         now = psutil.Process().memory_info().rss
         most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
         job = Job(folder / "rows")

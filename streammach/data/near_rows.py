@@ -31,35 +31,21 @@ EVIDENCE = 40  # known rows that must have a like one by now, before a search is
 
 @dataclass(frozen=True)
 class Likeness:
-    """Known rows in clusters, and the rows that are like them.
+    """Known rows in clusters, and the rows that are like them."""
 
-    Attributes
-    ----------
-    roots : int32 (p,)
-        The first known row of each one's cluster.
-    sizes, alike : int32 (p,)
-        1 and the rows that were first found to be like each one, and those of its class.
-    rows, like : int64 (m,), int32 (m,)
-        Rows that are known or like known ones, in their order, and the root of each.
-    """
-
-    roots: NDArray[np.int32]
+    roots: NDArray[np.int32]  # int32 (p,): the first known row of each one's cluster
+    # sizes, alike: int32 (p,): 1 and the rows that were first found to be like each one, and those
+    # of its class
     sizes: NDArray[np.int32]
     alike: NDArray[np.int32]
+    # rows, like: int64 (m,), int32 (m,): rows that are known or like known ones, in their order,
+    # and the root of each
     rows: NDArray[np.int64]
     like: NDArray[np.int32]
 
 
 class Signatures:
-    """What rows of a store are compared by.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The store.
-    sample : RowBlock
-        Random rows of it, by which values of frequent features are counted.
-    """
+    """What rows of a store are compared by."""
 
     def __init__(self, dataset: Dataset, sample: RowBlock) -> None:
         n, counts, d = dataset.n_rows, dataset.feature_counts, dataset.n_features
@@ -95,18 +81,7 @@ class Signatures:
     def near(self, rows: RowBlock, numbers: NDArray[np.int64], *, usual: float = 0.0) -> Likeness:
         """Return the rows of the store that are like known ones; read it once.
 
-        Parameters
-        ----------
-        rows, numbers : RowBlock, int64 (p,)
-            The known rows, and their numbers in the store, ascending.
-        usual : float
-            A share of the known rows: where clearly fewer have a like one, the search is given up.
-            Which rows are like them is not returned then.
-
-        Raises
-        ------
-        StoreError, DiskError
-            If the store cannot be read.
+        `rows` and `numbers` are RowBlock, int64 (p,).
         """
         p, data, step = len(numbers), self._dataset, self._dataset.facts.block_rows
         known, total = self.of(rows)

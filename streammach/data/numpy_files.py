@@ -85,20 +85,7 @@ def load_npy(path: Path) -> NDArray[Any]:
 
 
 def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
-    """Return the labels in a file.
-
-    Parameters
-    ----------
-    path : Path
-        A .npy, a text of one label a line, or a matrix of rows x labels in a .npz.
-    multilabel : str
-        Whether rows have lists of labels.
-
-    Raises
-    ------
-    UsageError, DataError
-        If it is none of these.
-    """
+    """Return the labels in a file, or raise UsageError or DataError."""
     if not path.is_file():
         raise UsageError("there is no such file of labels", path=path)
     with damage_said(path), open(path, "rb") as file:
@@ -173,15 +160,7 @@ def _label_matrix(path: Path) -> LabelSets:
 
 
 class NpzSource(MatrixSource):
-    """A matrix as scipy.sparse.save_npz writes it, with labels as one more member or beside it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    options : SourceOptions
-        `labels` names a file of labels, `y_path` the member that holds them.
-    """
+    """A matrix as scipy.sparse.save_npz writes it, with labels as one more member or beside it."""
 
     form = "npz"
     magic = NPZ_MAGIC
@@ -289,15 +268,7 @@ def guessed_labels(path: Path) -> Path | None:
 
 
 class NpySource(MatrixSource):
-    """A dense matrix in a .npy file, its labels in a file beside it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    options : SourceOptions
-        `labels` names the file of labels; y_train.npy is taken for X_train.npy otherwise.
-    """
+    """A dense matrix in a .npy file, its labels in a file beside it."""
 
     form = "npy"
     magic = NPY_MAGIC

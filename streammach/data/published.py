@@ -17,31 +17,19 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A public data set in VW text.
+    """A public data set in VW text."""
 
-    Attributes
-    ----------
-    name : str
-        What people call it.
-    address : str
-        The folder on the web where its files are.
-    train_file, test_file : str
-        Their names.
-    n_rows, n_test_rows, n_classes, n_features : int
-        What they hold; classes and features are those of the training rows.
-    first_label : int
-        The smallest label; they are numbers without gaps.
-    """
-
-    name: str
-    address: str
-    train_file: str
+    name: str  # what people call it
+    address: str  # the folder on the web where its files are
+    train_file: str  # train_file, test_file: their names
     test_file: str
+    # n_rows, n_test_rows, n_classes, n_features: what they hold; classes and features are those of
+    # the training rows
     n_rows: int
     n_test_rows: int
     n_classes: int
     n_features: int
-    first_label: int
+    first_label: int  # the smallest label; they are numbers without gaps
 
 
 def source_in(published: Published, folder: Path, name: str) -> Path:
@@ -68,35 +56,7 @@ def convert_published(
     options: Mapping[str, Any] | None = None,
     progress: Wanted = None,
 ) -> tuple[Conversion, Conversion]:
-    """Convert the training rows, then the test rows with their labels and features; check both.
-
-    Parameters
-    ----------
-    published : Published
-        What the files should hold.
-    sources : (Path, Path)
-        The training and the test rows.
-    out : Path
-        The folder of the stores, which are named after the published files.
-    sample : bool
-        Whether the files may hold fewer rows, classes and features.
-    options : mapping, optional
-        More keyword arguments of :func:`streammach.data.convert.convert`.
-    progress : callable, optional
-        Called with (stage, done, total).
-
-    Returns
-    -------
-    (Conversion, Conversion)
-        What was made of the training and of the test rows.
-
-    Raises
-    ------
-    DataError
-        If a count differs from what is known; the stores are kept.
-    StreammachError
-        As :func:`streammach.data.convert.convert` raises it.
-    """
+    """Convert the training rows, then the test rows with their labels and features; check both."""
     given = dict(options or {})
     targets = [out / store_name(name) for name in (published.train_file, published.test_file)]
     for target in targets:
@@ -114,17 +74,7 @@ def convert_published(
 def differences(
     published: Published, train: Conversion, test: Conversion, *, sample: bool
 ) -> Iterator[str]:
-    """Yield what differs from what is known, in words.
-
-    Parameters
-    ----------
-    published : Published
-        What is known.
-    train, test : Conversion
-        What the files held; rows that were skipped count as theirs.
-    sample : bool
-        Whether fewer are right, too.
-    """
+    """Yield what differs from what is known, in words."""
     rows, test_rows = (c.n_rows + sum(c.skipped.values()) for c in (train, test))
     counts = [
         (rows, published.n_rows, "training rows"),

@@ -50,16 +50,7 @@ class _Pool:
     ) -> None:  # fmt: skip
         """Decode rising blocks; ``rows`` then says which rows of the store these are.
 
-        Parameters
-        ----------
-        dataset : Dataset
-            The store.
-        order : RowOrder
-            Knows which rows a block has.
-        blocks : int64 (b,)
-            The blocks.
-        workers : Workers, optional
-            Threads that share them.
+        `blocks` is int64 (b,).
         """
         arrays, ranges = self._arrays, [order.range_of(block) for block in blocks.tolist()]
         pointers = [np.empty(0, np.int64)] * len(ranges)
@@ -129,37 +120,7 @@ class _Pool:
 class Reader:
     """Batches of a store's rows, prefetched by threads.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The store.
-    seed : int
-        Decides the order together with the epoch.
-    batch_size, batch_nnz : int
-        Most rows and values of a batch; a batch ends before the row that would pass one of them.
-    pool_blocks : int
-        Blocks that are shuffled together.
-    transform : str
-        What is done to a row's values.
-    by_feature : bool
-        Whether batches also come feature by feature.
-    held : bool (n_rows,) or None
-        Rows that are left out.
-    rows : int, optional
-        Read only so many of the store's first rows: a random sample, since the store is shuffled.
-    batch_labels : int
-        Most labels of a batch, where rows have lists of them; else 0.
-    shared : bool
-        Whether the labels of a row share its target.
-    threads : int
-        Threads that decode, and as many that make batches; what they give does not depend on them.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of an epoch.
-    waited_seconds : float
-        How long the caller waited for batches.
+    `held` is bool (n_rows,) or None.
     """
 
     def __init__(
@@ -199,8 +160,8 @@ class Reader:
             for _ in range(N_SLOTS)
         ]
         self._batch_size = batch_size
-        self.n_rows = order.n_rows
-        self.waited_seconds = 0.0
+        self.n_rows = order.n_rows  # rows of an epoch
+        self.waited_seconds = 0.0  # how long the caller waited for batches
 
     @staticmethod
     def footprint(
@@ -226,20 +187,7 @@ class Reader:
         return {"decoded rows": pools * pool + orders + shared, "batches": N_SLOTS * slot}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch; each is valid until the next one is asked for.
-
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        start : int
-            Rows of the epoch to leave out: those of the batches done before.
-
-        Raises
-        ------
-        StoreError, DiskError
-            If the store is damaged or cannot be read; raised here, from the thread that met it.
-        """
+        """Yield the batches of an epoch; each is valid until the next one is asked for."""
         ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None] = queue.Queue()
         free: queue.Queue[BatchSlot | None] = queue.Queue()
         for slot in self._slots:

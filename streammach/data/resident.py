@@ -24,24 +24,7 @@ from streammach.spec.types import Transform
 def block_batches(
     dataset: Dataset, transform: Transform, start: int, stop: int, *, shared: bool = True
 ) -> Iterator[Batch]:
-    """Yield a store's blocks in turn as batches; each is valid until the next one is asked for.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The store.
-    transform : str
-        What is done to a row's values.
-    start, stop : int
-        The first row, where a block begins; the block that holds the row before `stop` is the last.
-    shared : bool
-        Whether the labels of a row share its target.
-
-    Raises
-    ------
-    StoreError, DiskError
-        If the store is damaged or cannot be read.
-    """
+    """Yield a store's blocks in turn as batches; each is valid until the next one is asked for."""
     facts = dataset.facts
     step = min(facts.block_rows, facts.n_rows)
     slot = BatchSlot(
@@ -84,18 +67,7 @@ def label_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32] | None:
 class OrderReader:
     """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
 
-    Parameters
-    ----------
-    order : RowOrder
-        The order.
-    lengths : int32 (>= end,)
-        Values of each row of the store.
-    batch_size, batch_nnz : int
-        Most rows and values of a batch; a batch ends before the row that would pass one of them.
-    labels : int32 (>= end,) or None
-        Labels of each row of the store, where rows have lists of them.
-    batch_labels : int
-        Most labels of a batch then.
+    `lengths` is int32 (>= end,), `labels` is int32 (>= end,) or None.
 
     Attributes
     ----------
@@ -128,15 +100,7 @@ class OrderReader:
         return {"decoded rows": 2 * block + slot, "row orders": lengths + pools}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[RowIdBatch]:
-        """Yield the batches of an epoch.
-
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        start : int
-            Rows of the epoch to leave out: those of the batches done before.
-        """
+        """Yield the batches of an epoch."""
         waiting = np.zeros(0, np.int64)
         for rows in self._rows(epoch, start):
             waiting = np.concatenate([waiting, rows])

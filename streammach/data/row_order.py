@@ -52,27 +52,7 @@ def block_arrays(facts: DataFacts, n_blocks: int) -> dict[str, tuple[int, Any]]:
 class RowOrder:
     """Which rows an epoch trains on, in which order.
 
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    seed : int
-        Decides the order together with the epoch.
-    pool_blocks : int
-        Blocks that are shuffled together.
-    held : bool (n_rows,) or None
-        Rows that are left out.
-    rows : int, optional
-        Only so many of the store's first rows: a random sample, since the store is shuffled.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of an epoch.
-    end : int
-        Rows of the store that they are taken from: the first so many.
-    n_blocks, pool_blocks : int
-        Blocks that hold these, and blocks of a pool.
+    `held` is bool (n_rows,) or None.
     """
 
     def __init__(
@@ -86,29 +66,16 @@ class RowOrder:
     ) -> None:
         self._seed, self._held, self._block_rows = seed, held, facts.block_rows
         self._store_rows = facts.n_rows
+        # rows of the store that they are taken from: the first so many
         self.end = facts.n_rows if rows is None else min(rows, facts.n_rows)
+        # n_blocks, pool_blocks: blocks that hold these, and blocks of a pool
         self.n_blocks = -(-self.end // facts.block_rows)
         self.pool_blocks = min(pool_blocks, self.n_blocks)
         self._free = [self._free_rows(block) for block in range(self.n_blocks)]
-        self.n_rows = sum(self._free)
+        self.n_rows = sum(self._free)  # rows of an epoch
 
     def pools(self, epoch: int, skip: int) -> tuple[list[NDArray[np.int64]], int, int]:
-        """Return where an epoch goes on.
-
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        skip : int
-            Rows of it that are done.
-
-        Returns
-        -------
-        pools : list of int64 arrays
-            The blocks of each pool, rising.
-        first, skip : int
-            The pool that holds the next row, and how many of its rows are done.
-        """
+        """Return where an epoch goes on."""
         blocks = permutation(self.n_blocks, self._seed, epoch, BLOCKS_STREAM)
         size = self.pool_blocks
         pools = [np.sort(blocks[i : i + size]) for i in range(0, len(blocks), size)]
@@ -129,12 +96,7 @@ class RowOrder:
     def within(self, rows: NDArray[np.int64], epoch: int, pool: int) -> NDArray[np.int64]:
         """Return the places of a pool's rows in the order of training; others are left out.
 
-        Parameters
-        ----------
-        rows : int64 (n,)
-            What :meth:`rows_of` gave for it.
-        epoch, pool : int
-            Number of the epoch; number of the pool in it.
+        `rows` is int64 (n,).
         """
         order = permutation(len(rows), self._seed, epoch, ROWS_STREAM, pool)
         order = order[rows[order] < self.end]

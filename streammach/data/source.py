@@ -30,18 +30,10 @@ TEXT_PIECE_BYTES = 24 << 20  # of a piece of text with the rows in it
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a source was read.
+    """How far a source was read."""
 
-    Attributes
-    ----------
-    at : int
-        A byte of the decompressed text, or a row of the matrix.
-    crc : int
-        The crc32c of the text or the rows before it.
-    """
-
-    at: int = 0
-    crc: int = 0
+    at: int = 0  # a byte of the decompressed text, or a row of the matrix
+    crc: int = 0  # the crc32c of the text or the rows before it
 
 
 START = Place()

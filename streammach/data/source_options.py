@@ -82,22 +82,13 @@ class TableOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a user says of how the cells of CSV and TSV lie in the text.
+    """What a user says of how the cells of CSV and TSV lie in the text."""
 
-    Attributes
-    ----------
-    quotes : str
-        ``on``: cells may stand in quotation marks, and span lines then; ``off``: these are letters;
-        ``auto``: as ``on``, but letters in a line of TSV where they do not pair up.
-    header : bool
-        Whether the first record names the columns.
-    columns : tuple of str
-        Their names where it does not; their numbers from 1 otherwise.
-    """
-
+    # `on`: cells may stand in quotation marks, and span lines then; `off`: these are letters;
+    # `auto`: as `on`, but letters in a line of TSV where they do not pair up
     quotes: Quotes = "auto"
-    header: bool = True
-    columns: tuple[str, ...] = ()
+    header: bool = True  # whether the first record names the columns
+    columns: tuple[str, ...] = ()  # their names where it does not; their numbers from 1 otherwise
 
     def check(self) -> None:
         """Raise UsageError if an option is wrong."""
@@ -109,40 +100,23 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """How to read a source.
+    """How to read a source."""
 
-    Attributes
-    ----------
-    form : str or None
-        Its format; None: guessed.
-    labels : Path or None
-        A file with the labels of its rows: .npy, or text with one label a line.
-    x_path, y_path : str or None
-        Which member, dataset or group holds the rows and the labels; None: guessed.
-    first_label : bool
-        Whether a text row with several labels counts under its first one.
-    multilabel : str
-        ``on``: a row has a list of labels, perhaps an empty one; ``off``: it has one label;
-        ``auto``: rows have lists if one of them has several.
-    table : TableOptions
-        What its columns are, if it is a table.
-    layout : Layout
-        How its cells lie, if it is CSV or TSV.
-    recipe : Recipe or None
-        How a table is read, where that is known already.
-    prompt : bool
-        Whether rows of a pipe are read as they come, rather than many of them together.
-    """
-
-    form: str | None = None
+    form: str | None = None  # its format; None: guessed
+    # a file with the labels of its rows: .npy, or text with one label a line
     labels: Path | None = None
+    # x_path, y_path: which member, dataset or group holds the rows and the labels; None: guessed
     x_path: str | None = None
     y_path: str | None = None
-    first_label: bool = False
+    first_label: bool = False  # whether a text row with several labels counts under its first one
+    # `on`: a row has a list of labels, perhaps an empty one; `off`: it has one label; `auto`: rows
+    # have lists if one of them has several
     multilabel: Multilabel = "auto"
+    # what its columns are, if it is a table
     table: TableOptions = field(default_factory=TableOptions)
-    layout: Layout = field(default_factory=Layout)
-    recipe: Recipe | None = None
+    layout: Layout = field(default_factory=Layout)  # how its cells lie, if it is CSV or TSV
+    recipe: Recipe | None = None  # how a table is read, where that is known already
+    # whether rows of a pipe are read as they come, rather than many of them together
     prompt: bool = False
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:

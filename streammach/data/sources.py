@@ -35,24 +35,7 @@ LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank 
 
 
 def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]:
-    """Return the source that a file is.
-
-    Parameters
-    ----------
-    path : Path
-        The file; ``-``, a pipe or a device is text that is read once.
-    options : SourceOptions, optional
-        How to read it; what it leaves open is guessed from the content.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, or an option does not fit it.
-    DataError
-        If the file is empty, damaged, or its format cannot be guessed.
-    DiskError
-        If it cannot be read.
-    """
+    """Return the source that a file is, or raise UsageError, DataError or DiskError."""
     options = options or GUESSED
     form = options.form
     if options.multilabel not in ("auto", "on", "off"):

@@ -75,30 +75,15 @@ def check_packed(head: bytes, path: Path) -> None:
 
 
 class RawFile(io.RawIOBase):
-    """A file, or standard input, that counts the bytes read from it and their crc32c.
-
-    Parameters
-    ----------
-    path : Path
-        The file; ``-`` is standard input.
-    prompt : bool
-        Whether lines of a pipe are wanted as they come, rather than many of them together.
-
-    Attributes
-    ----------
-    n_bytes : int
-        Bytes that were read.
-    ended : bool
-        Whether the end was met.
-    """
+    """A file, or standard input, that counts the bytes read from it and their crc32c."""
 
     def __init__(self, path: Path, *, prompt: bool = False) -> None:
         standard = path == STANDARD_INPUT
         self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
         self._path, self._head = path, b""
         self._prompt = prompt
-        self.ended = False
-        self.n_bytes = 0
+        self.ended = False  # whether the end was met
+        self.n_bytes = 0  # bytes that were read
         self.crc = google_crc32c.Checksum()
 
     def readable(self) -> bool:
@@ -109,11 +94,6 @@ class RawFile(io.RawIOBase):
         """Return up to `n` first bytes, which are read again afterwards.
 
         Of a prompt pipe no more than it takes to tell the format and the names of columns.
-
-        Parameters
-        ----------
-        n : int
-            How many bytes.
         """
         while len(self._head) < n and not self.ended:
             if self._prompt and _tells(self._head):
@@ -165,21 +145,7 @@ def _tells(head: bytes) -> bool:
 
 
 class TextSource(Source[TextPiece]):
-    """One text file of labelled rows.
-
-    Parameters
-    ----------
-    path : Path
-        The file, plain or gzip; standard input and pipes can be read once.
-    form : str
-        Its format, one of :data:`streammach.data.formats.registry.TEXT_FORMATS`.
-    first_label : bool
-        Whether a row with several labels counts under the first one.
-    multilabel : str
-        Whether labels are lists; see :class:`streammach.data.source_options.SourceOptions`.
-    raw : RawFile, optional
-        The pipe, if it was opened already.
-    """
+    """One text file of labelled rows."""
 
     row_is = "a line"
 

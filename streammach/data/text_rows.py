@@ -90,24 +90,14 @@ class TextPiece:
 
 @dataclass
 class ReadAs:
-    """How the lines of a text are read.
+    """How the lines of a text are read."""
 
-    Attributes
-    ----------
-    form : TextFormat
-        Their format.
-    first_label : bool
-        Whether the first of several labels counts.
-    multilabel : str
-        ``on``: rows have lists of labels; ``auto``: labels between commas are several, and rows
-        have lists if one of them has more or fewer than one; ``off``: a row has one.
-    most_columns, most_labels : int
-        What a header promises; 0 where there is none.
-    """
-
-    form: TextFormat
-    first_label: bool
+    form: TextFormat  # their format
+    first_label: bool  # whether the first of several labels counts
+    # `on`: rows have lists of labels; `auto`: labels between commas are several, and rows have
+    # lists if one of them has more or fewer than one; `off`: a row has one
     multilabel: Multilabel = "off"
+    # most_columns, most_labels: what a header promises; 0 where there is none
     most_columns: int = 0
     most_labels: int = 0
 

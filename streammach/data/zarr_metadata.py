@@ -34,21 +34,11 @@ WRITE_HINT = "Write it again as anndata or zarr-python do by default."
 
 @dataclass(frozen=True)
 class Chain:
-    """How a chunk was made into bytes.
+    """How a chunk was made into bytes."""
 
-    Attributes
-    ----------
-    dtype : dtype or None
-        Of the numbers or fixed strings; None: strings of any length.
-    order : tuple of int
-        The array's axes in the order in which they are stored.
-    packed : tuple of str
-        What was done to the bytes, one after another.
-    """
-
-    dtype: np.dtype[Any] | None
-    order: tuple[int, ...]
-    packed: tuple[str, ...]
+    dtype: np.dtype[Any] | None  # of the numbers or fixed strings; None: strings of any length
+    order: tuple[int, ...]  # the array's axes in the order in which they are stored
+    packed: tuple[str, ...]  # what was done to the bytes, one after another
 
 
 @dataclass(frozen=True)
@@ -62,29 +52,15 @@ class Shards:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayFacts:
-    """An array as its metadata describe it.
+    """An array as its metadata describe it."""
 
-    Attributes
-    ----------
-    folder : Path
-        Where it lies.
-    shape, chunks : tuple of int
-        Of the array, and of what is encoded at a time.
-    chain : Chain
-        How a chunk is encoded.
-    prefix, separator : str
-        How the files of chunks are named.
-    shards : Shards or None
-        How many chunks share a file; None: each has its own.
-    """
-
-    folder: Path
-    shape: tuple[int, ...]
+    folder: Path  # where it lies
+    shape: tuple[int, ...]  # shape, chunks: of the array, and of what is encoded at a time
     chunks: tuple[int, ...]
-    chain: Chain
-    prefix: str = ""
+    chain: Chain  # how a chunk is encoded
+    prefix: str = ""  # prefix, separator: how the files of chunks are named
     separator: str
-    shards: Shards | None = None
+    shards: Shards | None = None  # how many chunks share a file; None: each has its own
 
     def file_of(self, at: tuple[int, ...]) -> Path:
         """Return the file of a chunk or, if there are shards, of a shard."""
@@ -118,13 +94,7 @@ class Node:
         return self.read is not None
 
     def facts(self) -> ArrayFacts:
-        """Return what an array's metadata say.
-
-        Raises
-        ------
-        DataError
-            If they are damaged, or name what is not read.
-        """
+        """Return what an array's metadata say, or raise DataError."""
         assert self.read is not None, "a group has no chunks"
         try:
             return self.read()
@@ -177,20 +147,7 @@ def _refused(folder: Path, what: str) -> DataError:
 
 
 def place_in(top: Path, name: str) -> Path:
-    """Return a path inside a folder; nothing on the way to it is a link.
-
-    Parameters
-    ----------
-    top : Path
-        The folder that was named, which may be a link itself.
-    name : str
-        A path inside it, of parts that are no dots; empty: the folder.
-
-    Raises
-    ------
-    DataError
-        If something is.
-    """
+    """Return a path inside a folder; nothing on the way to it is a link."""
     place = top
     for part in name.split("/") if name else ():
         if part in ("", ".", ".."):
@@ -202,20 +159,7 @@ def place_in(top: Path, name: str) -> Path:
 
 
 def check_files(top: Path, name: str) -> int:
-    """Refuse links and devices at a place in a folder; return the bytes that lie there.
-
-    Parameters
-    ----------
-    top : Path
-        The folder that was named, which may be a link itself.
-    name : str
-        A path inside it; empty: all of it.
-
-    Raises
-    ------
-    DataError
-        If there is one.
-    """
+    """Refuse links and devices at a place in a folder; return the bytes that lie there."""
     total = 0
     for parent, folders, files in os.walk(place_in(top, name)):
         for found in folders:

@@ -36,35 +36,14 @@ Fetch = Callable[[int], None]  # writes a file's bytes into an open one
 
 @dataclass(frozen=True)
 class CachePlace:
-    """Where files that were fetched are kept, and how many bytes of them.
+    """Where files that were fetched are kept, and how many bytes of them."""
 
-    Attributes
-    ----------
-    folder : Path
-        The folder: a new one, or one that was made for this.
-    n_bytes : int
-        The most bytes of its files.
-    """
-
-    folder: Path
-    n_bytes: int
+    folder: Path  # the folder: a new one, or one that was made for this
+    n_bytes: int  # the most bytes of its files
 
 
 class Cache:
-    """Files by their digests; safe to use from several threads and processes.
-
-    Parameters
-    ----------
-    place : CachePlace
-        Where they are kept.
-
-    Raises
-    ------
-    UsageError
-        If the folder is one of somebody else.
-    DiskError
-        If it cannot be made.
-    """
+    """Files by their digests; safe to use from several threads and processes."""
 
     def __init__(self, place: CachePlace) -> None:
         self.place = place
@@ -85,33 +64,7 @@ class Cache:
 
     @contextlib.contextmanager
     def opened(self, digest: str, size: int, place: Path, fetch: Fetch) -> Iterator[int]:
-        """Hold a file open, whose bytes were compared with their digest.
-
-        Parameters
-        ----------
-        digest : str
-            Its SHA-256.
-        size : int
-            Its bytes.
-        place : Path
-            Where it comes from, for messages.
-        fetch : callable
-            Given an open file of so many bytes, writes them; raises DiskError if it cannot.
-
-        Yields
-        ------
-        int
-            The open file.
-
-        Raises
-        ------
-        StoreError
-            If what is fetched has another digest, each time.
-        UsageError
-            If the cache is smaller than the file.
-        DiskError
-            If it cannot be fetched or kept.
-        """
+        """Hold a file open, whose bytes were compared with their digest."""
         handle = self._open(digest, size)
         if handle is None:
             with self._turns.setdefault(digest, Turn()):

@@ -50,40 +50,18 @@ class Destination:
 
     The request is checked when the object is made, and again when the name is taken: what came to
     stand there in the meantime is kept.
-
-    Attributes
-    ----------
-    path : Path
-        The name.
-    product : Product
-        What is made.
-    force : bool
-        Whether one that streammach made may be replaced.
-    inputs : sequence of Path
-        What the work reads, or other results of it.
-
-    Raises
-    ------
-    UsageError
-        If nothing may be written there.
     """
 
-    path: Path
-    product: Product
-    force: bool = False
-    inputs: Sequence[Path] = field(default=())
+    path: Path  # the name
+    product: Product  # what is made
+    force: bool = False  # whether one that streammach made may be replaced
+    inputs: Sequence[Path] = field(default=())  # what the work reads, or other results of it
 
     def __post_init__(self) -> None:
         self.check()
 
     def check(self) -> None:
-        """Refuse what must not be written or replaced.
-
-        Raises
-        ------
-        UsageError
-            Saying what stands in the way.
-        """
+        """Refuse what must not be written or replaced, or raise UsageError."""
         path = self.path
         check_name(path)
         if not path.parent.is_dir():
@@ -106,32 +84,12 @@ class Destination:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield a free name beside the destination for what will be given its name.
-
-        Raises
-        ------
-        DiskError
-            If nothing can be written there.
-        """
+        """Yield a free name beside the destination for what will be given its name."""
         with scratch(self.path) as content:
             yield content
 
     def take(self, made: Path) -> None:
-        """Give a finished file or folder the name; its files are durable already.
-
-        Parameters
-        ----------
-        made : Path
-            What was made, on the same disk. Afterwards this name has what was replaced, if it was
-            a folder.
-
-        Raises
-        ------
-        UsageError
-            If something came to stand there that may not be replaced.
-        DiskError
-            If it cannot be renamed; what stood there is unchanged.
-        """
+        """Give a finished file or folder the name; its files are durable already."""
         self.check()
         try:
             if made.is_dir():
@@ -151,13 +109,7 @@ class Destination:
             raise disk_error(error, self.path) from error
 
     def write(self, *pieces: Buffer) -> None:
-        """Write a file, whole or not at all.
-
-        Raises
-        ------
-        UsageError, DiskError
-            As :meth:`take`.
-        """
+        """Write a file, whole or not at all, or raise UsageError or DiskError."""
         with self.scratch() as content:
             with Writer(content) as out:
                 for piece in pieces:
@@ -228,17 +180,7 @@ def not_regular(path: Path) -> str | None:
 
 
 def told_by_start(what: str, start: str, not_ours: str) -> Product:
-    """Return a file as a product that is told by how it starts.
-
-    Parameters
-    ----------
-    what : str
-        What it is, with its article.
-    start : str
-        How it starts.
-    not_ours : str
-        What is said of a file that starts in another way.
-    """
+    """Return a file as a product that is told by how it starts."""
 
     def foreign(path: Path) -> str | None:
         why = not_regular(path)

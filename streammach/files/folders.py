@@ -25,20 +25,7 @@ AT_CWD, NO_REPLACE, EXCHANGE = -100, 1, 2  # of Linux' renameat2
 
 
 def check_ours(folder: Path, known: re.Pattern[str]) -> None:
-    """Refuse a folder of ours that holds a link, a pipe, or anything of a name that we do not give.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; it need not be there.
-    known : Pattern
-        Paths within it that we make; what has them is removed in time.
-
-    Raises
-    ------
-    UsageError
-        If there is something else: it is neither followed nor removed.
-    """
+    """Refuse a folder of ours that holds a link, a pipe, or a name that we do not give."""
     for path in _strange(folder, known):
         raise UsageError(
             "streammach did not make it", path=clean(path, 300),
@@ -71,21 +58,6 @@ def scratch(beside: Path) -> Iterator[Path]:
 
     So do those that processes which were killed have left for the same path. They are told by a
     file in them, which a live owner holds locked, and not by their names.
-
-    Parameters
-    ----------
-    beside : Path
-        The path.
-
-    Yields
-    ------
-    Path
-        A name inside the folder that is still free.
-
-    Raises
-    ------
-    DiskError
-        If the folder cannot be made or removed.
     """
     remove_left(beside)
     try:
@@ -178,20 +150,7 @@ def fsync_tree(path: Path) -> None:
 
 
 def commit_folder(made: Path, name: Path) -> None:
-    """Give a finished folder a name in a folder of ours; what had it is found under the old one.
-
-    Parameters
-    ----------
-    made : Path
-        The folder; its files are durable already.
-    name : Path
-        The name to take.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be renamed; an existing folder is then unchanged.
-    """
+    """Give a finished folder a name in a folder of ours; what had it is found under the old one."""
     try:
         fsync_tree(made)
         if os.path.lexists(name):
@@ -228,13 +187,7 @@ def replace_folder(new: Path, old: Path) -> None:
 
 
 def _renameat2(a: Path, b: Path, flags: int) -> bool:
-    """Rename in a way that only Linux offers; return whether it was done.
-
-    Raises
-    ------
-    FileExistsError
-        If a name is taken that must be free.
-    """
+    """Rename in a way that only Linux offers; return whether it was done."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False

@@ -16,24 +16,7 @@ from streammach.files.reading import disk_error
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file while a block runs; a lock whose owner died is free.
-
-    Parameters
-    ----------
-    path : Path
-        The lock file; it is removed at the end (a contender notices that and looks again).
-    what : str
-        What is locked, for the message.
-
-    Raises
-    ------
-    LockedError
-        If another live process holds it.
-    UsageError
-        If something else has its name.
-    DiskError
-        If it cannot be made.
-    """
+    """Hold a lock file while a block runs; a lock whose owner died is free."""
     _check_empty(path)
     lock = filelock.FileLock(path, blocking=False)
     try:

@@ -50,18 +50,7 @@ class _Short(Exception):
 
 
 class Objects:
-    """What lies under a URL; safe to use from several threads.
-
-    Parameters
-    ----------
-    url : Url
-        The URL.
-
-    Raises
-    ------
-    UsageError
-        If obstore is not installed, or an option of the environment is wrong.
-    """
+    """What lies under a URL; safe to use from several threads."""
 
     def __init__(self, url: Url) -> None:
         self.url = url
@@ -84,26 +73,7 @@ class Objects:
         return f"Objects({str(self.url)!r})"
 
     def read(self, name: str, limit: int, sound: Callable[[bytes], bool]) -> bytes:
-        """Return a small object whole.
-
-        Parameters
-        ----------
-        name : str
-            Its name below the URL.
-        limit : int
-            The most bytes that it may have.
-        sound : callable
-            Whether bytes can be what was written. If they never can, the last ones are returned.
-
-        Raises
-        ------
-        MissingObject
-            If there is none.
-        RemoteError
-            If it cannot be read.
-        DiskError
-            If it is larger.
-        """
+        """Return a small object whole, or raise MissingObject, RemoteError or DiskError."""
         last = b""
 
         def get() -> bytes:
@@ -127,26 +97,7 @@ class Objects:
             raise
 
     def fill(self, name: str, size: int, handle: int) -> None:
-        """Write an object's bytes into a file.
-
-        Parameters
-        ----------
-        name : str
-            Its name below the URL.
-        size : int
-            Its bytes.
-        handle : int
-            The open file, which is written from its start.
-
-        Raises
-        ------
-        MissingObject
-            If there is none.
-        RemoteError
-            If it cannot be read.
-        DiskError
-            If the file cannot be written.
-        """
+        """Write an object's bytes into a file, or raise MissingObject, RemoteError or DiskError."""
         starts = range(0, size, PART)
 
         def part(start: int) -> None:
@@ -174,22 +125,7 @@ class Objects:
             pool.shutdown(cancel_futures=True)
 
     def put(self, name: str, data: bytes | Path, digest: str) -> None:
-        """Write an object.
-
-        Parameters
-        ----------
-        name : str
-            Its name below the URL.
-        data : bytes or Path
-            Its content, or the file of it.
-        digest : str
-            Its SHA-256, which goes with it.
-
-        Raises
-        ------
-        RemoteError
-            If it cannot be written.
-        """
+        """Write an object, or raise RemoteError."""
         attributes = {DIGEST: digest}
         self._tried(
             name, "written", partial(self._api.put, self._store, name, data, attributes=attributes)

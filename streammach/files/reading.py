@@ -28,21 +28,9 @@ def disk_error(error: OSError, path: object) -> DiskError:
 
 
 def check_free(path: Path, needed: int, what: str) -> None:
-    """Refuse work whose result would not fit the disk.
+    """Refuse work whose result would not fit the disk, or raise DiskError.
 
-    Parameters
-    ----------
-    path : Path
-        A folder on that disk.
-    needed : int
-        Bytes that will be written.
-    what : str
-        What needs them.
-
-    Raises
-    ------
-    DiskError
-        If fewer bytes are free.
+    `needed` is in bytes.
     """
     free = shutil.disk_usage(path).free
     if free < needed:
@@ -64,20 +52,7 @@ def regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """Read a small regular file.
-
-    Parameters
-    ----------
-    path : Path
-        The file; links and devices are refused.
-    limit : int
-        The most bytes it may have.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be read, is no regular file, or is larger than `limit`.
-    """
+    """Read a small regular file, or raise DiskError."""
     try:
         with open(path, "rb", opener=regular) as file:
             size = os.fstat(file.fileno()).st_size

@@ -42,18 +42,7 @@ class Url(PosixPath):
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """Return what a user named: a :class:`Url`, or a path.
-
-    Parameters
-    ----------
-    path : path-like
-        A path, or a URL; that of a file (``file://``) is its path.
-
-    Raises
-    ------
-    UsageError
-        If a URL holds credentials or a query, or names no place.
-    """
+    """Return what a user named: a :class:`Url`, or a path."""
     text = os.fspath(path)
     if isinstance(path, Url) or not isinstance(text, str) or not SHAPE.match(text):
         return Path(path) if not isinstance(path, Path) else path
@@ -64,18 +53,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Return a path that another process finds from where it works, or a URL as it is.
-
-    Parameters
-    ----------
-    path : path-like
-        As for :func:`located`.
-
-    Raises
-    ------
-    UsageError
-        As there.
-    """
+    """Return a path that another process finds from where it works, or a URL as it is."""
     place = located(path)
     return str(place) if isinstance(place, Url) else os.path.abspath(place)
 

@@ -22,30 +22,14 @@ GOES_ON = "The same command with --resume goes on."
 
 @dataclass(frozen=True)
 class Workplace:
-    """A folder that work fills, and goes on in: absent, empty, or one that holds our marker.
+    """A folder that work fills, and goes on in: absent, empty, or one that holds our marker."""
 
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    kind : str
-        What it is: ``run``, ``sweep`` or ``demo``.
-    documents : tuple of str
-        Files by which an older release's folder of this kind is told.
-    """
-
-    path: Path
-    kind: str
-    documents: tuple[str, ...] = ()
+    path: Path  # the folder
+    kind: str  # what it is: `run`, `sweep` or `demo`
+    documents: tuple[str, ...] = ()  # files by which an older release's folder of this kind is told
 
     def check(self) -> None:
-        """Refuse a folder that is somebody else's.
-
-        Raises
-        ------
-        UsageError
-            If it is, or cannot be made.
-        """
+        """Refuse a folder that is somebody else's, or raise UsageError."""
         path = self.path
         check_place(path)
         if path.is_symlink() and not path.exists():
@@ -79,15 +63,7 @@ class Workplace:
         return {} if any(document is not None for document in old) else None
 
     def open(self, **facts: object) -> None:
-        """Make the folder and its marker; `facts` are added to what that says.
-
-        Raises
-        ------
-        UsageError
-            As :meth:`check`.
-        DiskError
-            If it cannot be written.
-        """
+        """Make the folder and its marker; `facts` are added to what that says."""
         self.check()
         known = self.facts() or {}
         wanted = {**known, "streammach": self.kind, **facts}

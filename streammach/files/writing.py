@@ -46,27 +46,11 @@ class Writer:
     Bytes go to a temporary name in the same folder; :meth:`commit` syncs and renames. Leaving the
     ``with`` block without a commit removes the temporary file. A file that the user names is
     written by :class:`streammach.files.destinations.Destination` instead.
-
-    Parameters
-    ----------
-    path : Path
-        The final name; an existing file is replaced at the commit.
-    temporary : Path, optional
-        The name until then, in the same folder; a random one otherwise.
-    keep : int
-        How many bytes of an existing temporary file are kept, those of a writer that was cut off.
-
-    Attributes
-    ----------
-    path : Path
-        The final name.
-    size : int
-        Bytes written.
     """
 
     def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
-        self.path = path
-        self.size = keep
+        self.path = path  # the final name
+        self.size = keep  # bytes written
         flags = os.O_WRONLY | os.O_CREAT
         if temporary is None:
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -131,20 +115,7 @@ class Writer:
 
 
 def write_atomic(path: Path, *pieces: Buffer) -> None:
-    """Write a file of ours whole: after a crash it holds the old bytes or the new ones.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    *pieces : bytes
-        Its content, in order.
-
-    Raises
-    ------
-    DiskError
-        If any step fails; the old file, if there was one, is untouched.
-    """
+    """Write a file of ours whole: after a crash it holds the old bytes or the new ones."""
     with Writer(path) as out:
         for piece in pieces:
             out.write(piece)

@@ -28,30 +28,15 @@ LEAST_VALUES = 0.5  # of a class without any, as in training
 
 @dataclass(frozen=True, kw_only=True)
 class NewClasses:
-    """What is known of n new classes.
+    """What is known of n new classes."""
 
-    Attributes
-    ----------
-    labels : Names
-        Their labels, by ids from 0.
-    codes : unsigned (n, R)
-        Their bucket in each repetition.
-    pairs : int32 (2, m)
-        Every feature that rows of a class hold, and the class; none twice.
-    n_values : int64 (n,)
-        Features of each class's rows, repeats counted.
-    n_rows : int64 (n,)
-        Rows with each label.
-    n_distinct : int
-        Rows with any of the labels.
-    """
-
-    labels: Names
-    codes: NDArray[np.unsignedinteger]
+    labels: Names  # their labels, by ids from 0
+    codes: NDArray[np.unsignedinteger]  # their bucket in each repetition
+    # int32 (2, m): every feature that rows of a class hold, and the class; none twice
     pairs: NDArray[np.int32]
-    n_values: NDArray[np.int64]
-    n_rows: NDArray[np.int64]
-    n_distinct: int
+    n_values: NDArray[np.int64]  # int64 (n,): features of each class's rows, repeats counted
+    n_rows: NDArray[np.int64]  # int64 (n,): rows with each label
+    n_distinct: int  # rows with any of the labels
 
 
 def check_open(spec: ModelSpec) -> None:
@@ -64,20 +49,7 @@ def check_open(spec: ModelSpec) -> None:
 
 
 def with_classes(model: M, new: NewClasses) -> M:
-    """Return the model with more classes, whose ids come next.
-
-    Parameters
-    ----------
-    model : Model
-        A model with hashes, or with counts alone; its arrays are shared but for those by class.
-    new : NewClasses
-        The classes.
-
-    Raises
-    ------
-    UsageError
-        If the model cannot take them.
-    """
+    """Return the model with more classes, whose ids come next, or raise UsageError."""
     check_open(model.spec)
     spec = model.spec.with_added(new.codes)
     if 2 * len(to_json(spec)) > MAX_DOCUMENT:  # the rest of a document takes less than a half

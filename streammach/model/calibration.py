@@ -28,17 +28,12 @@ class Calibration:
 
     Without `stated` and `right` M is 0 and ``p_i = q_i``. Where rows
     have lists of labels, a label has ``p_i = 1 / (1 + e^-(beta (S_i - M) + other))`` on its own.
-
-    Attributes
-    ----------
-    beta, other : float
-        Of the equation.
-    stated, right : tuple of float
-        Points of a line that rises from (0, 0) to (1, 1), as float32; none where it was not fitted.
     """
 
-    beta: float = 1.0
+    beta: float = 1.0  # beta, other: of the equation
     other: float = -30.0
+    # stated, right: points of a line that rises from (0, 0) to (1, 1), as float32; none where it
+    # was not fitted
     stated: tuple[float, ...] = ()
     right: tuple[float, ...] = ()
 

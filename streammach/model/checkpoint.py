@@ -25,47 +25,23 @@ Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run is.
+    """Where a run is."""
 
-    Attributes
-    ----------
-    step : int
-        Batches done.
-    epoch : int
-        The epoch it is in, from 0.
-    row : int
-        Rows of that epoch that are done, in the present wave.
-    loss_sum : float
-        Loss so far in that epoch, summed over rows and models.
-    seconds : float
-        Time spent on training.
-    history : tuple of EpochFigures
-        What was measured at the end of each epoch.
-    best_step, best_epoch : int
-        The best epoch so far and the step at its end; -1 before the first end.
-    best_score : float
-        Its score on held-out rows.
-    stopped : str or None
-        Why training ended before its last epoch.
-    wave, wave_steps : int
-        Wave of the epoch that it is in, from 0, and the batches of it that are done.
-    loss_rows : int
-        Rows that `loss_sum` is of; each wave's count.
-    """
-
-    step: Count = 0
-    epoch: Count = 0
-    row: Count = 0
-    loss_sum: float = 0.0
-    seconds: Amount = 0.0
-    history: tuple[EpochFigures, ...] = ()
+    step: Count = 0  # batches done
+    epoch: Count = 0  # the epoch it is in, from 0
+    row: Count = 0  # rows of that epoch that are done, in the present wave
+    loss_sum: float = 0.0  # loss so far in that epoch, summed over rows and models
+    seconds: Amount = 0.0  # time spent on training
+    history: tuple[EpochFigures, ...] = ()  # what was measured at the end of each epoch
+    # best_step, best_epoch: the best epoch so far and the step at its end; -1 before the first end
     best_step: Since = -1
     best_epoch: Since = -1
-    best_score: float = -1.0
-    stopped: str | None = None
+    best_score: float = -1.0  # its score on held-out rows
+    stopped: str | None = None  # why training ended before its last epoch
+    # wave, wave_steps: wave of the epoch that it is in, from 0, and the batches of it that are done
     wave: Count = 0
     wave_steps: Count = 0
-    loss_rows: Count = 0
+    loss_rows: Count = 0  # rows that `loss_sum` is of; each wave's count
 
     @property
     def at_end(self) -> bool:
@@ -87,17 +63,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Checkpoints:
-    """The checkpoints of a run, in folders ``step-N``.
-
-    Parameters
-    ----------
-    folder : Path
-        Where they lie.
-    identity : str
-        Digest of store, plan and training; a checkpoint of another one is refused.
-    every_epoch : bool
-        Whether that of each epoch's end is kept.
-    """
+    """The checkpoints of a run, in folders ``step-N``."""
 
     def __init__(self, folder: Path, identity: str, *, every_epoch: bool = False) -> None:
         self.folder = folder
@@ -107,20 +73,6 @@ class Checkpoints:
         """Write a checkpoint; when it is durable, remove all but this and those that are kept.
 
         Kept is that of the best epoch, or of every epoch.
-
-        Parameters
-        ----------
-        progress : Progress
-            How far the training is.
-        arrays : dict of str to array
-            Its arrays; those of floats must be finite.
-
-        Raises
-        ------
-        DivergedError
-            If a weight is not finite; nothing is written.
-        DiskError
-            If it cannot be written; older ones are kept.
         """
         check_finite(arrays)
         make_folder(self.folder)
@@ -143,11 +95,6 @@ class Checkpoints:
         """Return the steps of checkpoints at an epoch's end, by how many epochs are done.
 
         Another process may train meanwhile: what it removes is left out.
-
-        Raises
-        ------
-        MismatchError, ModelError
-            If one belongs to another run, or is damaged.
         """
         found = {}
         for step in self._steps():
@@ -162,20 +109,7 @@ class Checkpoints:
         return found
 
     def newest(self, arrays: dict[str, NDArray[Any]]) -> Progress | None:
-        """Read the newest checkpoint that is whole; None without any.
-
-        Parameters
-        ----------
-        arrays : dict of str to array
-            Receive the checkpoint's arrays.
-
-        Raises
-        ------
-        MismatchError
-            If the newest one belongs to another run.
-        ModelError
-            If checkpoints are there but none is whole.
-        """
+        """Read the newest checkpoint that is whole; None without any."""
         damaged: ModelError | None = None
         for step in reversed(self._steps()):
             try:
@@ -189,22 +123,7 @@ class Checkpoints:
         return None
 
     def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> Progress:
-        """Read the checkpoint of a step; return its progress.
-
-        Parameters
-        ----------
-        step : int
-            The step.
-        arrays : dict of str to array
-            Receive the checkpoint's arrays.
-
-        Raises
-        ------
-        MismatchError
-            If it belongs to another run.
-        ModelError
-            If it is damaged.
-        """
+        """Read the checkpoint of a step; return its progress."""
         document = self._document(step)
         read_tensors(self.folder / f"step-{step}" / TENSORS, document.tensors, arrays)
         return document.progress

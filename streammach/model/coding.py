@@ -37,31 +37,18 @@ ZSTD_MAGIC, FRAME_HEADER_BYTES, HEAD = b"\x28\xb5\x2f\xfd", 9, 18
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the document says of a coded array.
+    """What the document says of a coded array."""
 
-    Attributes
-    ----------
-    dtype : str
-        Type of the array.
-    shape : tuple of int
-        Its shape.
-    how : str
-        What the words are: ``planes`` the values; ``steps`` the differences from the value before;
-        ``lists`` the same, starting anew with each list of :data:`STARTS`; ``units`` multiples of
-        `unit` with the sign as the lowest bit; ``halves`` float16 of float32; ``nibbles`` two
-        values from -8 to 7 a byte, the first in the low bits; ``names`` not words but texts
-        (:class:`streammach.model.packed_names.PackedNames`).
-    sizes : tuple of int
-        Bytes of each compressed piece.
-    unit : int
-        Of ``units``; of ``names`` how many a piece has; 1 otherwise.
-    """
-
-    dtype: DType
-    shape: tuple[int, ...]
+    dtype: DType  # type of the array
+    shape: tuple[int, ...]  # its shape
+    # what the words are: `planes` the values; `steps` the differences from the value before;
+    # `lists` the same, starting anew with each list of :data:`STARTS`; `units` multiples of `unit`
+    # with the sign as the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to
+    # 7 a byte, the first in the low bits; `names` not words but texts
+    # (:class:`streammach.model.packed_names.PackedNames`)
     how: How
-    sizes: tuple[int, ...]
-    unit: int = 1
+    sizes: tuple[int, ...]  # bytes of each compressed piece
+    unit: int = 1  # of `units`; of `names` how many a piece has; 1 otherwise
 
 
 def encode(
@@ -71,21 +58,7 @@ def encode(
     how: How | None = None,
     room: Room | None = None,
 ) -> tuple[NDArray[np.uint8], Coded]:
-    """Return the compressed bytes of an array, and what is needed to read them.
-
-    Parameters
-    ----------
-    name : str
-        The array's name, which says what its words are.
-    array : array
-        Of one of the types that :class:`Coded` knows.
-    arrays : dict of str to array
-        Arrays by name, among them :data:`STARTS` for ``count_classes``.
-    how : str, optional
-        What the words are, where the name does not say it.
-    room : Room, optional
-        Where the bytes may lie; memory of their own otherwise.
-    """
+    """Return the compressed bytes of an array, and what is needed to read them."""
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or Room()
@@ -105,10 +78,7 @@ def encode(
 class Room:
     """Where compressed bytes go.
 
-    Parameters
-    ----------
-    spare : uint8 (n,), optional
-        Memory that nobody needs any more; what does not fit gets memory of its own.
+    `spare` is uint8 (n,).
     """
 
     def __init__(self, spare: NDArray[np.uint8] | None = None) -> None:
@@ -161,19 +131,7 @@ def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
 def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the array that :func:`encode` was given, bit for bit.
 
-    Parameters
-    ----------
-    data : uint8 (n,)
-        The compressed bytes.
-    coded : Coded
-        What is needed to read them.
-    arrays : dict of str to array
-        Arrays by name, among them :data:`STARTS` for ``count_classes``.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not those of such an array.
+    `data` is uint8 (n,).
     """
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     pieces = _places(data, coded)
@@ -186,15 +144,7 @@ def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]
 def words_in(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
     """Yield what :func:`encode` compressed, piece by piece; the arguments are those of decode().
 
-    Parameters
-    ----------
-    data, coded : uint8 (n,), Coded
-        The compressed bytes, and what is needed to read them.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not those of such an array.
+    `data` and `coded` are uint8 (n,), Coded.
     """
     n, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
 
@@ -247,13 +197,7 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
 
 
 def content_size(frame: bytes) -> int | None:
-    """Return the bytes that a Zstandard frame says it holds; None where it does not say it.
-
-    Parameters
-    ----------
-    frame : bytes
-        The frame, or its first 18 bytes.
-    """
+    """Return the bytes that a Zstandard frame says it holds; None where it does not say it."""
     # RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
     # window and the number of a dictionary, then the size.
     if len(frame) < FRAME_HEADER_BYTES or not frame.startswith(ZSTD_MAGIC):
@@ -301,17 +245,7 @@ def _words(flat: NDArray[Any], how: How, unit: int) -> NDArray[Any]:
 def values_of(
     words: NDArray[Any], n: int, coded: Coded, arrays: dict[str, NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return the values that words were made of.
-
-    Parameters
-    ----------
-    words : array
-        All words of an array; some of them where each stands for itself.
-    n : int
-        How many values.
-    coded, arrays : Coded, dict of str to array
-        As in :func:`decode`.
-    """
+    """Return the values that words were made of."""
     dtype = np.dtype(coded.dtype)
     if coded.how == "steps":
         return np.cumsum(words, dtype=dtype)
@@ -334,14 +268,7 @@ def _steps(
 ) -> NDArray[Any]:
     """Return some values, each less the one before it; the first of a list stays.
 
-    Parameters
-    ----------
-    flat : array (n,)
-        All values.
-    start, stop : int
-        Which of them.
-    starts : int64 (d + 1,) or None
-        Where lists start; None where all values are one.
+    `flat` is array (n,), `starts` is int64 (d + 1,) or None.
     """
     before = flat[start - 1] if start else flat.dtype.type(0)
     steps: NDArray[Any] = np.diff(flat[start:stop], prepend=before)

@@ -50,66 +50,30 @@ class Scale(msgspec.Struct, frozen=True):
 class Document(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The JSON document of a model.
+    """The JSON document of a model."""
 
-    Attributes
-    ----------
-    format : int
-        Version of the format.
-    spec : ModelSpec
-        Shape and hashes.
-    training : TrainSpec
-        How it was trained; its transform is part of the model.
-    dense : bool
-        Whether rows go through matrix products.
-    estimator : str
-        How classes are ranked, chosen on held-out rows.
-    calibration : Scale
-        Fitted on held-out rows.
-    hashed_weight : float or None
-        Weight of the hashed models beside counts; None without counts.
-    store : str
-        Digest of the store that it was trained on.
-    label_kind, feature_kind : str
-        In which type names are given back.
-    majority : int
-        The class with the most rows in training.
-    validation : dict of str to Reached
-        What each way to rank reached on held-out rows.
-    tensors : TensorFile
-        Size and checksum of the arrays' file.
-    stored : str or None
-        Type of the weights in the file of a model that was made smaller.
-    coded : dict of str to Coded
-        Its arrays that do not lie there as they are.
-    n_columns : int
-        Columns of the matrix that was trained on; 0 without one.
-    n_more : int
-        D, the columns that dense rows get beyond their features; 0 without.
-    n_rows : int
-        Rows of the training store, where rows have lists of labels; 0 otherwise.
-    recipe : Recipe or None
-        How rows of tables become features; None where it was trained on no table.
-    """
-
-    format: int
-    spec: ModelSpec
-    training: TrainSpec
-    dense: bool
-    estimator: Ranker
-    calibration: Scale
-    hashed_weight: Amount | None
-    store: str
-    label_kind: Kind
+    format: int  # version of the format
+    spec: ModelSpec  # shape and hashes
+    training: TrainSpec  # how it was trained; its transform is part of the model
+    dense: bool  # whether rows go through matrix products
+    estimator: Ranker  # how classes are ranked, chosen on held-out rows
+    calibration: Scale  # fitted on held-out rows
+    hashed_weight: Amount | None  # weight of the hashed models beside counts; None without counts
+    store: str  # digest of the store that it was trained on
+    label_kind: Kind  # label_kind, feature_kind: in which type names are given back
     feature_kind: Kind
-    majority: Count
-    validation: dict[Ranker, Reached]
-    tensors: TensorFile
-    stored: Stored | None = None
-    coded: dict[str, Coded] = {}
+    majority: Count  # the class with the most rows in training
+    validation: dict[Ranker, Reached]  # what each way to rank reached on held-out rows
+    tensors: TensorFile  # size and checksum of the arrays' file
+    stored: Stored | None = None  # type of the weights in the file of a model that was made smaller
+    coded: dict[str, Coded] = {}  # its arrays that do not lie there as they are
+    # columns of the matrix that was trained on; 0 without one
     n_columns: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
+    # D, the columns that dense rows get beyond their features; 0 without
     n_more: Annotated[int, msgspec.Meta(ge=0, le=MOST_MORE)] = 0
+    # rows of the training store, where rows have lists of labels; 0 otherwise
     n_rows: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
+    # how rows of tables become features; None where it was trained on no table
     recipe: Recipe | None = None
 
     def __post_init__(self) -> None:
@@ -183,22 +147,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
 
 
 def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
-    """Return the document of a model.
-
-    Parameters
-    ----------
-    folder : Path
-        The model's folder.
-    named : path-like
-        What the user named, for messages.
-
-    Raises
-    ------
-    UsageError
-        If nothing has this name.
-    ModelError
-        If it is no model, or it is damaged or of another version.
-    """
+    """Return the document of a model, or raise UsageError or ModelError."""
     place = clean(named, 300)
     if not (folder / DOCUMENT).is_file():
         hint = "Make one with: streammach train"

@@ -39,17 +39,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Findings:
-    """What stages found.
-
-    Parameters
-    ----------
-    folder : Path
-        Where it lies; it need not be there.
-    identity : str
-        Digest of the training and of the state that it is in.
-    lasting : bool
-        Whether anything is kept.
-    """
+    """What stages found."""
 
     def __init__(self, folder: Path, identity: str, *, lasting: bool) -> None:
         self.folder, self.identity, self.lasting = folder, identity, lasting
@@ -60,19 +50,7 @@ class Findings:
         return Findings(self.folder, identity, lasting=self.lasting)
 
     def once(self, name: str, kind: Any, find: Callable[[], T], *, of: object = None) -> T:
-        """Return what is found; it is read where it was found before.
-
-        Parameters
-        ----------
-        name : str
-            What it is, as a part of a file's name.
-        kind : type
-            Its type: what :mod:`msgspec` encodes.
-        find : callable
-            Finds it.
-        of : optional
-            What else decides it, as what JSON can hold.
-        """
+        """Return what is found; it is read where it was found before."""
         place = self._place(name, of).with_suffix(".json")
         known = self._read(place, kind)
         if known is not None:
@@ -87,31 +65,11 @@ class Findings:
         return found
 
     def save(self, name: str, value: object, arrays: dict[str, NDArray[Any]]) -> None:
-        """Keep a value with arrays, in place of those that were kept before.
-
-        Parameters
-        ----------
-        name : str
-            What they are, as the name of a folder.
-        value : object
-            The value, as what :mod:`msgspec` encodes.
-        arrays : dict of str to array
-            The arrays; of floats they are finite.
-        """
+        """Keep a value with arrays, in place of those that were kept before."""
         self.write(lambda: self._save(name, value, arrays))
 
     def load(self, name: str, kind: type[T], into: dict[str, NDArray[Any]]) -> T | None:
-        """Read arrays that were kept, and return the value; None without them.
-
-        Parameters
-        ----------
-        name : str
-            What they are.
-        kind : type
-            Type of the value.
-        into : dict of str to array
-            Receives the arrays; where they are damaged, some may be written to all the same.
-        """
+        """Read arrays that were kept, and return the value; None without them."""
         place = self.folder / name
         known = self._read(place / DOCUMENT, kind)
         if known is None or known[1] is None:

@@ -37,50 +37,21 @@ PAIRS_SHARE = 0.4  # of the room goes to pairs at most, while repetitions are le
 
 @dataclass(frozen=True)
 class ShrinkTarget:
-    """What is to be kept in any case; None is chosen.
+    """What is to be kept in any case; None is chosen."""
 
-    Attributes
-    ----------
-    weights : str or None
-        Type of the weights.
-    n_repetitions : int or None
-        Repetitions.
-    n_pairs : int or None
-        Most pairs.
-    """
-
-    weights: Width | None = None
-    n_repetitions: int | None = None
-    n_pairs: int | None = None
+    weights: Width | None = None  # type of the weights
+    n_repetitions: int | None = None  # repetitions
+    n_pairs: int | None = None  # most pairs
 
 
 def shrink_to(
     model: Model, n_bytes: int, target: ShrinkTarget | None = None, *, in_place: bool = False
 ) -> Model:
-    """Return a model whose files have at most so many bytes.
+    """Return a model whose files have at most so many bytes, or raise UsageError or BudgetError.
 
     int8 weights if everything fits with them, else int4 ones; if not everything fits with those
     either, pairs get up to :data:`PAIRS_SHARE` of the room and repetitions the rest, and what one
     of them does not need goes to the other. A model that fits as it is stays as it is.
-
-    Parameters
-    ----------
-    model : Model
-        A model as it was trained, or a smaller one.
-    n_bytes : int
-        Most bytes of its files.
-    target : ShrinkTarget, optional
-        What is to be kept in any case.
-    in_place : bool
-        Whether the new weights are written over the model's, which are lost; a model that cannot
-        be so small becomes as small as it can then.
-
-    Raises
-    ------
-    UsageError
-        If what is target for cannot be made of the model.
-    BudgetError
-        If the smallest model has more bytes.
     """
     target = target or ShrinkTarget()
     check(model, target.weights, target.n_repetitions)

@@ -28,45 +28,22 @@ PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What a model takes.
+    """What a model takes."""
 
-    Attributes
-    ----------
-    spec : ModelSpec
-        Its shape.
-    dense, counted : bool
-        Whether rows go through matrix products; whether counts stand beside.
-    store : str
-        Digest of the store that it was trained on.
-    n_bytes : int
-        Bytes of its arrays in memory.
-    names : tuple of (int, int)
-        How many labels and features, and their bytes.
-    n_more : int
-        Columns that dense rows get beyond their features.
-    loading : int
-        Bytes taken beside these while it is loaded.
-    smaller : dict of str to int
-        Bytes taken beside these while a smaller model is made of it, by name; of a model in a file.
-    listed : bool
-        Whether its rows have lists of labels.
-    n_wide : int
-        Features that have a gain for each class in its counts.
-    labels : int
-        Bytes of the list of all labels where it has to be made, since their names are packed.
-    """
-
-    spec: ModelSpec
+    spec: ModelSpec  # its shape
+    # dense, counted: whether rows go through matrix products; whether counts stand beside
     dense: bool
     counted: bool
-    store: str
-    n_bytes: int
-    names: tuple[tuple[int, int], tuple[int, int]]
-    n_more: int = 0
-    loading: int = 0
+    store: str  # digest of the store that it was trained on
+    n_bytes: int  # bytes of its arrays in memory
+    names: tuple[tuple[int, int], tuple[int, int]]  # how many labels and features, and their bytes
+    n_more: int = 0  # columns that dense rows get beyond their features
+    loading: int = 0  # bytes taken beside these while it is loaded
+    # bytes taken beside these while a smaller model is made of it, by name; of a model in a file
     smaller: dict[str, int] = field(default_factory=dict)
-    listed: bool = False
-    n_wide: int = 0
+    listed: bool = False  # whether its rows have lists of labels
+    n_wide: int = 0  # features that have a gain for each class in its counts
+    # bytes of the list of all labels where it has to be made, since their names are packed
     labels: int = 0
 
     @property
@@ -77,20 +54,7 @@ class Held:
 
 
 def held_in(path: str | os.PathLike[str]) -> Held:
-    """Return what the model in a folder will take; but for what will be packed nothing is read.
-
-    Parameters
-    ----------
-    path : path-like
-        The folder of a run or of a model.
-
-    Raises
-    ------
-    ModelError, DiskError
-        If there is no model, or it is damaged.
-    BudgetError
-        If what is coded in it does not fit the memory.
-    """
+    """Return what the model in a folder will take; but for what will be packed nothing is read."""
     folder = folder_of(path)
     document = read_document(folder, path)
     packed = packed_in(document)

@@ -36,27 +36,16 @@ class PackedNames:
     """A list of names by id that stays compressed: a name costs the reading of its piece.
 
     Threads may share it.
-
-    Attributes
-    ----------
-    data : uint8 (n,)
-        The compressed pieces, one after another.
-    pieces : int64 (2, m + 1)
-        Where each piece starts in `data`, and where its names start among the bytes of all.
-    n_names, each : int
-        How many names; how many a piece has, the last one fewer perhaps.
-    kind : str
-        As of :class:`streammach.rows.names.Names`.
-    place : str
-        The model's folder, for messages.
     """
 
-    data: NDArray[np.uint8]
+    data: NDArray[np.uint8]  # uint8 (n,): the compressed pieces, one after another
+    # int64 (2, m + 1): where each piece starts in `data`, and where its names start among the bytes
+    # of all
     pieces: NDArray[np.int64]
-    n_names: int
+    n_names: int  # n_names, each: how many names; how many a piece has, the last one fewer perhaps
     each: int
-    kind: str
-    place: str
+    kind: str  # as of :class:`streammach.rows.names.Names`
+    place: str  # the model's folder, for messages
     _last: list[tuple[int, Names]] = field(
         init=False, default_factory=list, repr=False, compare=False
     )
@@ -170,15 +159,7 @@ LabelNames = Names | PackedNames
 
 
 def pack_names(names: LabelNames, room: Room) -> tuple[NDArray[np.uint8], Coded, NDArray[np.int64]]:
-    """Return names as they lie in a file, what the document says of them, and where pieces start.
-
-    Parameters
-    ----------
-    names : Names or PackedNames
-        The names.
-    room : Room
-        Where the bytes may lie.
-    """
+    """Return names as they lie in a file, what the document says, and where pieces start."""
     if isinstance(names, PackedNames):
         return names.data, names.coded, names.pieces
     sizes, firsts = [], np.append(np.arange(0, len(names), EACH), len(names))

@@ -38,22 +38,7 @@ def packed_weights(data: NDArray[np.uint8], coded: Coded) -> PackedRows:
 
 
 def packed_counts(arrays: Arrays, coded: Mapping[str, Coded], hashed: float) -> PackedCounts:
-    """Return counts packed.
-
-    Parameters
-    ----------
-    arrays : dict of str to array
-        All arrays by name; those that are packed as they lie in the file, but for the starts.
-    coded : dict of str to Coded
-        How they are coded.
-    hashed : float
-        Weight of the hashed models.
-
-    Raises
-    ------
-    ValueError
-        If something is wrong with them.
-    """
+    """Return counts packed, or raise ValueError."""
     starts = arrays[STARTS]
     nothing = {
         STARTS: np.zeros_like(starts), CLASSES: np.zeros(0, np.int32), GAINS: np.zeros(0, np.int16)

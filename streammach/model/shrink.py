@@ -34,36 +34,21 @@ PAIR_BYTES = 16
 
 @dataclass(frozen=True)
 class Size:
-    """What a model keeps.
+    """What a model keeps."""
 
-    Attributes
-    ----------
-    weights : str
-        Type of the weights: ``float32``, ``float16``, ``float10`` (``float16`` with four bits of
-        the mantissa), or ``int8`` or ``int4`` with one scale a feature, beside which gains are
-        rounded to 1/32 nat.
-    n_repetitions : int
-        The first so many repetitions.
-    n_pairs : int
-        The pairs of the largest gains, so many at most.
-    """
-
+    # type of the weights: `float32`, `float16`, `float10` (`float16` with four bits of the
+    # mantissa), or `int8` or `int4` with one scale a feature, beside which gains are rounded to
+    # 1/32 nat
     weights: Width
-    n_repetitions: int
-    n_pairs: int
+    n_repetitions: int  # the first so many repetitions
+    n_pairs: int  # the pairs of the largest gains, so many at most
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a model's counts.
+    """The pairs of a model's counts."""
 
-    Attributes
-    ----------
-    counts : CountWeights
-        The counts, with the pairs that add something, all in lists.
-    """
-
-    counts: CountWeights
+    counts: CountWeights  # the counts, with the pairs that add something, all in lists
 
     def __len__(self) -> int:
         return len(self.counts.gains)
@@ -108,12 +93,7 @@ def numbers_of(arrays: Iterable[NDArray[np.int16]]) -> NDArray[np.int64]:
 def nth_largest(numbers: NDArray[np.int64], n: int) -> int:
     """Return the gain that so many pairs have at least, the largest one if that is none.
 
-    Parameters
-    ----------
-    numbers : int64 (65536,)
-        Those of :func:`numbers_of`.
-    n : int
-        How many.
+    `numbers` is int64 (65536,).
     """
     place: int = min(int(np.searchsorted(np.cumsum(numbers[::-1]), n)), len(numbers) - 1)
     return len(numbers) - 1 - place + LOWEST
@@ -207,21 +187,9 @@ def pairs_of(model: Model, weights: Width) -> Pairs | None:
 
 
 def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
-    """Return the model without the features that fewer than `least` rows hold.
+    """Return the model without the features that fewer than `least` rows hold, or raise UsageError.
 
-    Parameters
-    ----------
-    model : Model
-        A model.
-    rows : int64 (d,)
-        How many rows of the training store hold each feature.
-    least : int
-        As above.
-
-    Raises
-    ------
-    UsageError
-        If no feature would be left.
+    `rows` is int64 (d,).
     """
     if not (rows >= least).any():
         raise UsageError(f"no feature occurs in {least:,} rows: --min-count {least}")
@@ -231,14 +199,7 @@ def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
 def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False) -> Model:
     """Return the model with some of its features.
 
-    Parameters
-    ----------
-    model : Model
-        A model.
-    kept : bool (d,)
-        Which; one at least.
-    in_place : bool
-        Whether their weights are written over the model's.
+    `kept` is bool (d,).
     """
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
@@ -326,12 +287,7 @@ def narrowed(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return weights as whole numbers from -levels to levels, int8 (d, C), and each row's scale.
 
-    Parameters
-    ----------
-    weights : float32 (d, C)
-        The weights.
-    levels : int
-        The largest whole number, at most 127.
+    `weights` is float32 (d, C).
     """
     # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
     largest = np.abs(weights).max(axis=1, initial=0)

@@ -66,20 +66,7 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
-    """Write arrays to a file, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    arrays : dict of str to array
-        C-contiguous arrays of float32, int64, int32 or uint8.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be written.
-    """
+    """Write arrays to a file, whole or not at all, or raise DiskError."""
     crc = google_crc32c.Checksum()
     with Writer(path) as out:
         for part in _parts(arrays):
@@ -112,40 +99,12 @@ def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
 def load_tensors(
     path: Path, facts: TensorFile, check: Callable[[TensorHeader], None]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file, in memory of their own.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    facts : TensorFile
-        Its size and checksum, from the document beside it.
-    check : callable
-        Told what the arrays are, before they are read; what it raises ends the work.
-
-    Raises
-    ------
-    ModelError
-        If the file is missing, cut short, damaged, changed while it is read, its header is not
-        sound, or a number is not finite.
-    """
+    """Return the arrays of a file, in memory of their own, or raise ModelError."""
     return _read(path, facts, check, lambda _, t: np.empty(t.shape, DTYPES[t.dtype]))
 
 
 class Lying:
-    """The bytes of an array as they lie in an open file; some are read whenever they are needed.
-
-    Parameters
-    ----------
-    path : Path
-        The file, for messages.
-    handle : int
-        What it is open by.
-    start : int
-        Where the bytes start.
-    tensor : Tensor
-        What the array is.
-    """
+    """The bytes of an array as they lie in an open file; some are read whenever they are needed."""
 
     def __init__(self, path: Path, handle: int, start: int, tensor: Tensor) -> None:
         self.tensor, self._path, self._handle = tensor, path, handle
@@ -174,24 +133,7 @@ def lying(path: Path, facts: TensorFile) -> Iterator[dict[str, Lying]]:
 
 
 def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -> None:
-    """Read the arrays of a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    facts : TensorFile
-        Its size and checksum, from the document beside it.
-    into : dict of str to array
-        Receive the arrays, of the same names, types and shapes; columns of larger ones, too.
-
-    Raises
-    ------
-    ModelError
-        If the file is missing, damaged, or does not hold just these arrays.
-    DiskError
-        If it cannot be read.
-    """
+    """Read the arrays of a file, or raise ModelError or DiskError."""
     wanted = {name: (NAMES[a.dtype], a.shape) for name, a in into.items()}
 
     def check(header: TensorHeader) -> None:

@@ -101,39 +101,21 @@ class Trials(Protocol):
 
 @dataclass(kw_only=True)
 class Draft:
-    """What a model is built from beside its weights.
+    """What a model is built from beside its weights."""
 
-    Attributes
-    ----------
-    ranker : str
-        How classes are ranked.
-    counts : CountWeights or None
-        Counts beside the hashed models.
-    """
-
-    ranker: Ranker
-    counts: CountWeights | None = None
+    ranker: Ranker  # how classes are ranked
+    counts: CountWeights | None = None  # counts beside the hashed models
 
 
 @dataclass
 class Decision:
-    """What held-out rows said of a part after the last epoch.
+    """What held-out rows said of a part after the last epoch."""
 
-    Attributes
-    ----------
-    reasons : tuple of str
-        Why, in sentences.
-    figures : dict of str to Reached
-        What was measured on held-out rows, by way of ranking.
-    ranking : callable or None
-        How classes are ranked with the part, where it changes that.
-    counts : CountWeights or None
-        Counts beside the hashed models, before held-out rows are learnt from.
-    """
-
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # why, in sentences
+    # what was measured on held-out rows, by way of ranking
     figures: dict[Ranker, Reached] = field(default_factory=dict)
-    ranking: Ranking | None = None
+    ranking: Ranking | None = None  # how classes are ranked with the part, where it changes that
+    # counts beside the hashed models, before held-out rows are learnt from
     counts: CountWeights | None = None
 
     def learn_held_out(self) -> None:
@@ -363,20 +345,7 @@ class Part:
 
 
 def wanted(part: Part, words: Mapping[str, str]) -> str:
-    """Return what the user says of a part, ``auto``, ``on`` or ``off``.
-
-    Parameters
-    ----------
-    part : Part
-        The part.
-    words : mapping of str to str
-        What was said, by option.
-
-    Raises
-    ------
-    UsageError
-        If it is no word of its switch.
-    """
+    """Return what the user says of a part, ``auto``, ``on`` or ``off``, or raise UsageError."""
     switch = part.switch
     word = words.get(switch.option, switch.words[0])
     if word not in switch.words:

@@ -41,26 +41,13 @@ class AccuracyDrop:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A size that a part may be planned with, or to plan without it.
+    """A size that a part may be planned with, or to plan without it."""
 
-    Attributes
-    ----------
-    plan : PartPlan or None
-        The part; None without it.
-    loss : AccuracyDrop
-        What is lost against the best.
-    why : str
-        A sentence for people; empty where nothing is to be said.
-    fit : Fit or None
-        What hashing loses beside it, where it is not the usual.
-    alone : AccuracyDrop or None
-        What is lost without hashed models beside it, where it can do without.
-    """
-
-    plan: PartPlan | None
-    loss: AccuracyDrop = AccuracyDrop()
-    why: str = ""
-    fit: Fit | None = None
+    plan: PartPlan | None  # the part; None without it
+    loss: AccuracyDrop = AccuracyDrop()  # what is lost against the best
+    why: str = ""  # a sentence for people; empty where nothing is to be said
+    fit: Fit | None = None  # what hashing loses beside it, where it is not the usual
+    # what is lost without hashed models beside it, where it can do without
     alone: AccuracyDrop | None = None
 
 
@@ -69,37 +56,21 @@ WITHOUT = Choice(plan=None)
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Seconds of one thread of the reference machine that a part adds to a training.
+    """Seconds of one thread of the reference machine that a part adds to a training."""
 
-    Attributes
-    ----------
-    step : float
-        A row of every step.
-    own_step : float
-        A row of the steps that are trained with it: of its trials and, perhaps, of the training.
-    trials : float
-        Trials of learning rates, on average.
-    search, finish : float
-        In the search and after the last epoch.
-    fixed : float
-        After the last epoch, whatever the threads.
-    elastic, elastic_fixed : float
-        Seconds of `finish` and of `fixed` that are left out where time is short.
-    elastic_points : float
-        The points that this costs.
-    scoring : float or None
-        A row's classes when it is predicted, where they are scored in another way.
-    """
-
-    step: float = 0.0
+    step: float = 0.0  # a row of every step
+    # a row of the steps that are trained with it: of its trials and, perhaps, of the training
     own_step: float = 0.0
-    trials: float = 0.0
-    search: float = 0.0
+    trials: float = 0.0  # trials of learning rates, on average
+    search: float = 0.0  # search, finish: in the search and after the last epoch
     finish: float = 0.0
-    fixed: float = 0.0
+    fixed: float = 0.0  # after the last epoch, whatever the threads
+    # elastic, elastic_fixed: seconds of `finish` and of `fixed` that are left out where time is
+    # short
     elastic: float = 0.0
     elastic_fixed: float = 0.0
-    elastic_points: float = 0.0
+    elastic_points: float = 0.0  # the points that this costs
+    # a row's classes when it is predicted, where they are scored in another way
     scoring: float | None = None
 
 

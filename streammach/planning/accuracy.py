@@ -27,15 +27,7 @@ KNOWN = {False: (58.9, 23.4, 5), True: (28.5, 7.9, 2)}
 
 
 def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
-    """Return what hashing K classes to R times B buckets loses against many columns.
-
-    Parameters
-    ----------
-    config : RunConfig
-        How a model is trained.
-    fit : Fit, optional
-        What is lost beside a part, where that is not the usual.
-    """
+    """Return what hashing K classes to R times B buckets loses against many columns."""
     listed = config.batching.batch_labels > 0 and not config.dense
     fit, shape = fit or (LISTS if listed else FITS[config.dense]), config.shape
     wanted = shape.n_classes if config.dense else ENOUGH

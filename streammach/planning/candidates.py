@@ -43,24 +43,12 @@ REPETITIONS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that was weighed.
+    """A model that was weighed."""
 
-    Attributes
-    ----------
-    option : Option
-        What is expected of it.
-    lines : tuple of Line
-        Its bytes by name.
-    reasons : tuple of str
-        Why it has its parts.
-    cost : Cost
-        Its time by stage.
-    """
-
-    option: Option
-    lines: tuple[Line, ...]
-    reasons: tuple[str, ...]
-    cost: Cost
+    option: Option  # what is expected of it
+    lines: tuple[Line, ...]  # its bytes by name
+    reasons: tuple[str, ...]  # why it has its parts
+    cost: Cost  # its time by stage
 
     def within(self, limit: float | None) -> Candidate:
         """Return it with what is expected of so many seconds, where none were reckoned with."""
@@ -75,45 +63,19 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing:
-    """What models are weighed for.
+    """What models are weighed for."""
 
-    Attributes
-    ----------
-    facts : DataFacts
-        The store.
-    constraints : Constraints
-        What the user fixed.
-    device : str
-        Where the model would be trained.
-    limits : Limits
-        What may be used.
-    speed : float
-        How many times as fast as the reference machine a thread is.
-    """
-
-    facts: DataFacts
-    constraints: Constraints
-    device: str
-    limits: Limits
-    speed: float
+    facts: DataFacts  # the store
+    constraints: Constraints  # what the user fixed
+    device: str  # where the model would be trained
+    limits: Limits  # what may be used
+    speed: float  # how many times as fast as the reference machine a thread is
 
 
 def candidates(weighing: Weighing) -> list[Candidate]:
     """Return every model that is worth weighing, whether it fits or not; at least one.
 
     Limits of time are not looked at: see :meth:`Candidate.within`.
-
-    Parameters
-    ----------
-    weighing : Weighing
-        What for.
-
-    Raises
-    ------
-    UsageError
-        If parts or weights are asked for that cannot be.
-    DeviceError
-        If no model of the shape asked for can be launched on the device.
     """
     ways, constraints = list(_ways(weighing)), weighing.constraints
     if constraints.weight_type != "float32" and ways[0].dense:
@@ -166,13 +128,7 @@ def _refusal(config: RunConfig) -> str:
 
 
 def _choices(part: Part, weighing: Weighing, config: RunConfig) -> list[Choice]:
-    """Return what may be planned of a part, the best first.
-
-    Raises
-    ------
-    UsageError
-        If the user wants it and it is impossible.
-    """
+    """Return what may be planned of a part, the best first, or raise UsageError."""
     word, facts = wanted(part, weighing.constraints.parts), weighing.facts
     if word == "off":
         return [part.without(None)]

@@ -42,30 +42,17 @@ FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of a training, by stage.
+    """Seconds of a training, by stage."""
 
-    Attributes
-    ----------
-    search, epochs, finish : float
-        Of the hashed models: before, in and after the epochs.
-    parts : dict of str to float
-        Of parts beside them, by name.
-    smaller : float
-        Of making the model small.
-    elastic : float
-        Seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
-        where time is short.
-    elastic_points : float
-        What is lost where all of them are.
-    """
-
-    search: float
+    search: float  # search, epochs, finish: of the hashed models: before, in and after the epochs
     epochs: float
     finish: float
-    parts: dict[str, float]
-    smaller: float
+    parts: dict[str, float]  # of parts beside them, by name
+    smaller: float  # of making the model small
+    # seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
+    # where time is short
     elastic: float
-    elastic_points: float
+    elastic_points: float  # what is lost where all of them are
 
     @property
     def seconds(self) -> float:
@@ -91,11 +78,6 @@ class Cost:
 
         The rows that are learnt from first bring most: what is lost falls with the root of the
         share that there is time for.
-
-        Parameters
-        ----------
-        limit : float or None
-            The seconds; None without a limit.
         """
         if limit is None or self.seconds <= limit:
             return self.seconds, 0.0
@@ -107,17 +89,7 @@ class Cost:
 
 
 def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
-    """Return the expected time of a training with nothing given but its budget.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    speed : float
-        How many times as fast as the reference a thread of this machine is.
-    """
+    """Return the expected time of a training with nothing given but its budget."""
     by_name = {part.name: part.work(facts, config) for part in planned(config)}
     works = list(by_name.values())
     scale = 1 / (config.placement.threads * speed)
@@ -160,17 +132,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
 
 
 def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str, float]:
-    """Return the seconds of ranking by all estimators and of learning held-out rows at the end.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    speed : float
-        How many times as fast as the reference a thread of this machine is.
-    """
+    """Return the seconds of ranking by all estimators and of learning held-out rows at the end."""
     held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
     learnt = held * step_seconds(facts, config)
     return {"rank": held * _ranked(config) * scale, "learn": learnt * scale}
@@ -181,28 +143,13 @@ def moved_bytes(config: RunConfig) -> int:
 
     Weights are read by the logits and by the update, and written; the gradient is written and read;
     the optimiser's state is read and written.
-
-    Parameters
-    ----------
-    config : RunConfig
-        How a model is trained.
     """
     table = 4 * (config.weight_rows + 1) * config.shape.n_columns
     return 5 * table + 2 * config.optimizer_kind.n_bytes(config.wide)
 
 
 def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = None) -> float:
-    """Return the seconds of a row in a step of training, on one thread of the reference machine.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    spec : TrainSpec, optional
-        The training, whose parts count; that with all of them otherwise.
-    """
+    """Return the seconds of a row in a step of training, on one thread of the reference machine."""
     seconds = _step(facts, config)
     for part in planned(config):
         work = part.work(facts, config)
@@ -212,15 +159,7 @@ def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = N
 
 
 def search_trials(facts: DataFacts, config: RunConfig) -> float:
-    """Return about how many trials a search takes.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    """
+    """Return about how many trials a search takes."""
     parts = sum(part.work(facts, config).trials for part in planned(config))
     return _own_trials(facts) + parts
 
@@ -231,19 +170,7 @@ def _own_trials(facts: DataFacts) -> float:
 
 
 def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: float = 1.0) -> float:
-    """Return the seconds that it takes to choose the smallest form of a model, and to code it.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    judges : int
-        Held-out rows that judge, at most.
-    speed : float
-        How many times as fast as the reference a thread of this machine is.
-    """
+    """Return the seconds that it takes to choose the smallest form of a model, and to code it."""
     rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
     n_bytes = 4.0 * config.weight_rows * config.shape.n_columns
     n_bytes += sum(part.model_bytes(config) for part in planned(config))
@@ -255,15 +182,6 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     """Return the seconds that a row of many takes one thread to predict; beside counts, at most.
 
     How many classes have to be looked at depends on the data; beside counts all are reckoned with.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    speed : float
-        How many times as fast as the reference a thread of this machine is.
     """
     shape = config.shape
     values = (

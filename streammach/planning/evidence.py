@@ -66,34 +66,20 @@ def extrapolated(pilots: Sequence[Pilot], n_rows: int) -> Score:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a plan is expected to reach.
+    """What a plan is expected to reach."""
 
-    Attributes
-    ----------
-    points, error : float
-        The mean of accuracy and top-5 accuracy (precision at 1 and at 5, where rows have lists of
-        labels) of 0 to 100, and its standard error.
-    source : str
-        ``pilot``, where this model was trained on samples of the rows; ``other data`` otherwise:
-        the mean of the data sets that models were measured on, and how far such a mean was off.
-    rows : int
-        Rows of the largest sample; 0 without one.
-    """
-
+    # points, error: the mean of accuracy and top-5 accuracy (precision at 1 and at 5, where rows
+    # have lists of labels) of 0 to 100, and its standard error
     points: float
     error: float
+    # `pilot`, where this model was trained on samples of the rows; `other data` otherwise: the mean
+    # of the data sets that models were measured on, and how far such a mean was off
     source: Literal["pilot", "other data"]
-    rows: int = 0
+    rows: int = 0  # rows of the largest sample; 0 without one
 
 
 def expectation(plan: Plan) -> Expectation:
-    """Return what a plan is expected to reach, with the error that was measured.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan; its pilots are what narrows the expectation.
-    """
+    """Return what a plan is expected to reach, with the error that was measured."""
     chosen = plan.expected
     runs = [] if chosen is None else [p for p in plan.pilots if model_key(p) == model_key(chosen)]
     if not runs:
@@ -108,17 +94,7 @@ def expectation(plan: Plan) -> Expectation:
 def weighed_again(
     weighed: Sequence[Candidate], pilots: Sequence[Pilot], n_rows: int
 ) -> list[Candidate]:
-    """Return the candidates with the loss that pilots and expectations lead to together.
-
-    Parameters
-    ----------
-    weighed : sequence of Candidate
-        The candidates; those of buckets and of a kind that no pilot had keep their loss.
-    pilots : sequence of Pilot
-        The pilots, of each model by rising rows.
-    n_rows : int
-        Rows of the training.
-    """
+    """Return the candidates with the loss that pilots and expectations lead to together."""
     by_shape: dict[ModelKey, list[Pilot]] = {}
     for pilot in pilots:
         by_shape.setdefault(model_key(pilot), []).append(pilot)

@@ -20,20 +20,7 @@ CHECKPOINTS = 3  # on disk at once: the best, the newest, and the one being writ
 
 
 def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
-    """Return the bytes of a training run, largest first within host, device and disk.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-
-    Raises
-    ------
-    DeviceError
-        If the model's shape cannot be launched on the device.
-    """
+    """Return the bytes of a training run, largest first within host, device and disk."""
     kind = BACKENDS[config.placement.device]
     backend, device = kind.footprint(config, facts)
     batching = config.batching

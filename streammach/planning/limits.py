@@ -8,23 +8,7 @@ from streammach.spec.ledger import Limits
 
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
-    """Return what may be used.
-
-    Parameters
-    ----------
-    device : str
-        The device; the budget of one with memory of its own is about that.
-    memory : str or int or None
-        The budget that the user named.
-    shaped : bool
-        Whether the model's shape is given: then what there is may be used where no budget was
-        named, else the default.
-
-    Raises
-    ------
-    UsageError, BudgetError
-        If that is no size, or more than there is.
-    """
+    """Return what may be used, or raise UsageError or BudgetError."""
     host, kind = memory_limit(), BACKENDS[device]
     if own := kind.memory():
         free = _allowed(MemoryLimit(own, f"free on the {kind.title}"), memory, shaped=shaped)

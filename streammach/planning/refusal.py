@@ -19,20 +19,7 @@ NOTHING_DONE = "Nothing was allocated"
 
 
 def refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
-    """Return the error of a plan that does not fit.
-
-    Parameters
-    ----------
-    weighing : Weighing
-        What a model was looked for, with what was fixed.
-    weighed : sequence of Candidate
-        What was weighed: B and R as asked for, or all.
-
-    Returns
-    -------
-    BudgetError
-        What the smallest plan or the one asked for needs, its largest terms, and what would fit.
-    """
+    """Return the error of a plan that does not fit."""
     allowed, constraints = weighing.limits, weighing.constraints
     least = min(weighed, key=lambda c: allowed.overshoot(c.lines))
     shape = least.option.shape

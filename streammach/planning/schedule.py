@@ -17,31 +17,15 @@ EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all
 
 @dataclass(frozen=True)
 class Rung:
-    """A round of successive halving: each candidate that is left passes so many rows.
+    """A round of successive halving: each candidate that is left passes so many rows."""
 
-    Attributes
-    ----------
-    candidates : int
-        How many are left.
-    rows, epochs : int
-        Of the trial of each.
-    """
-
-    candidates: int
-    rows: int
+    candidates: int  # how many are left
+    rows: int  # rows, epochs: of the trial of each
     epochs: int
 
 
 def trial(n_rows: int, epochs: int, trials: float) -> tuple[int, int]:
-    """Return the rows and epochs of one trial of a search.
-
-    Parameters
-    ----------
-    n_rows, epochs : int
-        Of the training.
-    trials : float
-        About how many the search takes.
-    """
+    """Return the rows and epochs of one trial of a search."""
     return _passing(n_rows, epochs, _passed(n_rows, epochs, trials))
 
 
@@ -49,15 +33,6 @@ def rungs(n_rows: int, epochs: int, trials: float, candidates: int) -> tuple[Run
     """Return the rounds in which half of the candidates are left out until one is left.
 
     Each round passes as many rows as the others.
-
-    Parameters
-    ----------
-    n_rows, epochs : int
-        Of the training.
-    trials : float
-        About how many the search takes.
-    candidates : int
-        How many are compared, two at least.
     """
     rounds = math.ceil(math.log2(candidates))
     passed = TRANSFORM_TRIALS * _passed(n_rows, epochs, trials) / rounds

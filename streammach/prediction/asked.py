@@ -18,24 +18,12 @@ WORK_FORMAT = 1  # of what is kept of a prediction; another one is not gone on f
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What is wanted of each row, and how the input is read.
+    """What is wanted of each row, and how the input is read."""
 
-    Attributes
-    ----------
-    k : int
-        Most classes a row.
-    threshold : float or None
-        The least probability of a label that is given.
-    probabilities : bool
-        Whether probabilities stand in place of scores.
-    options : SourceOptions
-        How a file is read.
-    """
-
-    k: int
-    threshold: float | None
-    probabilities: bool
-    options: SourceOptions = GUESSED
+    k: int  # most classes a row
+    threshold: float | None  # the least probability of a label that is given
+    probabilities: bool  # whether probabilities stand in place of scores
+    options: SourceOptions = GUESSED  # how a file is read
 
     @property
     def calibrated(self) -> bool:
@@ -55,19 +43,7 @@ class Ask:
     def facts(
         self, output: Output, *, skip: bool, device: str, cut: Sequence[int]
     ) -> dict[str, Any]:
-        """Return all that decides the bytes of a table beside model and input.
-
-        Parameters
-        ----------
-        output : Output
-            How it is written.
-        skip : bool
-            Whether rows that cannot be read are left out.
-        device : str
-            Where it is computed.
-        cut : sequence of int
-            How rows are cut and shared out, where that decides the last digits.
-        """
+        """Return all that decides the bytes of a table beside model and input."""
         return {
             "work": WORK_FORMAT, "k": self.k, "threshold": self.threshold,
             "probabilities": self.probabilities, "format": self.options.form,

@@ -22,22 +22,7 @@ def class_probabilities(
     all others. No class has a larger one than a class with a better score, and those of all K
     classes of a row add up to 1.
 
-    Parameters
-    ----------
-    scores : float32 (n, m)
-        Scores of the m best classes of each row, best first, by the ranking that was calibrated; m
-        is at least 32, or K.
-    n_classes : int
-        K.
-    calibration : Calibration
-        The map; see its text for the equation.
-
-    Returns
-    -------
-    probabilities : float64 (n, m)
-        Of the best classes.
-    others : float64 (n,)
-        Of each of the K - m other classes.
+    `scores` is float32 (n, m). Returns `probabilities` float64 (n, m), `others` float64 (n,).
     """
     z = bases(scores[:, :CANDIDATES], calibration)
     n_others = n_classes - z.shape[1]
@@ -75,14 +60,7 @@ def softmax_logs(
 ) -> NDArray[np.float64]:
     """Return ln q of classes and, in a last column, of all others together, if there are any.
 
-    Parameters
-    ----------
-    z : float64 (n, m)
-        What :func:`bases` returns.
-    n_others : int
-        K - m.
-    beta, other : float
-        Of the equation.
+    `z` is float64 (n, m).
     """
     z = np.clip(beta * z, -HUGE, HUGE)
     if n_others:
@@ -114,19 +92,7 @@ def stated_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability stated for each row's best class.
 
-    Parameters
-    ----------
-    scores : float32 (n, m)
-        Scores of the m best classes, best first.
-    n_classes : int
-        K.
-    calibration : Calibration
-        The map; see its text for the equation.
-
-    Returns
-    -------
-    float64 (n,)
-        From 0 to 1.
+    `scores` is float32 (n, m). Returns float64 (n,).
     """
     found: NDArray[np.float64] = class_probabilities(scores, n_classes, calibration)[0][:, 0]
     return found
@@ -142,21 +108,8 @@ def log_probabilities(
 ) -> NDArray[np.float64]:
     """Return ln p of each row's label, -708 at the least.
 
-    Parameters
-    ----------
-    ids, scores : int64 (n, m), float32 (n, m)
-        The m best classes and their scores by the ranking that was calibrated.
-    classes : int32 (n,)
-        Class ids, none unknown.
-    n_classes : int
-        K.
-    calibration : Calibration
-        The map; see its text for the equation.
-
-    Returns
-    -------
-    float64 (n,)
-        Natural logarithms.
+    `ids` and `scores` are int64 (n, m), float32 (n, m), `classes` is int32 (n,). Returns float64
+    (n,).
     """
     right = ids == classes[:, None]
     return own_logs(scores, right, n_classes, calibration)
@@ -167,14 +120,7 @@ def own_logs(
 ) -> NDArray[np.float64]:
     """Return ln p of the labels of rows: float64 (n,).
 
-    Parameters
-    ----------
-    scores, right : float32 (n, m), bool (n, m)
-        Scores of the best candidates, and which of them are the label.
-    n_classes : int
-        K.
-    calibration : Calibration
-        The map.
+    `scores` and `right` are float32 (n, m), bool (n, m).
     """
     p, others = class_probabilities(scores, n_classes, calibration)
     own = np.where(right.any(axis=1), (p * right).sum(axis=1), others)
@@ -199,13 +145,7 @@ def label_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability of each label on its own: float64 (n, m).
 
-    Parameters
-    ----------
-    scores : float32 (n, m)
-        The m best scores of each row, best first; m is at least 32, or K.
-    calibration : Calibration
-        The map; see its text for the equation. Where there were no rows to fit it on, a score is
-        taken for the logarithm of a probability.
+    `scores` is float32 (n, m).
     """
     if calibration == Calibration():
         return np.exp(np.minimum(scores.astype(np.float64), 0.0))

@@ -15,29 +15,15 @@ GROUPS = 10  # of classes by frequency, equally many classes each
 
 @dataclass(frozen=True)
 class Decile:
-    """A tenth of the classes, by their rank of frequency in training.
+    """A tenth of the classes, by their rank of frequency in training."""
 
-    Attributes
-    ----------
-    n_classes, n_rows : int
-        Its classes, and the rows that carry one of them.
-    recall : float or None
-        Share of those rows whose best class is their label; None without rows.
-    """
-
-    n_classes: int
+    n_classes: int  # n_classes, n_rows: its classes, and the rows that carry one of them
     n_rows: int
-    recall: float | None
+    recall: float | None  # share of those rows whose best class is their label; None without rows
 
 
 class ClassSums:
-    """Adds up rows and right ones by class, block by block.
-
-    Parameters
-    ----------
-    n_classes : int
-        K; 8 K bytes are held.
-    """
+    """Adds up rows and right ones by class, block by block."""
 
     def __init__(self, n_classes: int) -> None:
         self._there, self._right = (np.zeros(n_classes, np.int32) for _ in range(2))
@@ -51,12 +37,7 @@ class ClassSums:
     ) -> tuple[IdCounts, IdCounts]:
         """Return what rows add: how often each class is there, and how often it is right.
 
-        Parameters
-        ----------
-        classes : int32 (n,)
-            Class ids; rows of unknown classes (-1) are left out.
-        right : bool (n,)
-            Whether the best class is the label.
+        `classes` is int32 (n,), `right` is bool (n,).
         """
         known = classes >= 0
         return IdCounts.of(classes[known]), IdCounts.of(classes[right & known])

@@ -22,13 +22,7 @@ class Depth:
 
 
 def rankings_of(model: Model) -> list[Ranker]:
-    """Return the ways by which a model can rank classes; with one repetition all but counts agree.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    """
+    """Return the ways to rank classes of a model; with R = 1 all but counts agree."""
     counted: list[Ranker] = [] if model.counts is None else [BLEND]
     if model.spec.unhashed:
         return counted
@@ -49,17 +43,7 @@ def first_repetitions(model: Model, n_repetitions: int) -> Model:
 
 
 def depth_of(predictor: Predictor, blocks: Iterable[RowBlock], names: Iterable[Ranker]) -> Depth:
-    """Return the accuracy of a predictor's model on rows, by the way to rank.
-
-    Parameters
-    ----------
-    predictor : Predictor
-        Applies the model.
-    blocks : iterable of RowBlock
-        The rows, some at a time; of lists of labels precision at 1 is measured.
-    names : iterable of str
-        The ways to rank.
-    """
+    """Return the accuracy of a predictor's model on rows, by the way to rank."""
     right, n = dict.fromkeys(names, 0), 0
     for block in blocks:
         n += block.n_rows

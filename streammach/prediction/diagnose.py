@@ -40,29 +40,7 @@ def diagnose(
     memory: str | int | None = None,
     progress: Told | None = None,
 ) -> Diagnosis | ListDiagnosis:
-    """Return where a model is right, on the first rows of a store or a labelled text.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    path : path-like
-        A store, or VW or svmlight text.
-    rows : int
-        The most rows used.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
-    memory : str or int, optional
-        Bytes that the process may take; otherwise 2 GB, or what the model needs.
-    progress : callable, optional
-        Called with (stage, done, total).
-
-    Raises
-    ------
-    UsageError, DataError, StoreError, DiskError
-        If the input cannot be read or holds no rows, or rows have lists of labels and those of the
-        model's training had one each.
-    """
+    """Return where a model is right, on the first rows of a store or a labelled text."""
     tell = progress or (lambda stage, done, total: None)
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
@@ -88,15 +66,7 @@ def diagnose(
 
 
 class _Classes:
-    """Gathers what is asked of rows with one label each.
-
-    Parameters
-    ----------
-    model : Model
-        The model that ranks them.
-    rows : int
-        The most rows there are.
-    """
+    """Gathers what is asked of rows with one label each."""
 
     def __init__(self, model: Model, rows: int) -> None:
         # Room for all of it at once: what is kept among what is given back again and again would

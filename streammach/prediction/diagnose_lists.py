@@ -21,13 +21,7 @@ GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group
 
 
 class ListSums:
-    """Adds up what is asked of rows with lists of labels; of the rows nothing is kept.
-
-    Parameters
-    ----------
-    model : Model
-        The model that ranks them.
-    """
+    """Adds up what is asked of rows with lists of labels; of the rows nothing is kept."""
 
     def __init__(self, model: Model) -> None:
         assert model.label_counts is not None, "it was trained on lists"
@@ -86,12 +80,7 @@ class ListSums:
 def row_figures(best: NDArray[np.int64], lists: LabelLists) -> NDArray[np.float64]:
     """Return 1, P@1, P@5, N@5 and R@5 of each row: float64 (n, 5), 0 without labels.
 
-    Parameters
-    ----------
-    best : int64 (n, k)
-        The best classes of each row, five or all.
-    lists : LabelLists
-        The rows' labels.
+    `best` is int64 (n, k).
     """
     hits, n = lists.matched(best), lists.lengths
     discounts = 1 / np.log2(np.arange(2, MOST + 2))

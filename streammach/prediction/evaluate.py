@@ -121,15 +121,6 @@ def choose_estimator(
 
     The first of the list is used unless another one is better by more than a standard error of
     accuracy. With one repetition all rank alike and only the first is measured.
-
-    Parameters
-    ----------
-    backend : Backend
-        Has the weights.
-    rows : RowBlock
-        The rows, with their classes.
-    transform : str
-        How the training changed the values of its rows.
     """
     names = all_estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}

@@ -30,15 +30,6 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
 
     Its two numbers have the smallest log loss. A line through points corrects what they say, where
     rows are enough and those that it was not fitted on say that it is better.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        The rows, before their transform; those of unknown classes are left out.
-    ranking : callable
-        The ranking that is calibrated.
-    n_classes : int
-        K.
     """
     if rows.labels is not None:
         return fit_label_calibration(rows, rows.labels, ranking)
@@ -91,16 +82,7 @@ def fit_line(
     The line goes through the means of the blocks of an isotonic regression, and a hundredth of it
     is the straight one, so that it always rises.
 
-    Parameters
-    ----------
-    scores, right : float32 (n, 32), bool (n, 32)
-        Scores of the best candidates of held-out rows, and which of them are the label.
-    n_classes : int
-        K.
-    fitted : Calibration
-        The two numbers.
-    weights : float64 (n,), optional
-        What each row counts.
+    `scores` and `right` are float32 (n, 32), bool (n, 32), `weights` is float64 (n,).
     """
     map_ = replace(fitted, stated=STRAIGHT.stated, right=STRAIGHT.right)
     z, n_others = bases(scores, map_), n_classes - scores.shape[1]

@@ -9,15 +9,9 @@ from numpy.typing import NDArray
 
 
 class IdCounts(NamedTuple):
-    """How often each of some ids occurs.
+    """How often each of some ids occurs."""
 
-    Attributes
-    ----------
-    ids, n : int64 (m,)
-        The ids, rising, and how often each is there.
-    """
-
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64]  # ids, n: int64 (m,): the ids, rising, and how often each is there
     n: NDArray[np.int64]
 
     @classmethod

@@ -31,37 +31,20 @@ from streammach.rows.vocabulary import Vocabulary
 
 @dataclass
 class Seen:
-    """What was met in an input.
+    """What was met in an input."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows read.
-    unseen_labels : int
-        Labels that the model does not know: where a row has one, rows.
-    unknown_values : int
-        Values whose feature the model does not know; they are left out.
-    total : int
-        All rows of the input; 0 where that is not known.
-    """
-
-    rows: int = 0
-    unseen_labels: int = 0
-    unknown_values: int = 0
-    total: int = 0
+    rows: int = 0  # rows read
+    unseen_labels: int = 0  # labels that the model does not know: where a row has one, rows
+    unknown_values: int = 0  # values whose feature the model does not know; they are left out
+    total: int = 0  # all rows of the input; 0 where that is not known
 
 
 @dataclass
 class MetLabels:
-    """Labels of an input, those that the model does not know among them.
+    """Labels of an input, those that the model does not know among them."""
 
-    Attributes
-    ----------
-    names : Names or None
-        The model's labels, and behind them others by their ids in the rows; there when all rows
-        are read.
-    """
-
+    # the model's labels, and behind them others by their ids in the rows; there when all rows are
+    # read
     names: Names | None = None
 
 
@@ -91,33 +74,7 @@ def rows_of(
     met: MetLabels | None = None,
     bad_rows: BadRows | None = None,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of an input with the model's ids, their numbers and tags, as they lie there.
-
-    Parameters
-    ----------
-    path : Path
-        A store, or a file of any format that can be converted; ``-`` is text on standard input.
-    model : Model
-        Its labels and features give the ids; a class that it does not know is -1, or has a larger
-        id than all others where `met` is given.
-    seen : Seen
-        Counts what is met.
-    room : Room
-        How much of the input is held at a time.
-    options : SourceOptions
-        How a file is read.
-    label_needed : bool
-        Whether a row of text without a label is bad; where it is not, no label is known.
-    met : MetLabels, optional
-        Receives the labels.
-    bad_rows : BadRows, optional
-        What to do with rows of a file that cannot be read; otherwise the first one is refused.
-
-    Raises
-    ------
-    UsageError, DataError, StoreError, DiskError
-        If the input cannot be read.
-    """
+    """Yield the rows of an input with the model's ids, numbers and tags, in their order."""
     piped = is_piped(path)
     stored = not piped and is_store(path)
     if not (piped or stored or path.exists()):
@@ -135,19 +92,7 @@ def rows_of(
 
 
 class StoreRows:
-    """The rows of a store with the ids of a model, any range of them.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The store; it stays open.
-    model : Model
-        Its labels and features give the ids.
-    label_needed : bool
-        Whether classes get ids, too.
-    met : MetLabels, optional
-        Receives the labels.
-    """
+    """The rows of a store with the ids of a model, any range of them."""
 
     def __init__(
         self, dataset: Dataset, model: Model, *, label_needed: bool, met: MetLabels | None = None
@@ -168,20 +113,6 @@ class StoreRows:
         """Yield rows ``start:stop`` as they lie, with their numbers and tags.
 
         Where `start` is a multiple of the most rows of a block, blocks are those of all rows.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows.
-        seen : Seen
-            Counts what is met.
-        room : Room
-            How much is held at a time.
-
-        Raises
-        ------
-        StoreError, DiskError
-            If the rows cannot be read.
         """
         for first, last in _ranges(self._dataset, start, stop, room):
             block = self._dataset.rows(first, last)

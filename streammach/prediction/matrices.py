@@ -23,15 +23,7 @@ NAMES_HINT = "Say what they are: columns=NAMES."
 
 
 class MatrixRows:
-    """Gives the columns of matrices the ids of a model's features.
-
-    Parameters
-    ----------
-    known : KnownFeatures
-        The features.
-    trained : TrainedColumns
-        The columns of the matrix that was trained on.
-    """
+    """Gives the columns of matrices the ids of a model's features."""
 
     def __init__(self, known: KnownFeatures, trained: TrainedColumns) -> None:
         self._features, self._trained = known, trained
@@ -40,17 +32,7 @@ class MatrixRows:
     def block(self, rows: Any, columns: Sequence[Label] | None = None) -> RowBlock:
         """Return a matrix as rows without labels; what the model does not know is left out.
 
-        Parameters
-        ----------
-        rows : scipy sparse matrix or array (n, columns)
-            The matrix; not changed.
-        columns : sequence of str, int or bytes, optional
-            A name for each column; they are told by their places otherwise.
-
-        Raises
-        ------
-        DataError
-            If it is no matrix, its columns cannot be told, or a value is not finite.
+        `rows` is scipy sparse matrix or array (n, columns).
         """
         matrix = _checked(rows)
         ids = self._ids(matrix.shape[1], None if columns is None else tuple(columns))
@@ -61,17 +43,7 @@ class MatrixRows:
     def named(self, given: Given, unknown: NDArray[np.int64] | None = None) -> RowBlock:
         """Return rows whose features have names, such as dicts; unknown ones are left out.
 
-        Parameters
-        ----------
-        given : Given
-            The rows.
-        unknown : int64 (n,), optional
-            Receives how many features of each row the model does not know.
-
-        Raises
-        ------
-        DataError
-            If a value is not finite.
+        `unknown` is int64 (n,).
         """
         assert given.names is not None, "features with names"
         matrix, ids = _checked(given.matrix), self._features.ids_of(given.names)

@@ -29,23 +29,13 @@ from streammach.rows.block import RowBlock
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What is asked of an evaluation.
+    """What is asked of an evaluation."""
 
-    Attributes
-    ----------
-    threshold : float
-        Probability from which on a label is predicted, where rows have lists of labels.
-    propensity : (float, float)
-        A and B of the propensities then.
-    estimators : bool
-        Whether rows are ranked by all estimators that the model has, too.
-    by : str or None
-        A namespace, or a column of a table: how many rows are right by its values.
-    """
-
+    # probability from which on a label is predicted, where rows have lists of labels
     threshold: float = 0.5
-    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)
-    estimators: bool = False
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
+    estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
+    # a namespace, or a column of a table: how many rows are right by its values
     by: str | None = None
 
 
@@ -57,20 +47,7 @@ class RowsPart(NamedTuple):
 
 
 class Measured:
-    """Adds up the figures of an evaluation.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    asked : Measures
-        What is asked.
-
-    Raises
-    ------
-    UsageError
-        If the model has no feature of the namespace.
-    """
+    """Adds up the figures of an evaluation."""
 
     def __init__(self, model: Model, asked: Measures) -> None:
         self._listed = model.listed
@@ -82,22 +59,7 @@ class Measured:
         self._beside = Besides(model, rankings_of(model) if asked.estimators else [], asked.by)
 
     def part(self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]) -> RowsPart:
-        """Return what rows of an input add.
-
-        Parameters
-        ----------
-        predictor : Predictor
-            Applies the model.
-        block : RowBlock
-            The rows.
-        path : path-like
-            The input, for messages.
-
-        Raises
-        ------
-        UsageError
-            If they have lists of labels, and those of the model's training had one each.
-        """
+        """Return what rows of an input add, or raise UsageError."""
         if block.labels is not None and not self._listed:
             raise lists_of_labels(path)
         best, own = self._own.part(predictor, block)

@@ -63,40 +63,7 @@ def room_before(
     smaller: bool = False,
     beside: Mapping[str, int] = NOTHING,
 ) -> Room:
-    """Return what work with a model will take, before the model is loaded.
-
-    Parameters
-    ----------
-    run : path-like
-        The folder of the model or of its run.
-    task : str
-        What is done with the rows.
-    path : path-like
-        The input.
-    k : int
-        Best classes of a row.
-    memory : str or int, optional
-        The budget.
-    device : str
-        ``auto``, ``cpu`` or ``cuda``.
-    decode : str
-        How the best classes are found; see :class:`streammach.prediction.predictor.Predictor`.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
-    options : SourceOptions
-        How a file is read.
-    smaller : bool
-        Whether a smaller model is made of it, too.
-    beside : dict of str to int
-        Bytes that something else takes, by name.
-
-    Raises
-    ------
-    BudgetError
-        If the least of it does not fit.
-    UsageError, DataError, StoreError, ModelError, DiskError
-        If model or input cannot be opened.
-    """
+    """Return what work with a model will take, before the model is loaded."""
     held = held_in(run)
     given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
@@ -125,23 +92,12 @@ def shrinking_lines(held: Held, memory: str | int | None) -> tuple[Line, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """What is known of an input before it is read.
+    """What is known of an input before it is read."""
 
-    Attributes
-    ----------
-    is_store : bool
-        Whether it is a store.
-    longest : int
-        Values of the longest row, with its labels, as far as that is known.
-    names : int
-        Bytes of the tables by which its names are told, beside those of the model.
-    pieces : int
-        Bytes of what is read together, before it is cut, and of what is kept of the whole.
-    """
-
-    is_store: bool
-    longest: int = 0
-    names: int = 0
+    is_store: bool  # whether it is a store
+    longest: int = 0  # values of the longest row, with its labels, as far as that is known
+    names: int = 0  # bytes of the tables by which its names are told, beside those of the model
+    # bytes of what is read together, before it is cut, and of what is kept of the whole
     pieces: int = CHUNK_BYTES
 
     def beside(self, other: Input) -> Input:
@@ -156,24 +112,7 @@ class Input:
         cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED, *,
         labels: bool = True,
     ) -> Input:  # fmt: skip
-        """Look at an input.
-
-        Parameters
-        ----------
-        path : path-like
-            A store, or a file.
-        held : Held
-            What the model takes.
-        options : SourceOptions
-            How a file is read.
-        labels : bool
-            Whether the labels of its rows matter.
-
-        Raises
-        ------
-        UsageError, DataError, StoreError, DiskError
-            If it cannot be opened.
-        """
+        """Look at an input."""
         place, known = located(path), held.names
         # A table of labels may take in others, and one that grows is copied; names that are put
         # into a table lie beside it.
@@ -209,32 +148,7 @@ def room_for(
     budget: Budget,
     beside: Mapping[str, int] = NOTHING,
 ) -> Room:
-    """Return how much of an input is held at a time.
-
-    Parameters
-    ----------
-    held : Held
-        What the model takes.
-    task : str
-        What is done with the rows.
-    given : Input, optional
-        The input; none for rows that are in memory already.
-    k : int
-        Best classes of a row.
-    device : str
-        The device.
-    threads : int
-        Threads that compute.
-    budget : Budget
-        The most that may be taken; one that was not named gives way to what is needed.
-    beside : dict of str to int
-        Bytes that something else takes, by name.
-
-    Raises
-    ------
-    BudgetError
-        If the least of it does not fit; the message names the largest terms.
-    """
+    """Return how much of an input is held at a time, or raise BudgetError."""
     given = given or Input(is_store=True)
     kind = (
         task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,

@@ -30,22 +30,6 @@ class Narrowed(Forward):
     """Applies the first repetitions of trained models with weights of another type.
 
     The trained weights stay as they are, and no copy of all of them is made.
-
-    Parameters
-    ----------
-    spec : ModelSpec
-        The repetitions that are applied.
-    weights : dict of str to array
-        ``weights`` float32 (d, at least R*B) and ``bias`` float32, as they were trained, and
-        perhaps ``projection``.
-    stored : str
-        The type.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    threads : int
-        Threads that compute.
-    logistic : bool
-        Whether each bucket of the trained model has a sigmoid of its own.
     """
 
     dense_rows = DENSE_ROWS
@@ -63,15 +47,7 @@ class Narrowed(Forward):
 
     @staticmethod
     def footprint(config: RunConfig, longest_row: int = 0) -> int:
-        """Return the bytes that judging narrow weights takes.
-
-        Parameters
-        ----------
-        config : RunConfig
-            How the model is trained.
-        longest_row : int
-            Values of the longest row, whose weights are narrowed at once, however many they are.
-        """
+        """Return the bytes that judging narrow weights takes."""
         shape = config.shape
         tables = shape.n_classes * shape.n_repetitions * code_type(shape.n_buckets).itemsize
         tile = config.placement.threads * LANES * shape.n_columns * 5

@@ -29,21 +29,11 @@ TRIES = 8  # codes that a class is offered where other ones have the same
 
 @dataclass(frozen=True, kw_only=True)
 class NewRows:
-    """Rows of new classes.
+    """Rows of new classes."""
 
-    Attributes
-    ----------
-    rows : RowBlock
-        A row for each new label of a row, with ids from 0 as classes, which rise.
-    n_distinct : int
-        Rows with any new label.
-    left_out : int
-        Rows without one.
-    """
-
-    rows: RowBlock
-    n_distinct: int
-    left_out: int
+    rows: RowBlock  # a row for each new label of a row, with ids from 0 as classes, which rise
+    n_distinct: int  # rows with any new label
+    left_out: int  # rows without one
 
 
 def new_rows(
@@ -51,28 +41,7 @@ def new_rows(
 ) -> tuple[NewRows, NDArray[np.int64]]:
     """Return the rows of an input whose labels are new, and which of those labels have rows.
 
-    Parameters
-    ----------
-    blocks : iterable of RowBlock
-        The input; new labels have ids from `n_known` on.
-    n_known : int
-        K.
-    most_bytes : int
-        Bytes that may be kept.
-    seen : callable
-        Called with the number of rows read.
-
-    Returns
-    -------
-    found : NewRows
-        The rows.
-    present : int64 (n,)
-        The new labels with rows, rising, by their ids less K.
-
-    Raises
-    ------
-    BudgetError
-        If the rows take more.
+    Returns `present` int64 (n,).
     """
     kept: list[RowBlock] = []
     n_read = n_distinct = n_bytes = 0
@@ -108,19 +77,7 @@ def _too_many(n_bytes: int, most_bytes: int) -> BudgetError:
 
 
 def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) -> NewClasses:
-    """Return what a model says of new classes.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    found : NewRows
-        Their rows.
-    labels : Names
-        Their labels, by ids from 0.
-    backend : Ranked
-        Applies the model.
-    """
+    """Return what a model says of new classes."""
     rows, n = found.rows, len(labels)
     owners = np.repeat(rows.classes, np.diff(rows.indptr))
     keys = np.unique(owners.astype(np.int64) << 32 | rows.features)
@@ -138,35 +95,17 @@ def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) ->
 
 @dataclass(frozen=True)
 class Choice:
-    """The buckets in which a model sees the rows of n new classes.
+    """The buckets in which a model sees the rows of n new classes."""
 
-    Attributes
-    ----------
-    best, second : int64 (n, R)
-        The buckets of the largest mean logarithm of a probability, and of the next one.
-    apart : float32 (n, R)
-        How far these two are from one another.
-    """
-
+    # best, second: int64 (n, R): the buckets of the largest mean logarithm of a probability, and of
+    # the next one
     best: NDArray[np.int64]
     second: NDArray[np.int64]
-    apart: NDArray[np.float32]
+    apart: NDArray[np.float32]  # float32 (n, R): how far these two are from one another
 
 
 def best_buckets(backend: Ranked, rows: RowBlock, n_classes: int, transform: Transform) -> Choice:
-    """Return the buckets of new classes.
-
-    Parameters
-    ----------
-    backend : Ranked
-        Applies the hashed models.
-    rows : RowBlock
-        Rows before their transform, in the order of their classes; each class has one at least.
-    n_classes : int
-        n.
-    transform : str
-        The model's transform.
-    """
+    """Return the buckets of new classes."""
     spec = backend.spec
     step = max(1, MEANS_BYTES // (4 * spec.n_columns))
     found = []
@@ -199,18 +138,6 @@ def told_apart(choice: Choice, table: NDArray[np.unsignedinteger]) -> NDArray[np
 
     Where another class has the same code already, the second best bucket is taken in the repetition
     in which it is nearest to the best one; if that is taken, too, in another one, and so on.
-
-    Parameters
-    ----------
-    choice : Choice
-        The buckets of n classes.
-    table : unsigned (K, R)
-        The codes of the known classes.
-
-    Returns
-    -------
-    unsigned (n, R)
-        The codes, of the type of the table.
     """
     codes = choice.best.astype(table.dtype)
     order = np.argsort(choice.apart, axis=1, kind="stable")

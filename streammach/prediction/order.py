@@ -75,17 +75,10 @@ def record_type(k: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a prediction, so that it can go on after it was cut off.
+    """What is kept of a prediction, so that it can go on after it was cut off."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows of the table that were written: they are not yielded again.
-    folder : Path or None
-        Where the rows of a store are put aside until all are there; a folder of ours.
-    """
-
-    rows: int = 0
+    rows: int = 0  # rows of the table that were written: they are not yielded again
+    # where the rows of a store are put aside until all are there; a folder of ours
     folder: Path | None = None
 
 
@@ -106,21 +99,7 @@ class SourceOrder:
     Where they do not fit the room together, or are to be kept, they are put aside in a folder, each
     range of numbers in files of its own.
 
-    Parameters
-    ----------
-    order : Order
-        How many rows there are, and how they are numbered.
-    k : int
-        Classes a row.
-    room : int
-        Bytes that rows may take at once, while they are sorted.
-    folder : Path, optional
-        A folder that is kept; one that was cut off is gone on from.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows that were put aside already.
+    `room` is in bytes.
     """
 
     def __init__(self, order: Order, k: int, room: int, folder: Path | None = None) -> None:
@@ -129,21 +108,11 @@ class SourceOrder:
         self._order, self._k, self._folder = order, k, folder
         self._n_ranges = max(1, -(-int(SPREAD * held) // room))
         self._ranges: list[_Range] = []
+        # rows that were put aside already
         self.n_rows = 0 if folder is None else self._gone_on(folder)
 
     def sorted(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
-        """Yield predictions by rising number of their rows.
-
-        Parameters
-        ----------
-        parts : iterable of Predictions
-            Those of the rows that were not put aside yet, in the order that the store has.
-
-        Raises
-        ------
-        DiskError
-            If they cannot be put aside.
-        """
+        """Yield predictions by rising number of their rows, or raise DiskError."""
         with ExitStack() as stack:
             folder = self._folder
             if self._n_ranges > 1 and folder is None:

@@ -13,13 +13,7 @@ BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go si
 
 
 def compile_model(model: Model) -> None:
-    """Have all kernels compiled that predictions of a model call.
-
-    Parameters
-    ----------
-    model : Model
-        A model as it was loaded: whether arrays are mapped decides on kernels, too.
-    """
+    """Have all kernels compiled that predictions of a model call."""
     for threads in (1, 2):
         with Predictor(model, device="cpu", threads=threads) as predictor:
             for n in BATCHES:

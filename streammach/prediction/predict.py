@@ -217,15 +217,7 @@ def predict(
 
 @dataclass
 class _Job:
-    """The work: a thread reads rows, this one and its own rank them, one more makes bytes of them.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the table so far.
-    resumed : bool
-        Whether it went on from an interrupted one.
-    """
+    """The work: one thread reads rows, this one and its own rank, one more makes bytes."""
 
     predictor: Predictor
     path: Path
@@ -235,8 +227,8 @@ class _Job:
     bad_rows: BadRows
     told: Told
     seen: Seen = field(default_factory=Seen)
-    n_rows: int = 0
-    resumed: bool = False
+    n_rows: int = 0  # rows of the table so far
+    resumed: bool = False  # whether it went on from an interrupted one
 
     @property
     def shape(self) -> Shape:

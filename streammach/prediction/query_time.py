@@ -23,18 +23,10 @@ ANSWERS = 5  # of a query
 
 @dataclass(frozen=True, kw_only=True)
 class QueryTime:
-    """How long a query took.
+    """How long a query took."""
 
-    Attributes
-    ----------
-    seconds : float
-        The median, on one thread of the CPU.
-    n_queries : int
-        How many were asked, one after the other.
-    """
-
-    seconds: float
-    n_queries: int
+    seconds: float  # the median, on one thread of the CPU
+    n_queries: int  # how many were asked, one after the other
 
 
 def query_time(
@@ -43,22 +35,7 @@ def query_time(
     *,
     queries: int = QUERIES,
 ) -> QueryTime:
-    """Ask for the five best classes of an input's first rows, one row at a time.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    path : path-like
-        A store, or a file with labelled rows that holds one at least.
-    queries : int
-        The most rows used.
-
-    Raises
-    ------
-    UsageError, DataError, StoreError, DiskError
-        If the input cannot be read.
-    """
+    """Ask for the five best classes of an input's first rows, one row at a time."""
     seconds = []
     with Predictor(model, device="cpu", threads=1) as predictor:
         # A few rows, beside what the page was planned with.

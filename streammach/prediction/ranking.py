@@ -47,16 +47,7 @@ def hashed_means(
 ) -> NDArray[np.float32]:
     """Return ``(1/R) sum_r ln P_r[h_r(i)]`` of candidates: float32 (n, m).
 
-    Parameters
-    ----------
-    backend : Ranked
-        Holds the hashed models.
-    rows : RowBlock
-        n rows before their transform.
-    candidates : int32 (n, m)
-        Class ids.
-    transform : str
-        The model's transform.
+    `candidates` is int32 (n, m).
     """
     out = np.empty(candidates.shape, np.float32)
     for some, _, hashed in _Hashes(backend, transform).parts(rows):
@@ -65,24 +56,12 @@ def hashed_means(
 
 
 class _Hashes:
-    """What hashed models say of rows, in bounded memory.
-
-    Parameters
-    ----------
-    backend : Ranked
-        Holds the hashed models.
-    transform : str
-        The model's transform.
-
-    Attributes
-    ----------
-    most : int
-        Rows whose logarithms are held at once.
-    """
+    """What hashed models say of rows, in bounded memory."""
 
     def __init__(self, backend: Ranked, transform: Transform) -> None:
         self._backend, self._transform = backend, transform
         self._codes = backend.codes.reshape(-1)
+        # rows whose logarithms are held at once
         self.most = max(1, LOGS_BYTES // (4 * max(backend.spec.n_columns, 1)))
 
     def of(self, rows: RowBlock) -> Hashed:

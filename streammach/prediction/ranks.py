@@ -21,60 +21,22 @@ FEW_IDS = 256  # whose labels are looked up one by one
 
 
 class Ranks:
-    """Ranks the classes of rows.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    asked : str or None
-        How classes are ranked; None: as the model says.
-    backend : Backend
-        Has the hashed models; it is closed with this.
-    scorer : CountScorer or None
-        Has the counts, where the model has some; it is closed with this.
-
-    Attributes
-    ----------
-    model : Model
-        The model.
-    estimator : str
-        How classes are ranked.
-    """
+    """Ranks the classes of rows."""
 
     def __init__(
         self, model: Model, asked: str | None, backend: Backend, scorer: CountScorer | None
     ) -> None:
-        self.model = model
-        self.estimator: Ranker = asked or model.estimator
+        self.model = model  # the model
+        self.estimator: Ranker = asked or model.estimator  # how classes are ranked
         self._asked, self._backend, self._scorer = asked, backend, scorer
         self._rankings: dict[Ranker, Ranking] = {}
 
     def topk_ids(
         self, block: RowBlock, k: int, estimator: Ranker | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best class ids of each row and their scores, best first.
+        """Return the k best class ids of each row and their scores, best first, or raise DataError.
 
-        Parameters
-        ----------
-        block : RowBlock
-            n rows, as they are before the model's transform.
-        k : int
-            How many; all K classes if there are fewer.
-        estimator : str, optional
-            What makes the scores; the predictor's own otherwise.
-
-        Returns
-        -------
-        ids : int64 (n, min(k, K))
-            Class ids.
-        scores : float32 (n, min(k, K))
-            Their scores.
-
-        Raises
-        ------
-        DataError
-            If the scores of a row are no numbers.
+        Returns `ids` int64 (n, min(k, K)), `scores` float32 (n, min(k, K)).
         """
         ids, scores = self._ranking(estimator or self.estimator)(block, k)
         # Weights and values that are finite may have sums that are not: no class is the best then.
@@ -117,26 +79,7 @@ class Ranks:
         Each label has a probability of its own (:class:`streammach.model.document.Calibration`);
         those of a row need not add up to 1.
 
-        Parameters
-        ----------
-        block : RowBlock
-            n rows, as they are before the model's transform.
-        k : int
-            How many at most.
-        threshold : float
-            The probability.
-
-        Returns
-        -------
-        ids : int64 (n, min(k, K))
-            Class ids; -1 where there is no further one.
-        probabilities : float32 (n, min(k, K))
-            Their probabilities, 0 where there is none.
-
-        Raises
-        ------
-        DataError
-            If the scores of a row are no numbers.
+        Returns `ids` int64 (n, min(k, K)), `probabilities` float32 (n, min(k, K)).
         """
         ids, p = self._probable_ids(block, k)
         likely = p >= threshold

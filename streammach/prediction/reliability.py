@@ -13,37 +13,19 @@ BINS = 15  # of stated probability, equally wide
 
 @dataclass(frozen=True)
 class Bin:
-    """Rows whose stated probability lies in one range.
+    """Rows whose stated probability lies in one range."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows in it.
-    stated : float
-        Their mean stated probability.
-    right : float
-        Share of them whose best class is their label.
-    """
-
-    n_rows: int
-    stated: float
-    right: float
+    n_rows: int  # rows in it
+    stated: float  # their mean stated probability
+    right: float  # share of them whose best class is their label
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Stated probabilities of the best class against the share that is right.
+    """Stated probabilities of the best class against the share that is right."""
 
-    Attributes
-    ----------
-    bins : tuple of Bin
-        Those that hold rows, by rising probability.
-    ece : float
-        Mean distance of stated and right over the rows (expected calibration error).
-    """
-
-    bins: tuple[Bin, ...]
-    ece: float
+    bins: tuple[Bin, ...]  # those that hold rows, by rising probability
+    ece: float  # mean distance of stated and right over the rows (expected calibration error)
 
     @property
     def means(self) -> tuple[float, float]:
@@ -100,12 +82,7 @@ class ReliabilitySums:
 def reliability(stated: NDArray[np.float64], right: NDArray[np.bool_]) -> Reliability:
     """Return stated probabilities against the share that is right.
 
-    Parameters
-    ----------
-    stated : float64 (n,)
-        Probabilities.
-    right : bool (n,)
-        Whether the best class is the label.
+    `stated` is float64 (n,), `right` is bool (n,).
     """
     sums = ReliabilitySums()
     sums.add(stated, right)

@@ -15,26 +15,16 @@ from streammach.spec.ledger import Line, bytes_in
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How much of an input is held at a time, and what all comes to.
+    """How much of an input is held at a time, and what all comes to."""
 
-    Attributes
-    ----------
-    rows, values : int
-        Most rows and values of a block, but for a row that has more values alone. Where rows have
-        lists of labels, these count as values.
-    sorted_bytes : int
-        Bytes of predictions that are brought into the order of their source at a time.
-    lines : tuple of Line
-        What is taken, by name.
-    kind : tuple
-        What decides which kernels are called.
-    """
-
+    # rows, values: most rows and values of a block, but for a row that has more values alone. Where
+    # rows have lists of labels, these count as values
     rows: int
     values: int
+    # bytes of predictions that are brought into the order of their source at a time
     sorted_bytes: int
-    lines: tuple[Line, ...]
-    kind: tuple[object, ...] = ()
+    lines: tuple[Line, ...]  # what is taken, by name
+    kind: tuple[object, ...] = ()  # what decides which kernels are called
 
     def done(self) -> None:
         """Say that the work was done: its kernels are kept from now on."""

@@ -60,23 +60,15 @@ class SetMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Tenth:
-    """A tenth of the labels that occur, by the training rows that have them.
+    """A tenth of the labels that occur, by the training rows that have them."""
 
-    Attributes
-    ----------
-    n_labels, n_rows : int
-        Its labels, and how often rows have one of them.
-    least, most : int
-        The fewest and the most training rows that have one of its labels; 0 without labels.
-    recall : float
-        Mean recall at 5 of its labels; NaN without labels.
-    """
-
-    n_labels: int
+    n_labels: int  # n_labels, n_rows: its labels, and how often rows have one of them
     n_rows: int
+    # least, most: the fewest and the most training rows that have one of its labels; 0 without
+    # labels
     least: int
     most: int
-    recall: float
+    recall: float  # mean recall at 5 of its labels; NaN without labels
 
 
 def propensities(
@@ -86,14 +78,7 @@ def propensities(
 
     ``p = 1 / (1 + C e^(-a ln(n + b)))`` with ``C = (ln N - 1) (b + 1)^a`` (Jain et al., 2016).
 
-    Parameters
-    ----------
-    counts : int64 (K,)
-        Training rows with each label.
-    n_rows : int
-        Training rows, N.
-    a, b : float
-        Its constants.
+    `counts` is int64 (K,).
     """
     c = max(np.log(max(n_rows, 1)) - 1, 0.0) * (b + 1) ** a
     found: NDArray[np.float64] = 1 / (1 + c * (counts + b) ** -a)
@@ -101,21 +86,12 @@ def propensities(
 
 
 class SetSums(NamedTuple):
-    """What some rows add to the metrics.
+    """What some rows add to the metrics."""
 
-    Attributes
-    ----------
-    n_rows, n_labels : int
-        Rows, and labels of all of them.
-    sums : float64 (7, 5)
-        What :func:`add_rows` adds up.
-    there, found : IdCounts
-        How often each label occurs, and how often it is among the first five.
-    """
-
-    n_rows: int
+    n_rows: int  # n_rows, n_labels: rows, and labels of all of them
     n_labels: int
-    sums: NDArray[np.float64]
+    sums: NDArray[np.float64]  # float64 (7, 5): what :func:`add_rows` adds up
+    # there, found: how often each label occurs, and how often it is among the first five
     there: IdCounts
     found: IdCounts
 
@@ -123,14 +99,7 @@ class SetSums(NamedTuple):
 class SetFigures:
     """Adds up what rankings reach, block by block.
 
-    Parameters
-    ----------
-    counts : int64 (K,)
-        Training rows with each label.
-    n_rows : int
-        Training rows.
-    a, b : float
-        Constants of the propensities.
+    `counts` is int64 (K,).
     """
 
     def __init__(
@@ -155,12 +124,7 @@ class SetFigures:
     def part(self, ids: NDArray[np.int64], labels: LabelLists) -> SetSums:
         """Return what rows add.
 
-        Parameters
-        ----------
-        ids : int64 (n, k)
-            The best classes of each row, best first; of those beyond the fifth none counts.
-        labels : LabelLists
-            The rows' labels; -1 stands for one that training never saw.
+        `ids` is int64 (n, k).
         """
         first = np.full((len(ids), MOST), -2, np.int64)
         first[:, : ids.shape[1]] = ids[:, :MOST]
@@ -294,13 +258,7 @@ class F1Sums(NamedTuple):
 
 
 class F1Figures:
-    """Adds up right and wrong labels, block by block.
-
-    Parameters
-    ----------
-    n_classes : int
-        K.
-    """
+    """Adds up right and wrong labels, block by block."""
 
     def __init__(self, n_classes: int) -> None:
         self._right, self._said, self._true = (np.zeros(n_classes, np.int64) for _ in range(3))
@@ -313,14 +271,7 @@ class F1Figures:
     def part(self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists) -> F1Sums:
         """Return what rows add.
 
-        Parameters
-        ----------
-        ids : int64 (n, k)
-            Candidates of each row.
-        said : bool (n, k)
-            Which of them are predicted.
-        labels : LabelLists
-            The rows' labels; those never seen in training (-1) are missed.
+        `ids` is int64 (n, k), `said` is bool (n, k).
         """
         known = labels.classes[labels.classes >= 0]
         return F1Sums(

@@ -19,64 +19,30 @@ LEAST_ROWS = 20  # of a value that may be among the worst
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """The rows that have a value.
+    """The rows that have a value."""
 
-    Attributes
-    ----------
-    value : str
-        The feature without its namespace; empty for rows that have none which the model knows.
-    n_rows : int
-        Rows.
-    accuracy, error : float
-        Share of them whose best class is their label, and its standard error.
-    """
-
+    # the feature without its namespace; empty for rows that have none which the model knows
     value: str
-    n_rows: int
+    n_rows: int  # rows
+    # accuracy, error: share of them whose best class is their label, and its standard error
     accuracy: float
     error: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """Rows by the first feature that they have of a namespace.
+    """Rows by the first feature that they have of a namespace."""
 
-    Attributes
-    ----------
-    by : str
-        The namespace, or the column of a table.
-    n_values : int
-        Values that occur.
-    without : Slice or None
-        Rows without any value that the model knows; None where all have one.
-    frequent : tuple of Slice
-        The ten most frequent values.
-    worst : tuple of Slice
-        The five values of the lowest accuracy, of those with 20 rows or more.
-    """
-
-    by: str
-    n_values: int
-    without: Slice | None
-    frequent: tuple[Slice, ...]
+    by: str  # the namespace, or the column of a table
+    n_values: int  # values that occur
+    without: Slice | None  # rows without any value that the model knows; None where all have one
+    frequent: tuple[Slice, ...]  # the ten most frequent values
+    # the five values of the lowest accuracy, of those with 20 rows or more
     worst: tuple[Slice, ...]
 
 
 class SliceSums:
-    """Adds up rows and right ones by value, block by block.
-
-    Parameters
-    ----------
-    features : Names
-        The model's features.
-    by : str
-        The namespace.
-
-    Raises
-    ------
-    UsageError
-        If no feature has this namespace.
-    """
+    """Adds up rows and right ones by value, block by block."""
 
     def __init__(self, features: Names, by: str) -> None:
         self._features, self._by = features, by

@@ -39,33 +39,16 @@ NUMBER = np.dtype(np.int64)
 
 @dataclass(frozen=True)
 class Slices:
-    """The numbers of all rows, in so many slices of one width.
+    """The numbers of all rows, in so many slices of one width."""
 
-    Attributes
-    ----------
-    n : int
-        How many.
-    width : int
-        Numbers of each.
-    """
-
-    n: int
-    width: int
+    n: int  # how many
+    width: int  # numbers of each
 
     @classmethod
     def of(cls, order: Order, k: int, room: int, n_workers: int) -> Slices:
         """Return slices that fit a room of bytes, some for each worker where there are rows for it.
 
-        Parameters
-        ----------
-        order : Order
-            How rows are numbered.
-        k : int
-            Classes a row.
-        room : int
-            Bytes that the rows of a slice may take.
-        n_workers : int
-            How many processes write slices.
+        `room` is in bytes.
         """
         held = int(SPREAD * order.n_rows * row_bytes(order, k))
         shared = min(4 * n_workers, -(-order.n_rows // GIVEN_ROWS))
@@ -86,26 +69,7 @@ def row_bytes(order: Order, k: int) -> int:
 def write_sorted(
     path: Path, parts: Iterable[Predictions], n_rows: int, k: int, slices: Slices, seen: Seen
 ) -> None:
-    """Write the predictions of a range of rows; they are held meanwhile.
-
-    Parameters
-    ----------
-    path : Path
-        The file, in a folder of ours; it appears whole.
-    parts : iterable of Predictions
-        The rows, as they lie in the store.
-    n_rows, k : int
-        How many, and classes of each.
-    slices : Slices
-        How they are read.
-    seen : Seen
-        What was met among them, when all are there.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be written.
-    """
+    """Write the predictions of a range of rows; they are held meanwhile."""
     records, n, data = np.empty(n_rows, record_type(k)), 0, bytearray()
     for part in parts:
         found, tags = records_of(part, np.arange(len(part.rows)))
@@ -144,24 +108,7 @@ def facts_of(path: Path, n_rows: int, k: int, slices: Slices) -> Seen | None:
 
 
 def slice_of(paths: Sequence[Path], k: int, slices: Slices, number: int) -> Iterator[Predictions]:
-    """Yield the rows of a slice by rising number; all of them are held.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files of all ranges.
-    k : int
-        Classes a row.
-    slices : Slices
-        How they are read.
-    number : int
-        Which slice, from 0.
-
-    Raises
-    ------
-    DiskError
-        If a file cannot be read.
-    """
+    """Yield the rows of a slice by rising number; all of them are held."""
     found = [_segment(path, k, slices, number) for path in paths]
     data = b"".join([tags for _, tags in found])
     records = np.concatenate([records for records, _ in found])

@@ -17,25 +17,7 @@ def ranked_source(
     rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room, order: Order | None, kept: Kept,
     told: Told | None,
 ) -> Iterator[Predictions]:  # fmt: skip
-    """Yield the best classes of rows in the order of their source.
-
-    Parameters
-    ----------
-    rows : iterator of RowBlock
-        The rows, as they lie in the input.
-    k : int
-        How many classes a row.
-    rank : callable
-        Ranks the classes of some rows.
-    room : Room
-        How much is held at a time.
-    order : Order or None
-        Where each row was in the source; None where the input has that order.
-    kept : Kept
-        What is kept of an earlier call over the same input that was cut off.
-    told : callable or None
-        Called with the number of rows that are ranked, where all are before the first is given.
-    """
+    """Yield the best classes of rows in the order of their source."""
     if order is None:
         yield from ranked_blocks(rows, k, rank, kept.rows, None)
     else:
@@ -48,21 +30,7 @@ def ranked_source(
 def ranked_blocks(
     rows: Iterator[RowBlock], k: int, rank: Ranking, first: int, told: Told | None
 ) -> Generator[Predictions, None, None]:
-    """Yield the best classes of rows as they lie in the input, from the row `first` on.
-
-    Parameters
-    ----------
-    rows : iterator of RowBlock
-        The rows.
-    k : int
-        How many classes a row.
-    rank : callable
-        Ranks the classes of some rows.
-    first : int
-        Those before it are passed over.
-    told : callable or None
-        Called with the number of rows so far.
-    """
+    """Yield the best classes of rows as they lie in the input, from the row `first` on."""
     done = 0
     for block in ahead(rows, "rows"):
         skipped = min(max(first - done, 0), block.n_rows)

@@ -19,13 +19,7 @@ from streammach.spec.types import Multilabel
 
 
 class ModelTables:
-    """Gives rows of tables the ids of a model's features.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    """
+    """Gives rows of tables the ids of a model's features."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -37,23 +31,7 @@ class ModelTables:
     ) -> RowBlock:  # fmt: skip
         """Return a table as rows with the model's ids; what the model does not know is left out.
 
-        Parameters
-        ----------
-        rows : DataFrame, Arrow table, list of dict or list of str
-            The rows.
-        unknown : int64 (n,), optional
-            Receives how many features of each row the model does not know.
-        labelled : bool
-            Whether rows get their labels, -1 for one that the model does not know.
-        bad_rows : BadRows, optional
-            What to do with rows that cannot be read; otherwise the first one is refused.
-
-        Raises
-        ------
-        UsageError
-            If the model was trained on no table, or strings are given and it reads other columns.
-        DataError
-            If a cell cannot be read, or no column of the recipe is there.
+        `unknown` is int64 (n,).
         """
         model = self._model
         if model.recipe is None:

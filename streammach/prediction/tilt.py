@@ -18,13 +18,6 @@ def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
     """Return the largest tilt whose score is within a standard error of the best.
 
     Larger ones are tried until one is worse by more than two.
-
-    Parameters
-    ----------
-    reached : callable
-        Returns what the ranking with a tilt reaches on held-out rows.
-    n_rows : float
-        How many rows these are, or as how many that count alike they tell.
     """
     scores: dict[float, float] = {}
     noise = 0.0

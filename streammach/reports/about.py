@@ -35,13 +35,7 @@ SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
 
 
 def text(value: Any) -> str:
-    """Return the report of a record as text.
-
-    Parameters
-    ----------
-    value : Dataset, Plan, Run, Model, Evaluation or Predictions
-        The record.
-    """
+    """Return the report of a record as text."""
     if isinstance(value, Plan):
         return "\n".join(plan_lines(value))
     if isinstance(value, Predictions):
@@ -50,13 +44,7 @@ def text(value: Any) -> str:
 
 
 def html(value: Any) -> str:
-    """Return the report of a record as tables of a notebook; everything is escaped.
-
-    Parameters
-    ----------
-    value : Dataset, Plan, Run, Model, Evaluation, Predictions or Table
-        The record.
-    """
+    """Return the report of a record as tables of a notebook; everything is escaped."""
     if isinstance(value, Table):
         return pieces.table(tuple(value), value.cells)
     if isinstance(value, Predictions):
@@ -107,15 +95,7 @@ def store_lines(dataset: Dataset) -> Lines:
 
 
 def run_lines(run: Run, model: Model | None = None) -> Lines:
-    """Return what a run decided, planned beside measured.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    model : Model, optional
-        Its model, if it is open already.
-    """
+    """Return what a run decided, planned beside measured."""
     plan, result, training = run.plan, run.result, run.settings.training
     ratio = result.peak_bytes / result.projected_bytes
     best, listed = result.best, plan.facts.listed
@@ -136,17 +116,7 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
 
 
 def begun_lines(path: Path, plan: Plan | None, settings: Settings | None, left: str) -> Lines:
-    """Return what is known of a run that is not finished.
-
-    Parameters
-    ----------
-    path : Path
-        Its folder.
-    plan, settings : optional
-        What was planned, and decided, if it was.
-    left : str
-        What is not done yet, in words.
-    """
+    """Return what is known of a run that is not finished."""
     lines = [("run", f"{clean(path, 60)}: not finished")]
     if plan is not None:
         model, stages = plan.model, read_log(path).stages
@@ -166,13 +136,7 @@ def begun_lines(path: Path, plan: Plan | None, settings: Settings | None, left: 
 
 
 def part_lines(part: RunPart) -> Lines:
-    """Return what a part of a run is, and what to do with it.
-
-    Parameters
-    ----------
-    part : RunPart
-        The part, finished or not.
-    """
+    """Return what a part of a run is, and what to do with it."""
     (first, last), plan, settings = part.repetitions, part.plan, part.settings
     found = [
         ("part", f"{clean(part.path, 60)}: {part.facts.part} of a run, repetitions {first + 1} to "
@@ -220,15 +184,7 @@ def decoding_of(model: Model) -> str:
 
 
 def model_lines(model: Model, path: Path | None = None) -> Lines:
-    """Return what a model is, and what each part of it reached on held-out rows.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    path : Path, optional
-        Its folder.
-    """
+    """Return what a model is, and what each part of it reached on held-out rows."""
     spec, served = model.spec, size_text(held_by(model).n_bytes)
     size = "" if path is None else f"{size_text(disk_bytes(path))} on disk, "
     lines = [

@@ -66,38 +66,18 @@ HOW_TO_INSTALL = 'pip install "streammach[report]"'
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A plot with what it says.
+    """A plot with what it says."""
 
-    Attributes
-    ----------
-    name : str
-        A word for its place on the page.
-    finding : str
-        What it shows, in a sentence; its title.
-    alt : str
-        What can be seen, for those who cannot.
-    svg : str
-        The drawing.
-    header, rows : tuple
-        Its numbers as a table of text.
-    """
-
-    name: str
-    finding: str
-    alt: str
-    svg: str
-    header: tuple[str, ...]
+    name: str  # a word for its place on the page
+    finding: str  # what it shows, in a sentence; its title
+    alt: str  # what can be seen, for those who cannot
+    svg: str  # the drawing
+    header: tuple[str, ...]  # header, rows: its numbers as a table of text
     rows: tuple[tuple[str, ...], ...]
 
 
 def require() -> None:
-    """Refuse to draw without matplotlib.
-
-    Raises
-    ------
-    UsageError
-        Saying how to install it.
-    """
+    """Refuse to draw without matplotlib, or raise UsageError."""
     try:
         import matplotlib.figure  # noqa: F401  # an optional library
     except ImportError:
@@ -114,19 +94,7 @@ def drawn(
     header: tuple[str, ...],
     rows: tuple[tuple[str, ...], ...],
 ) -> Plot:
-    """Return a plot whose SVG can stand in a page beside others.
-
-    Parameters
-    ----------
-    name : str
-        Goes before every id, so that figures of a page share none.
-    draw : callable
-        Draws on the matplotlib figure it is given.
-    height : float
-        In inches.
-    finding, alt, header, rows : str or tuple
-        What the plot says.
-    """
+    """Return a plot whose SVG can stand in a page beside others."""
     svg = svg_of(name, draw, height=height, alt=alt)
     return Plot(name=name, finding=finding, alt=alt, svg=svg, header=header, rows=rows)
 
@@ -174,17 +142,7 @@ def as_file(svg: str) -> str:
 
 
 def plain_log(axis: Any, low: float, high: float, unit: float = 1.0) -> None:
-    """Give a logarithmic axis ticks with plain numbers.
-
-    Parameters
-    ----------
-    axis : matplotlib axis
-        The axis.
-    low, high : float
-        The data's range.
-    unit : float
-        What a tick's number is divided by.
-    """
+    """Give a logarithmic axis ticks with plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # an optional library
 
     ticks = _log_ticks(low / unit, high / unit)

@@ -80,13 +80,7 @@ def heading(content: str) -> str:
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> str:
-    """Return names with their values as a table.
-
-    Parameters
-    ----------
-    rows : sequence of (str, str)
-        Name and value; an empty name goes on with the one above.
-    """
+    """Return names with their values as a table."""
     cells = "\n".join(
         f'<tr><th scope="row">{text(name)}</th><td>{text(value)}</td></tr>' for name, value in rows
     )
@@ -110,15 +104,7 @@ def figures(plots: Sequence[Plot]) -> str:
 
 
 def figure(plot: Plot, *, folded: bool = True) -> str:
-    """Return a plot with its finding above and its numbers below.
-
-    Parameters
-    ----------
-    plot : Plot
-        The plot.
-    folded : bool
-        Whether the numbers are folded at first.
-    """
+    """Return a plot with its finding above and its numbers below."""
     details = "<details>" if folded else "<details open>"
     return (
         f'<figure id="{plot.name}">\n<figcaption>{text(plot.finding)}</figcaption>\n{plot.svg}\n'

@@ -32,15 +32,7 @@ def shape_text(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
-    """Return the report of a plan as lines of the terminal's columns, 100 at most.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    following : str, optional
-        The command to go on with.
-    """
+    """Return the report of a plan as lines of the terminal's columns, 100 at most."""
     facts = plan.facts
     rows = [
         f"store    {clean(facts.path, 300)}",

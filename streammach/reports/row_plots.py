@@ -107,21 +107,11 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of shares by groups, from the top down.
+    """Bars of shares by groups, from the top down."""
 
-    Attributes
-    ----------
-    shares : list of float or None
-        Their lengths; None without a bar.
-    names : list of str
-        What stands before them.
-    xlabel, ylabel : str
-        What is drawn.
-    """
-
-    shares: list[float | None]
-    names: list[str]
-    xlabel: str
+    shares: list[float | None]  # their lengths; None without a bar
+    names: list[str]  # what stands before them
+    xlabel: str  # xlabel, ylabel: what is drawn
     ylabel: str
 
     @property

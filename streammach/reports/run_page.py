@@ -36,24 +36,7 @@ def run_page(
     diagnosis: Diagnosis | ListDiagnosis | None = None,
     query: QueryTime | None = None,
 ) -> Page:
-    """Return the page of a run, with the sweep that its folder lies in.
-
-    Parameters
-    ----------
-    run : Run
-        The finished run.
-    diagnosis : Diagnosis or ListDiagnosis, optional
-        What its model does on labelled rows; without it the page says how to get those plots.
-    query : QueryTime, optional
-        How long its model takes for one of them.
-
-    Raises
-    ------
-    UsageError
-        If matplotlib is not installed.
-    ModelError, MismatchError, DiskError
-        If a file of the run or of its sweep cannot be read.
-    """
+    """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
     of_run, of_rows = _run_plots(run, counts=model.counts is not None), _row_plots(diagnosis)
     parts = [

@@ -22,15 +22,7 @@ MB = 1e6
 
 
 def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
-    """Return accuracy against model size, a line for each B; None where no point has an accuracy.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The sweep.
-    star : str, optional
-        Folder of the run that is marked.
-    """
+    """Return accuracy against model size, a line for each B; None without an accuracy."""
     points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
     if not points:
         return None

@@ -37,19 +37,7 @@ Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes 
 def epochs_plot(
     history: Sequence[EpochFigures], kept: int, *, counts: bool = False, said: Words = ONE_LABEL
 ) -> Plot:
-    """Return loss and held-out accuracy by epoch.
-
-    Parameters
-    ----------
-    history : sequence of EpochFigures
-        What was measured at the end of each epoch.
-    kept : int
-        The epoch whose weights were kept, from 1.
-    counts : bool
-        Whether the model has counts, which come after the epochs.
-    said : Words
-        What figures are called.
-    """
+    """Return loss and held-out accuracy by epoch."""
     epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
     scores = [entry.accuracy for entry in history if entry.accuracy is not None]
     finding = f"Epoch {kept} of {len(epochs)} was kept"
@@ -94,15 +82,7 @@ def epochs_plot(
 
 
 def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
-    """Return held-out accuracy over time, a line for each kind of model; None without two points.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        What stages reached, in their order.
-    said : Words
-        What figures are called.
-    """
+    """Return held-out accuracy over time, a line a kind of model; None without two points."""
     if len(stages) < 2:
         return None
     best, last = max(stages, key=lambda stage: stage.accuracy), stages[-1]
@@ -139,15 +119,6 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     """Return the bytes of each ledger term, projected and, where it was noted, measured.
 
     Terms that are hardly seen beside the sum are drawn as one.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan with its ledger.
-    peak : int
-        The largest resident memory measured.
-    held : dict
-        Bytes measured, by the ledger's names.
     """
     lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: -x.n_bytes)
     terms: list[Term] = [("sum", plan.projected_bytes, peak)]

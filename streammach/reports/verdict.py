@@ -23,19 +23,7 @@ def verdict(
     diagnosis: Diagnosis | ListDiagnosis | None = None,
     query: QueryTime | None = None,
 ) -> tuple[str, ...]:
-    """Return what a run came to, in sentences; the first one says the most.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    model : Model
-        Its model.
-    diagnosis : Diagnosis or ListDiagnosis, optional
-        What the model does on labelled rows.
-    query : QueryTime, optional
-        How long it takes for one of them.
-    """
+    """Return what a run came to, in sentences; the first one says the most."""
     first, *more = _right(run, model, diagnosis)
     return (
         first,

@@ -30,27 +30,13 @@ STAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A page that was written.
+    """A page that was written."""
 
-    Attributes
-    ----------
-    path : Path
-        The file.
-    page : Page
-        What it holds.
-    rows : Diagnosis or ListDiagnosis or None
-        What was measured for it on rows of a store.
-    query : QueryTime or None
-        How long the model takes for one of these rows.
-    projected_bytes : int or None
-        Memory that this was to take.
-    """
-
-    path: Path
-    page: Page
-    rows: Diagnosis | ListDiagnosis | None = None
-    query: QueryTime | None = None
-    projected_bytes: int | None = None
+    path: Path  # the file
+    page: Page  # what it holds
+    rows: Diagnosis | ListDiagnosis | None = None  # what was measured for it on rows of a store
+    query: QueryTime | None = None  # how long the model takes for one of these rows
+    projected_bytes: int | None = None  # memory that this was to take
 
 
 def report(

@@ -20,54 +20,27 @@ RADIX_BITS = 11
 
 @dataclass(frozen=True)
 class ByFeature:
-    """The values of a batch feature by feature, features rising, rows rising within each.
+    """The values of a batch feature by feature, features rising, rows rising within each."""
 
-    Attributes
-    ----------
-    ids : int32 (u,)
-        The features that occur.
-    starts : int64 (u + 1,)
-        Where each one's values lie.
-    rows : int32 (nnz,)
-        Row of the batch.
-    values : float32 (nnz,)
-        The values.
-    """
-
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int32]
-    values: NDArray[np.float32]
+    ids: NDArray[np.int32]  # int32 (u,): the features that occur
+    starts: NDArray[np.int64]  # int64 (u + 1,): where each one's values lie
+    rows: NDArray[np.int32]  # int32 (nnz,): row of the batch
+    values: NDArray[np.float32]  # float32 (nnz,): the values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Rows for one training step, as the reader gives them to a backend.
+    """Rows for one training step, as the reader gives them to a backend."""
 
-    Attributes
-    ----------
-    indptr : int64 (n + 1,)
-        Row pointers, from 0.
-    features : int32 (nnz,)
-        Feature ids.
-    values : float32 (nnz,)
-        Transformed values.
-    classes : int32 (n,)
-        Class ids; the first of each where rows have lists of labels.
-    importance : float32 (n,)
-        Importance of each row.
-    labels : LabelLists or None
-        All labels of each row with their shares of the target; None where each has one.
-    by_feature : ByFeature or None
-        The same values feature by feature, where the backend wants them.
-    """
-
-    indptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
+    indptr: NDArray[np.int64]  # int64 (n + 1,): row pointers, from 0
+    features: NDArray[np.int32]  # int32 (nnz,): feature ids
+    values: NDArray[np.float32]  # float32 (nnz,): transformed values
+    # int32 (n,): class ids; the first of each where rows have lists of labels
     classes: NDArray[np.int32]
-    importance: NDArray[np.float32]
+    importance: NDArray[np.float32]  # float32 (n,): importance of each row
+    # all labels of each row with their shares of the target; None where each has one
     labels: LabelLists | None = None
+    # the same values feature by feature, where the backend wants them
     by_feature: ByFeature | None = None
 
     @property
@@ -78,20 +51,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class RowIdBatch:
-    """Rows for one training step that a device holds, by their numbers.
+    """Rows for one training step that a device holds, by their numbers."""
 
-    Attributes
-    ----------
-    rows : int64 (n,)
-        Numbers in the store, in the order of training.
-    indptr : int64 (n + 1,)
-        Row pointers, from 0, of a batch of these rows.
-    label_starts : int64 (n + 1,) or None
-        Where the labels of each row lie in such a batch, where rows have lists of them.
-    """
-
-    rows: NDArray[np.int64]
-    indptr: NDArray[np.int64]
+    rows: NDArray[np.int64]  # int64 (n,): numbers in the store, in the order of training
+    indptr: NDArray[np.int64]  # int64 (n + 1,): row pointers, from 0, of a batch of these rows
+    # int64 (n + 1,) or None: where the labels of each row lie in such a batch, where rows have
+    # lists of them
     label_starts: NDArray[np.int64] | None = None
 
     @property
@@ -101,21 +66,7 @@ class RowIdBatch:
 
 
 class BatchSlot:
-    """Fixed room for one batch, filled again and again.
-
-    Parameters
-    ----------
-    n_rows, nnz : int
-        Most rows and values of a batch.
-    n_features : int
-        Number of features of the data.
-    by_feature : bool
-        Whether batches also come feature by feature.
-    n_labels : int
-        Most labels of a batch where rows have lists of them; 0: each has one.
-    shared : bool
-        Whether the labels of a row share its target; each has a whole one otherwise.
-    """
+    """Fixed room for one batch, filled again and again."""
 
     def __init__(
         self,
@@ -151,21 +102,7 @@ class BatchSlot:
     ) -> int:  # fmt: skip
         """Append rows of a block until the slot is full.
 
-        Parameters
-        ----------
-        block : RowBlock
-            Where the rows lie.
-        chosen : int64 (m,)
-            The rows to append, in order.
-        transform : str
-            What to do with their values.
-        workers : Workers, optional
-            Threads that share the rows; what they write does not depend on them.
-
-        Returns
-        -------
-        int
-            How many were appended.
+        `chosen` is int64 (m,).
         """
         rows = self._rows
         room = len(rows["classes"]) - self.n_rows

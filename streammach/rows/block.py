@@ -21,39 +21,25 @@ Places = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class RowBlock:
-    """Some rows: features and values of each, its class, its importance.
+    """Some rows: features and values of each, its class, its importance."""
 
-    Attributes
-    ----------
-    indptr : int64 (n + 1,)
-        Row i's values lie in ``indptr[i]:indptr[i + 1]``; the first entry is 0.
-    features : int32 (nnz,)
-        Feature ids.
-    values : uint8 or float32 (nnz,)
-        Their values.
-    classes : int32 (n,)
-        Class ids; -1 where the class is unknown. Where rows have lists of labels the first of each.
-    labels : LabelLists or None
-        All labels of each row; None where each has one.
-    importance : float32 (n,) or None
-        Importance of each row; None where all are 1.
-    places : int64 (n,) or None
-        Where each row stood in its source: a byte of the text, or a row of the matrix; None where
-        that is not known.
-    numbers : int64 (n,) or None
-        Number of each row among those of its source, from 0; None where that is not known.
-    tags : Texts or None
-        The tag of each row, empty where it has none; None where no row has one.
-    """
-
+    # int64 (n + 1,): row i's values lie in `indptr[i]:indptr[i + 1]`; the first entry is 0
     indptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: Values
+    features: NDArray[np.int32]  # int32 (nnz,): feature ids
+    values: Values  # uint8 or float32 (nnz,): their values
+    # int32 (n,): class ids; -1 where the class is unknown. Where rows have lists of labels the
+    # first of each
     classes: NDArray[np.int32]
-    labels: LabelLists | None = None
+    labels: LabelLists | None = None  # all labels of each row; None where each has one
+    # float32 (n,) or None: importance of each row; None where all are 1
     importance: NDArray[np.float32] | None = None
+    # int64 (n,) or None: where each row stood in its source: a byte of the text, or a row of the
+    # matrix; None where that is not known
     places: NDArray[np.int64] | None = None
+    # int64 (n,) or None: number of each row among those of its source, from 0; None where that is
+    # not known
     numbers: NDArray[np.int64] | None = None
+    # the tag of each row, empty where it has none; None where no row has one
     tags: Texts | None = None
 
     @property

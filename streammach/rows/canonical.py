@@ -25,14 +25,7 @@ def canonicalize(
 ) -> RowBlock:
     """Return rows with other ids: sorted in each row, values of the same feature added up.
 
-    Parameters
-    ----------
-    block : RowBlock
-        The rows; not changed.
-    features : int32 (d,), optional
-        New id of each feature, -1 to drop it; ids stay otherwise.
-    classes : int32 (K,), optional
-        New id of each class, -1 where it is unknown; ids stay otherwise.
+    `features` is int32 (d,), `classes` is int32 (K,).
     """
     old = block.features
     new = old if features is None else features[old]

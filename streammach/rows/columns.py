@@ -23,15 +23,6 @@ def trained_columns(features: Names, n_columns: int, names: Names | None) -> Tra
     """Return what is remembered of the columns of a matrix.
 
     Columns that share a name cannot be told by their places: then nothing is remembered.
-
-    Parameters
-    ----------
-    features : Names
-        The features that they became.
-    n_columns : int
-        How many there are.
-    names : Names or None
-        Their names if these are not their numbers.
     """
     if names is None:
         return TrainedColumns(n_columns)
@@ -56,26 +47,7 @@ def ids_of_features(
 ) -> NDArray[np.int32]:
     """Return the ids of a store's features: by name, or by place where its columns have no names.
 
-    Parameters
-    ----------
-    known : Names
-        The features that give the ids.
-    trained : TrainedColumns
-        The columns that they were.
-    others : Names
-        The store's features.
-    columns : TrainedColumns
-        The columns that those were.
-
-    Returns
-    -------
-    int32 (len(others),)
-        -1 where there is no such feature.
-
-    Raises
-    ------
-    DataError
-        If neither has names of columns, and there are more or fewer.
+    Returns int32 (len(others),).
     """
     if not columns.n_columns or columns.positions is not None:
         return known.ids_of(others)
@@ -90,15 +62,7 @@ def ids_of_features(
 
 
 class Columns:
-    """Looks up the columns of a matrix in a vocabulary, as features without a namespace.
-
-    Parameters
-    ----------
-    n_columns : int
-        Number of columns.
-    names : Names, optional
-        A name for each column; otherwise they are numbers from 0 in decimal digits.
-    """
+    """Looks up the columns of a matrix in a vocabulary, as features without a namespace."""
 
     def __init__(self, n_columns: int, names: Names | None = None) -> None:
         assert names is None or len(names) == n_columns, "a name for each column"
@@ -110,17 +74,7 @@ class Columns:
     def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the feature id of each column; the vocabulary takes in new ones where it may.
 
-        Parameters
-        ----------
-        vocabulary : Vocabulary
-            Gives the ids; one that may not grow must be the same at every call.
-        columns : int64 (n,)
-            Columns, all within the matrix.
-
-        Returns
-        -------
-        int32 (n,)
-            -1 where the feature is unknown.
+        `columns` is int64 (n,). Returns int32 (n,).
         """
         out = np.empty(len(columns), np.int32)
         done = 0
@@ -135,13 +89,7 @@ class Columns:
 
 
 class SpacedColumns(Columns):
-    """Looks up columns that are features as a store lists them, ``namespace^name``.
-
-    Parameters
-    ----------
-    names : Names
-        The names.
-    """
+    """Looks up columns that are features as a store lists them, ``namespace^name``."""
 
     def __init__(self, names: Names) -> None:
         super().__init__(len(names))

@@ -33,15 +33,7 @@ def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
 
 
 def piece_bytes(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
-    """Return the most bytes of a part of float32 rows, or of as many as it has labels.
-
-    Parameters
-    ----------
-    n_features, n_rows : int
-        d; how many rows there are.
-    labels : tuple of int
-        Labels of all rows, and the most of a row; zeros where each has one.
-    """
+    """Return the most bytes of a part of float32 rows, or of as many as it has labels."""
     in_all, of_a_row = labels
     return max(min(PIECE_BYTES, 4 * n_features * max(n_rows, in_all)), 4 * n_features * of_a_row)
 
@@ -63,21 +55,8 @@ def class_sums(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.float32]]:
     """Return the sums of the rows of each class, in the order of the classes.
 
-    Parameters
-    ----------
-    x : float32 (n, d)
-        The rows.
-    classes : int32 (n,)
-        Their classes.
-    weights : float32 (n,), optional
-        What each row counts.
-
-    Returns
-    -------
-    present, which, counts : int (c,), int (n,), int or float64 (c,)
-        The classes that there are, each row's place among them, and their rows.
-    sums : float32 (c, d)
-        The sums.
+    `x` is float32 (n, d), `classes` is int32 (n,), `weights` is float32 (n,). Returns `present,
+    which, counts` int (c,), int (n,), int or float64 (c,), `sums` float32 (c, d).
     """
     present, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")
@@ -91,27 +70,13 @@ def class_sums(
 
 @dataclass(frozen=True)
 class LabelSums:
-    """The sums of rows by label, each with the share that the label has of its row.
+    """The sums of rows by label, each with the share that the label has of its row."""
 
-    Attributes
-    ----------
-    classes : int32 (c,)
-        The classes that there are.
-    which : int64 (m,)
-        The place of each label among them.
-    shares : float64 (m,)
-        Its share.
-    weights : float64 (m,)
-        What its row counts.
-    sums : float32 (c, d)
-        The sums of rows times shares and weights.
-    """
-
-    classes: NDArray[np.int32]
-    which: NDArray[np.int64]
-    shares: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    sums: NDArray[np.float32]
+    classes: NDArray[np.int32]  # int32 (c,): the classes that there are
+    which: NDArray[np.int64]  # int64 (m,): the place of each label among them
+    shares: NDArray[np.float64]  # float64 (m,): its share
+    weights: NDArray[np.float64]  # float64 (m,): what its row counts
+    sums: NDArray[np.float32]  # float32 (c, d): the sums of rows times shares and weights
 
     @classmethod
     def of(
@@ -158,18 +123,10 @@ def squares(x: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDAr
 
 @dataclass(frozen=True)
 class Basis:
-    """Coordinates of whitened rows: ``x' = x P - m P``.
+    """Coordinates of whitened rows: ``x' = x P - m P``."""
 
-    Attributes
-    ----------
-    rotation : float32 (d, d)
-        P.
-    shift : float32 (d,)
-        ``m P``.
-    """
-
-    rotation: NDArray[np.float32]
-    shift: NDArray[np.float32]
+    rotation: NDArray[np.float32]  # float32 (d, d): P
+    shift: NDArray[np.float32]  # float32 (d,): `m P`
 
     @property
     def n_more(self) -> int:

@@ -55,16 +55,10 @@ def add_list_pairs(
 
 
 class PairSketch:
-    """Counts distinct pairs of a feature and a class, approximately.
-
-    Attributes
-    ----------
-    registers : uint8 (2^14,)
-        All that it knows.
-    """
+    """Counts distinct pairs of a feature and a class, approximately."""
 
     def __init__(self) -> None:
-        self.registers = np.zeros(REGISTERS, np.uint8)
+        self.registers = np.zeros(REGISTERS, np.uint8)  # uint8 (2^14,): all that it knows
 
     def add(
         self,
@@ -75,16 +69,7 @@ class PairSketch:
     ) -> None:
         """Add rows.
 
-        Parameters
-        ----------
-        indptr : int64 (n + 1,)
-            Row pointers.
-        features : int32 (nnz,)
-            Feature ids.
-        classes : int32 (n,)
-            Class ids, none negative; not used where there are lists.
-        lists : LabelLists, optional
-            The classes of each row, where rows have several.
+        `indptr` is int64 (n + 1,), `features` is int32 (nnz,), `classes` is int32 (n,).
         """
         if lists is None:
             add_pairs(indptr, features, classes, self.registers)

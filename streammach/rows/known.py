@@ -22,13 +22,7 @@ FEATURES = "features are ids, int (n,), or names, a list of str"
 
 
 class KnownFeatures:
-    """Finds features by name. What finds them is made at the first name, and kept.
-
-    Parameters
-    ----------
-    names : Names
-        The features by id.
-    """
+    """Finds features by name. What finds them is made at the first name, and kept."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -53,17 +47,7 @@ class KnownFeatures:
     def row(self, features: Any, values: Any = None) -> RowBlock:
         """Return one row without a label; what is not known is left out.
 
-        Parameters
-        ----------
-        features : int array (m,), or sequence of int, str or bytes
-            Ids, -1 for one that is not known, or names.
-        values : array (m,), optional
-            Their values; those of a feature that is there twice are added up. All are 1 otherwise.
-
-        Raises
-        ------
-        DataError
-            If an id is none, a value is not a finite float32, or there are more or fewer.
+        `features` is int array (m,), or sequence of int, str or bytes, `values` is array (m,).
         """
         ids = self._given(features)
         m = len(ids)

@@ -18,20 +18,13 @@ NONE = np.zeros(0, np.float32)  # stands for weights that all are 1
 
 @dataclass(frozen=True)
 class LabelLists:
-    """A list of classes for each row; a list may be empty.
+    """A list of classes for each row; a list may be empty."""
 
-    Attributes
-    ----------
-    starts : int64 (n + 1,)
-        Row i's classes lie in ``starts[i]:starts[i + 1]``.
-    classes : int32 (m,)
-        Class ids, rising within a row, none twice; -1 (unknown), which come first, may repeat.
-    weights : float32 (m,) or None
-        Weight of each label, above 0; None where all are 1.
-    """
-
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # int64 (n + 1,): row i's classes lie in `starts[i]:starts[i + 1]`
+    # int32 (m,): class ids, rising within a row, none twice; -1 (unknown), which come first, may
+    # repeat
     classes: NDArray[np.int32]
+    # float32 (m,) or None: weight of each label, above 0; None where all are 1
     weights: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:

@@ -24,15 +24,7 @@ UTF8 = "utf-8", "surrogatepass"
 class NameIndex:
     """Finds names in a list. Threads may share it: nothing in it changes.
 
-    Parameters
-    ----------
-    offsets, data : int64 (n + 1,), uint8
-        Where each name starts, and the bytes of all; they are referred to, not copied.
-
-    Raises
-    ------
-    StoreError
-        If a name is there twice.
+    `offsets` and `data` are int64 (n + 1,), uint8.
     """
 
     def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:

@@ -26,21 +26,12 @@ SEPARATOR = ord("^")
 
 @dataclass(frozen=True)
 class Names:
-    """An immutable list of names by id.
+    """An immutable list of names by id."""
 
-    Attributes
-    ----------
-    offsets : int64 (n + 1,)
-        Where each name starts in `data`.
-    data : uint8 (sum of lengths,)
-        The bytes of all names, one after another.
-    kind : str
-        ``integer`` when every name is a decimal integer in its usual form, ``utf8`` when all are
-        valid UTF-8, else ``bytes``; it decides in which type :meth:`label` gives them back.
-    """
-
-    offsets: NDArray[np.int64]
-    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]  # int64 (n + 1,): where each name starts in `data`
+    data: NDArray[np.uint8]  # uint8 (sum of lengths,): the bytes of all names, one after another
+    # `integer` when every name is a decimal integer in its usual form, `utf8` when all are valid
+    # UTF-8, else `bytes`; it decides in which type :meth:`label` gives them back
     kind: str
 
     def __len__(self) -> int:

@@ -36,13 +36,6 @@ def namespace_ids(names: Names, most: int) -> NDArray[np.int32]:
 
     0 stands for none. Namespaces are numbered in the order of their first features; the last
     number, `most`, is shared by all namespaces after the first ``most - 1``.
-
-    Parameters
-    ----------
-    names : Names
-        The features, the most frequent first.
-    most : int
-        The largest number.
     """
     starts = names.offsets[:-1]
     separators = np.flatnonzero(names.data == SEPARATOR)

@@ -21,15 +21,7 @@ def _mix(z: NDArray[np.uint64]) -> None:
 def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
     """Return random keys that depend on all parts: integers of 0 or more, or arrays of them.
 
-    Parameters
-    ----------
-    *parts : int or integer array (n,)
-        For example a seed, an epoch and the numbers of the rows; the last one is an array.
-
-    Returns
-    -------
-    uint64 (n,)
-        The keys.
+    `*parts` is int or integer array (n,). Returns uint64 (n,).
     """
     state = np.zeros(1, np.uint64)
     with np.errstate(over="ignore"):

@@ -37,21 +37,12 @@ LEAST_HALF = 128 - 8  # of numbers of four bits, counted from -128 on
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """A table int8 (d, C) of which rows are unpacked as they are needed.
+    """A table int8 (d, C) of which rows are unpacked as they are needed."""
 
-    Attributes
-    ----------
-    data : uint8 (n,)
-        The bytes of all rows, one after another.
-    starts : uint32 or int64 (d + 1,)
-        Where each row starts in `data`, and where the last one ends.
-    n_columns : int
-        C.
-    """
-
-    data: NDArray[np.uint8]
+    data: NDArray[np.uint8]  # uint8 (n,): the bytes of all rows, one after another
+    # uint32 or int64 (d + 1,): where each row starts in `data`, and where the last one ends
     starts: NDArray[Any]
-    n_columns: int
+    n_columns: int  # C
 
     dtype = np.dtype(np.int8)
 
@@ -59,13 +50,7 @@ class PackedRows:
     def of(cls, pieces: Iterable[NDArray[Any]], shape: tuple[int, int]) -> PackedRows:
         """Pack rows.
 
-        Parameters
-        ----------
-        pieces : iterable of int8 (n, C) or uint8 (n, C / 2)
-            The rows, some at a time; of the second kind are numbers from -8 to 7, two to a byte,
-            the first in the low bits.
-        shape : tuple of int
-            d, the rows of all pieces, and C.
+        `pieces` is iterable of int8 (n, C) or uint8 (n, C / 2).
         """
         n, columns = shape
         most = n * (columns + 1)

@@ -31,25 +31,15 @@ Pieces = Callable[[], Iterable[Piece]]  # all pairs, in order, as often as it is
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """Pairs that are to be packed.
+    """Pairs that are to be packed."""
 
-    Attributes
-    ----------
-    pieces : callable
-        Gives the pairs: each class less the one before it, the first of a list as it is, and the
-        gains, whole numbers with the sign as the lowest bit.
-    starts : int64 (d + 1,)
-        Where each feature's pairs start, and where the last one's end.
-    n_classes : int
-        K.
-    times : int
-        Units of a gain of 1.
-    """
-
+    # gives the pairs: each class less the one before it, the first of a list as it is, and the
+    # gains, whole numbers with the sign as the lowest bit
     pieces: Pieces
+    # int64 (d + 1,): where each feature's pairs start, and where the last one's end
     starts: NDArray[np.int64]
-    n_classes: int
-    times: int = 1
+    n_classes: int  # K
+    times: int = 1  # units of a gain of 1
 
     @property
     def n_bytes(self) -> int:
@@ -146,38 +136,19 @@ def _resize(steps: NDArray[Any], gains: NDArray[Any], n: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCounts:
-    """What :class:`CountWeights` says, with lists that are only added up.
+    """What :class:`CountWeights` says, with lists that are only added up."""
 
-    Attributes
-    ----------
-    starts : uint32 or int64 (d + 1,)
-        Feature f's entries lie in ``starts[f]:starts[f + 1]``.
-    steps : uint16 or uint32 (n,)
-        Classes from one entry to the next.
-    gains : int8 or int16 (n,)
-        What each adds, in units.
-    peaks : int16 (d,)
-        What a feature's list adds to a class at most, and takes from it, in units.
-    unit : int
-        In 1/1024 nat.
-    n_listed : int
-        Pairs of all lists.
-    wide : int8 or int16 (w, K)
-        That of :class:`CountWeights` in units.
-    wide_of : int16 or int32 (d,)
-        That of :class:`CountWeights`.
-    penalty, base, log_values, hashed
-        Those of :class:`CountWeights`.
-    """
-
+    # uint32 or int64 (d + 1,): feature f's entries lie in `starts[f]:starts[f + 1]`
     starts: NDArray[Any]
-    steps: NDArray[Any]
-    gains: NDArray[Any]
+    steps: NDArray[Any]  # uint16 or uint32 (n,): classes from one entry to the next
+    gains: NDArray[Any]  # int8 or int16 (n,): what each adds, in units
+    # int16 (d,): what a feature's list adds to a class at most, and takes from it, in units
     peaks: NDArray[np.int16]
-    unit: int
-    n_listed: int
-    wide_of: NDArray[Any]
-    wide: NDArray[Any]
+    unit: int  # in 1/1024 nat
+    n_listed: int  # pairs of all lists
+    wide_of: NDArray[Any]  # int16 or int32 (d,): that of :class:`CountWeights`
+    wide: NDArray[Any]  # int8 or int16 (w, K): that of :class:`CountWeights` in units
+    # penalty, base, log_values, hashed: those of :class:`CountWeights`
     penalty: NDArray[np.float32]
     base: NDArray[np.float32]
     log_values: NDArray[np.float32]
@@ -185,22 +156,7 @@ class PackedCounts:
 
     @classmethod
     def of(cls, lists: Lists, bare: CountWeights, unit: int) -> PackedCounts:
-        """Pack pairs.
-
-        Parameters
-        ----------
-        lists : Lists
-            The pairs.
-        bare : CountWeights
-            All but the lists, which are empty; gains in `wide` are whole units.
-        unit : int
-            Of all gains.
-
-        Raises
-        ------
-        ValueError
-            If a class is none or does not rise within its list.
-        """
+        """Pack pairs."""
         found = lists.entries()
         return cls(
             starts=ends(found.sizes).astype(starts_type(len(found.steps))), steps=found.steps,

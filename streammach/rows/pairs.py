@@ -31,17 +31,11 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTable:
-    """Pairs as lists by feature, and what all tables of them can do.
+    """Pairs as lists by feature, and what all tables of them can do."""
 
-    Attributes
-    ----------
-    starts : int64 (d + 1,)
-        Feature f's pairs lie in ``starts[f]:starts[f + 1]``.
-    classes : int32 (Z,)
-        The class of each pair, rising within a feature.
-    """
-
+    # int64 (d + 1,): feature f's pairs lie in `starts[f]:starts[f + 1]`
     starts: Annotated[NDArray[np.int64], Form(("ends",), "steps")]
+    # int32 (Z,): the class of each pair, rising within a feature
     classes: Annotated[NDArray[np.int32], Form(("pairs",), "lists")]
 
     @classmethod
@@ -99,27 +93,21 @@ class CountWeights(PairTable):
     ----------
     starts, classes
         Those of :class:`PairTable`.
-    gains : int16 (Z,)
-        What each pair adds, in units of 1/1024 nat.
-    wide_of : int32 (d,)
-        Where a feature of many classes has its gains in `wide`, -1 for those with a list.
-    wide : int16 (n, K)
-        Gains of such features for all classes, which are added faster than long lists.
-    penalty : float32 (d,)
-        What each feature takes from every class, times `log_values`.
-    base, log_values : float32 (K,)
-        What a class has before any feature, and the logarithm of the values of its rows.
-    hashed : float
-        Weight of the hashed models, 0 or more.
     """
 
+    # int16 (Z,): what each pair adds, in units of 1/1024 nat
     gains: Annotated[NDArray[np.int16], Form(("pairs",), "units")]
+    # int32 (d,): where a feature of many classes has its gains in `wide`, -1 for those with a list
     wide_of: Annotated[NDArray[np.int32], Form(("features",))]
+    # int16 (n, K): gains of such features for all classes, which are added faster than long lists
     wide: Annotated[NDArray[np.int16], Form(("wide", "classes"), "units")]
+    # float32 (d,): what each feature takes from every class, times `log_values`
     penalty: Annotated[NDArray[np.float32], Form(("features",))]
+    # base, log_values: float32 (K,): what a class has before any feature, and the logarithm of the
+    # values of its rows
     base: Annotated[NDArray[np.float32], Form(("classes",))]
     log_values: Annotated[NDArray[np.float32], Form(("classes",))]
-    hashed: float
+    hashed: float  # weight of the hashed models, 0 or more
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, hashed: float) -> CountWeights:
@@ -180,13 +168,7 @@ class CountWeights(PairTable):
         return replace(self, starts=ends(lengths), classes=self.classes[:n], gains=self.gains[:n])
 
     def with_classes(self, new: ClassPairs) -> CountWeights:
-        """Return the weights with more classes, whose ids come next.
-
-        Parameters
-        ----------
-        new : ClassPairs
-            Their pairs, and what else is known of them.
-        """
+        """Return the weights with more classes, whose ids come next."""
         k, n = self.n_classes, len(new.base)
         spread = self.wide_of[new.features] >= 0
         more = np.zeros((len(self.wide), n), np.int16)
@@ -266,10 +248,7 @@ class CountWeights(PairTable):
     def widened(self, chosen: NDArray[np.bool_] | None = None) -> CountWeights:
         """Return the weights with those in `wide` that take fewer bytes there.
 
-        Parameters
-        ----------
-        chosen : bool (Z,), optional
-            The pairs that are kept, all of which are in lists; all of them otherwise.
+        `chosen` is bool (Z,).
         """
         lengths = np.diff(self.starts)
         if chosen is not None:
@@ -319,22 +298,14 @@ class CountWeights(PairTable):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassPairs:
-    """Counts of n classes that a table does not know.
+    """Counts of n classes that a table does not know."""
 
-    Attributes
-    ----------
-    features, classes : int32 (m,)
-        Pairs of a feature and one of these classes, numbered from 0; none twice.
-    gains : int16 (m,)
-        What each adds, in units of 1/1024 nat.
-    base, log_values : float32 (n,)
-        Those of :class:`CountWeights`.
-    """
-
+    # features, classes: int32 (m,): pairs of a feature and one of these classes, numbered from 0;
+    # none twice
     features: NDArray[np.int32]
     classes: NDArray[np.int32]
-    gains: NDArray[np.int16]
-    base: NDArray[np.float32]
+    gains: NDArray[np.int16]  # int16 (m,): what each adds, in units of 1/1024 nat
+    base: NDArray[np.float32]  # base, log_values: float32 (n,): those of :class:`CountWeights`
     log_values: NDArray[np.float32]
 
 

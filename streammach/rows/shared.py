@@ -20,11 +20,6 @@ class SharedVocabulary:
 
     The ids that new names get depend on which reader is first. What is made of the rows must
     therefore depend on names alone.
-
-    Parameters
-    ----------
-    whole : Vocabulary
-        Receives the names.
     """
 
     def __init__(self, whole: Vocabulary) -> None:
@@ -41,11 +36,6 @@ class LocalNames:
 
     Tables that take in no names are not copied but used by all. Labels get their shared ids piece
     by piece, so that they need not all be in the tables of every reader.
-
-    Attributes
-    ----------
-    vocabulary : Vocabulary
-        What the reader fills.
     """
 
     def __init__(self, shared: SharedVocabulary, *, alone: bool) -> None:
@@ -56,6 +46,7 @@ class LocalNames:
         if alone:
             self.vocabulary = whole
             return
+        # what the reader fills
         self.vocabulary = Vocabulary(
             add_labels=whole.add_labels, add_features=whole.add_features, columns=whole.columns
         )

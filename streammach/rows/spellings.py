@@ -18,15 +18,7 @@ OTHER, PLAIN, ODD = 0, 1, 2  # no whole number; one as it is written usually; on
 def spelled_differently(
     names: Names, aside: Sequence[str] = ()
 ) -> tuple[int, tuple[str, str]] | None:
-    """Return how many whole numbers have several names, and two names of one; None without any.
-
-    Parameters
-    ----------
-    names : Names
-        Names of labels or of features; those of different namespaces have nothing in common.
-    aside : sequence of str
-        Namespaces that are not looked at: those of words.
-    """
+    """Return how many whole numbers have several names, and two names of one; None without any."""
     if names.kind == "integer":  # each is written in the usual way
         return None
     odd = np.empty(int(count_odd(names.offsets, names.data)), np.int64)

@@ -14,18 +14,11 @@ from streammach.jit import Array, kernel
 
 @dataclass(frozen=True)
 class Texts:
-    """Byte strings, one for each row.
+    """Byte strings, one for each row."""
 
-    Attributes
-    ----------
-    offsets : int64 (n + 1,)
-        Where each one starts in `data`, and where the last one ends.
-    data : uint8 (bytes,)
-        Their bytes.
-    """
-
+    # int64 (n + 1,): where each one starts in `data`, and where the last one ends
     offsets: NDArray[np.int64]
-    data: NDArray[np.uint8]
+    data: NDArray[np.uint8]  # uint8 (bytes,): their bytes
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -13,19 +13,13 @@ from streammach.rows.names import Names
 
 @dataclass(frozen=True)
 class TrainedColumns:
-    """The columns of the matrix that was trained on, by which others are read.
+    """The columns of the matrix that was trained on, by which others are read."""
 
-    Attributes
-    ----------
-    n_columns : int
-        How many, those without a value too; 0 where rows came from no matrix, or from some whose
-        columns had other names or places.
-    positions : int32 (d,) or None
-        The column of each feature, -1 where it has none; None where columns had no names, and
-        features are named by their numbers.
-    """
-
+    # how many, those without a value too; 0 where rows came from no matrix, or from some whose
+    # columns had other names or places
     n_columns: int = 0
+    # int32 (d,) or None: the column of each feature, -1 where it has none; None where columns had
+    # no names, and features are named by their numbers
     positions: NDArray[np.int32] | None = None
 
     def ids(self) -> NDArray[np.int32] | None:
@@ -49,17 +43,7 @@ class TrainedColumns:
     def remark(self, ids: NDArray[np.int32], given: Names, features: Names) -> str | None:
         """Return what columns that are told by name lack, or have beyond those trained on, or None.
 
-        Parameters
-        ----------
-        ids : int32 (columns,)
-            The feature of each column by its name, -1 where there is none.
-        given, features : Names
-            The columns' names, and those of all features.
-
-        Raises
-        ------
-        DataError
-            If no column is known, or one is there twice.
+        `ids` is int32 (columns,).
         """
         known = np.sort(ids[ids >= 0])
         if not len(known):

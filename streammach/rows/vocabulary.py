@@ -25,22 +25,7 @@ from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 
 class Vocabulary:
-    """Labels, namespaces and features by name, numbered in the order in which they were met.
-
-    Parameters
-    ----------
-    labels, features : Names, optional
-        What is known from the start, numbered as there.
-    add_labels, add_features : bool
-        Whether names that are not known get the next ids; else they stay unknown.
-    columns : TrainedColumns
-        What is known of the columns of matrices.
-
-    Raises
-    ------
-    StoreError
-        If a list of what is known holds a name twice.
-    """
+    """Labels, namespaces and features by name, numbered in the order in which they were met."""
 
     def __init__(
         self,
@@ -80,15 +65,7 @@ class Vocabulary:
     def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
         """Return the ids of labels; new ones get the next ids where that is allowed.
 
-        Parameters
-        ----------
-        names : list of bytes
-            The labels, none longer than `MAX_NAME`.
-
-        Returns
-        -------
-        int32 (len(names),)
-            -1 where the label is unknown.
+        Returns int32 (len(names),).
         """
         wanted = Names.of(names)
         if self.add_labels:
@@ -230,17 +207,7 @@ def _listed(table: NameTable, spaces: NameTable) -> Names:
 def by_frequency(names: Names, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order of names by falling count, ties by their bytes.
 
-    Parameters
-    ----------
-    names : Names
-        The names.
-    counts : int64 (n,)
-        How often each occurs.
-
-    Returns
-    -------
-    int64 (n,)
-        ``order[new] = old``.
+    `counts` is int64 (n,). Returns int64 (n,).
     """
     heads = np.zeros((len(names), 2), np.uint64)
     _heads(names.offsets, names.data, heads)

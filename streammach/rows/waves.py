@@ -17,17 +17,11 @@ class Waves:
 
     The features may be brought to a basis as well; Q is applied to plain rows all the same, so
     that a change of basis is within it.
-
-    Attributes
-    ----------
-    projection : float32 (d + 2, D)
-        Q, q as the row after it, and a as the last one.
-    basis : Basis or None
-        What the first d columns are brought to.
     """
 
+    # float32 (d + 2, D): Q, q as the row after it, and a as the last one
     projection: NDArray[np.float32]
-    basis: Basis | None = None
+    basis: Basis | None = None  # what the first d columns are brought to
 
     @property
     def n_more(self) -> int:

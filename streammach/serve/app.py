@@ -39,15 +39,7 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """Answers requests.
-
-    Parameters
-    ----------
-    service : Service
-        The models.
-    local : bool
-        Whether only programs of this machine can reach it.
-    """
+    """Answers requests."""
 
     def __init__(self, service: Service, *, local: bool) -> None:
         self._service, self._local, self._held = service, local, 0
@@ -156,18 +148,7 @@ class Handlers:
 
 
 def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Starlette:
-    """Return the ASGI application of a service.
-
-    Parameters
-    ----------
-    service : Service
-        The models.
-    local : bool
-        Whether only programs of this machine can reach it: then requests must name one of its
-        hosts, and models may be loaded again.
-    hosts : tuple of str
-        Further names of the host.
-    """
+    """Return the ASGI application of a service."""
     handlers = Handlers(service, local=local)
 
     def route(path: str, handler: Handler, method: str = "GET") -> Route:

@@ -54,17 +54,7 @@ class Job:
 
 
 class Lane:
-    """The queue of a model, and the thread that takes from it.
-
-    Parameters
-    ----------
-    served : Served
-        The model; it is closed with the queue.
-    limits : Limits
-        How many rows may wait, and how many are predicted together.
-    metrics : ModelMetrics
-        Counts what is done.
-    """
+    """The queue of a model, and the thread that takes from it."""
 
     def __init__(self, served: Served, limits: Limits, metrics: ModelMetrics) -> None:
         self.served, self.metrics = served, metrics
@@ -83,15 +73,7 @@ class Lane:
         return self._rows
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:
-        """Return the answer to a question, or raise Refused.
-
-        Parameters
-        ----------
-        question : Question
-            At least one row.
-        kind : tuple
-            How the rows were read.
-        """
+        """Return the answer to a question, or raise Refused."""
         seconds = self._limits.deadline
         job = Job(question, kind, time.monotonic() + seconds)
         self._put(job)

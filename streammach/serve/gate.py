@@ -22,17 +22,6 @@ class Gate:
 
     A page can let a name of its own mean this machine (DNS rebinding): then it is in the Host
     header. It can send requests to other hosts, too: then its own host is in the Origin header.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What is asked otherwise.
-    service : Service
-        The models.
-    local : bool
-        Whether only programs of this machine can reach it; otherwise nothing is refused.
-    hosts : tuple of str
-        Further names of the host.
     """
 
     def __init__(

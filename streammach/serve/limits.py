@@ -11,45 +11,20 @@ MOST_LINE = 300  # characters of a reason
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that a service takes.
+    """The most that a service takes."""
 
-    Attributes
-    ----------
-    k : int
-        Best classes of a row.
-    rows : int
-        Rows of a request.
-    features : int
-        Features of a row, those that the model does not know among them.
-    text_bytes : int
-        Characters of the strings of a row, in their normal form (NFKC).
-    body_bytes : int
-        Bytes of the body of a request.
-    held_bytes : int
-        Bytes of the bodies of all requests that are not answered yet.
-    queue : int
-        Rows of a model that wait.
-    batch : int
-        Rows that are predicted together, but for a request that has more.
-    deadline : float
-        Seconds in which a request is received, and again in which it is answered.
-    grace : float
-        Seconds in which a service that is stopped answers what it has taken.
-    connections : int
-        Connections at a time.
-    """
-
-    k: int = 200
-    rows: int = 1024
-    features: int = 100_000
-    text_bytes: int = 1_000_000
-    body_bytes: int = 8_000_000
-    held_bytes: int = 64_000_000
-    queue: int = 1024
-    batch: int = 64
+    k: int = 200  # best classes of a row
+    rows: int = 1024  # rows of a request
+    features: int = 100_000  # features of a row, those that the model does not know among them
+    text_bytes: int = 1_000_000  # characters of the strings of a row, in their normal form (NFKC)
+    body_bytes: int = 8_000_000  # bytes of the body of a request
+    held_bytes: int = 64_000_000  # bytes of the bodies of all requests that are not answered yet
+    queue: int = 1024  # rows of a model that wait
+    batch: int = 64  # rows that are predicted together, but for a request that has more
+    # seconds in which a request is received, and again in which it is answered
     deadline: float = 10.0
-    grace: float = 10.0
-    connections: int = 1000
+    grace: float = 10.0  # seconds in which a service that is stopped answers what it has taken
+    connections: int = 1000  # connections at a time
 
     @property
     def rows_a_request(self) -> int:
@@ -60,16 +35,7 @@ class Limits:
 class Refused(Exception):
     """A request that gets no answer, and why: a line.
 
-    Parameters
-    ----------
-    status : int
-        The status of HTTP.
-    reason : str
-        What is wrong; it is made one line that is safe to print.
-    limit : str, optional
-        The name of the limit that was passed.
-    retry : int, optional
-        Seconds after which it may be sent again.
+    `retry` is in seconds.
     """
 
     def __init__(

@@ -12,103 +12,56 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of a model whose features have names.
+    """A row of a model whose features have names."""
 
-    Attributes
-    ----------
-    features : dict of str to float or str, list of str, or list of float
-        Values by the names of the features, where ``"color": "red"`` is the feature ``color=red``
-        with the value 1; names alone, each with the value 1; or, for a model of a matrix, a number
-        for each of its columns.
-    """
-
+    # values by the names of the features, where `"color": "red"` is the feature `color=red` with
+    # the value 1; names alone, each with the value 1; or, for a model of a matrix, a number for
+    # each of its columns
     features: dict[str, float | str] | list[float | str]
 
 
 class FeatureRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to a model whose features have names.
+    """A request to a model whose features have names."""
 
-    Attributes
-    ----------
-    rows : list of FeatureRow
-        The rows.
-    k : int
-        How many labels each gets, 5 if nothing is said; all if there are fewer.
-    probabilities : bool
-        Whether scores are probabilities.
-    """
-
-    rows: list[FeatureRow]
+    rows: list[FeatureRow]  # the rows
+    # how many labels each gets, 5 if nothing is said; all if there are fewer
     k: Count | msgspec.UnsetType = msgspec.UNSET
-    probabilities: bool | msgspec.UnsetType = msgspec.UNSET
+    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
 
 
 class FieldRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to a model of a table.
+    """A request to a model of a table."""
 
-    Attributes
-    ----------
-    rows : list of dict or str
-        The fields of each row by the names of their columns; or the text itself, for a model that
-        reads one column of text.
-    k : int
-        How many labels each gets, 5 if nothing is said; all if there are fewer.
-    probabilities : bool
-        Whether scores are probabilities.
-    """
-
+    # the fields of each row by the names of their columns; or the text itself, for a model that
+    # reads one column of text
     rows: list[dict[str, Any] | str]
+    # how many labels each gets, 5 if nothing is said; all if there are fewer
     k: Count | msgspec.UnsetType = msgspec.UNSET
-    probabilities: bool | msgspec.UnsetType = msgspec.UNSET
+    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """The best labels of a row.
+    """The best labels of a row."""
 
-    Attributes
-    ----------
-    labels : list of int or str
-        The best first.
-    scores : list of float
-        Their scores: what the model ranks by, or probabilities.
-    unknown : int
-        Features of the row that the model does not know, and fields that it does not read.
-    """
-
-    labels: list[Label]
-    scores: list[float]
+    labels: list[Label]  # the best first
+    scores: list[float]  # their scores: what the model ranks by, or probabilities
+    # features of the row that the model does not know, and fields that it does not read
     unknown: int
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The predictions of a request.
+    """The predictions of a request."""
 
-    Attributes
-    ----------
-    model, version : str
-        The model's name, and the digest of what it was made of.
-    predictions : list of Prediction
-        One for each row, in their order.
-    """
-
-    model: str
+    model: str  # model, version: the model's name, and the digest of what it was made of
     version: str
-    predictions: list[Prediction]
+    predictions: list[Prediction]  # one for each row, in their order
 
 
 class Wrong(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a request got no answer.
+    """Why a request got no answer."""
 
-    Attributes
-    ----------
-    error : str
-        A line.
-    limit : str or None
-        The limit that was passed.
-    """
-
-    error: str
-    limit: str | None = None
+    error: str  # a line
+    limit: str | None = None  # the limit that was passed
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -119,32 +72,16 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """A model that is served.
+    """A model that is served."""
 
-    Attributes
-    ----------
-    name, version : str
-        Its name, and the digest of what it was made of.
-    classes, features : int
-        How many it knows.
-    scores : str
-        What it ranks by.
-    rows : str
-        What its rows are: ``text``, ``fields`` or ``features``.
-    columns : list of Column
-        The columns that it reads, of a table.
-    bytes : int
-        Memory that it takes.
-    """
-
-    name: str
+    name: str  # name, version: its name, and the digest of what it was made of
     version: str
-    classes: int
+    classes: int  # classes, features: how many it knows
     features: int
-    scores: str
-    rows: str
-    columns: list[Column]
-    bytes: int
+    scores: str  # what it ranks by
+    rows: str  # what its rows are: `text`, `fields` or `features`
+    columns: list[Column]  # the columns that it reads, of a table
+    bytes: int  # memory that it takes
 
 
 class Models(msgspec.Struct, frozen=True):

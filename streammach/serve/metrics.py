@@ -17,13 +17,7 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
-    """How often values lie at or below some bounds.
-
-    Parameters
-    ----------
-    bounds : tuple of float
-        The bounds, rising.
-    """
+    """How often values lie at or below some bounds."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
@@ -60,17 +54,7 @@ class ModelMetrics:
         self.reloads: Counter[str] = Counter({"done": 0, "failed": 0})
 
     def batch(self, n_rows: int, seconds: float, unknown: int) -> None:
-        """Count rows that were predicted together.
-
-        Parameters
-        ----------
-        n_rows : int
-            How many.
-        seconds : float
-            Time of it.
-        unknown : int
-            Features that the model did not know.
-        """
+        """Count rows that were predicted together."""
         self.rows += n_rows
         self.unknown += unknown
         self.batches.add(n_rows)
@@ -86,29 +70,13 @@ class Metrics:
         self.models: dict[str, ModelMetrics] = {}
 
     def request(self, route: str, status: int, seconds: float | None) -> None:
-        """Count a request that was answered.
-
-        Parameters
-        ----------
-        route : str
-            What it was for.
-        status : int
-            The status of the answer.
-        seconds : float or None
-            Time from its arrival to its answer, where that is counted.
-        """
+        """Count a request that was answered."""
         self.requests[route, status] += 1
         if seconds is not None:
             self.seconds.add(seconds)
 
     def text(self, versions: Mapping[str, str], waiting: Mapping[str, int]) -> str:
-        """Return all of it.
-
-        Parameters
-        ----------
-        versions, waiting : dict
-            The version of each model, and the rows that wait for it.
-        """
+        """Return all of it."""
         out: list[str] = []
         for (name, kind, text), lines in {
             **self._of_requests(),

@@ -35,48 +35,22 @@ SAMPLES = {"number": 1.0, "names": ["a"], "pairs": {"a": 1.0}}  # cells, by role
 
 @dataclass(frozen=True, kw_only=True)
 class Computing:
-    """Where a service computes, and with what.
+    """Where a service computes, and with what."""
 
-    Attributes
-    ----------
-    device : str
-        ``auto``, ``cpu`` or ``cuda``.
-    threads : int or None
-        Threads that compute for a model; all cores otherwise.
-    memory : str or None
-        Bytes that the process may take; 2 GB, or what the models need, otherwise.
-    """
-
-    device: str = "auto"
-    threads: int | None = None
+    device: str = "auto"  # `auto`, `cpu` or `cuda`
+    threads: int | None = None  # threads that compute for a model; all cores otherwise
+    # bytes that the process may take; 2 GB, or what the models need, otherwise
     memory: str | None = None
 
 
 class Served:
-    """A loaded model; one thread at a time may ask it.
-
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    model : Model
-        The model.
-    version : str
-        Digest of what it was made of.
-    limits, computing : Limits, Computing
-        What is taken, and where it is computed.
-
-    Attributes
-    ----------
-    takes : int
-        Bytes that it takes, and the work on its rows.
-    """
+    """A loaded model; one thread at a time may ask it."""
 
     def __init__(
         self, name: str, model: Model, version: str, limits: Limits, computing: Computing
     ) -> None:
         self.name, self.version, self._limits = name, version, limits
-        self.takes = 0
+        self.takes = 0  # bytes that it takes, and the work on its rows
         self._predictor = Predictor(
             model, device=computing.device, threads=computing.threads, memory=computing.memory
         )
@@ -92,18 +66,7 @@ class Served:
         )  # fmt: skip
 
     def predicted(self, questions: Sequence[Question]) -> list[list[Prediction]]:
-        """Return the predictions of some questions, computed together.
-
-        Parameters
-        ----------
-        questions : sequence of Question
-            Such as may be predicted together.
-
-        Raises
-        ------
-        Refused
-            If a row cannot be read; rows are numbered through all questions.
-        """
+        """Return the predictions of some questions, computed together, or raise Refused."""
         rows = [row for question in questions for row in question.rows]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
@@ -176,11 +139,6 @@ class Served:
 class Loader:
     """Loads models, one at a time, within the memory of the process.
 
-    Parameters
-    ----------
-    limits, computing : Limits, Computing
-        What is taken, and where it is computed.
-
     Attributes
     ----------
     room : RequestRoom
@@ -194,23 +152,7 @@ class Loader:
     def load(self, name: str, folder: Path, beside: int) -> Served:
         """Return a model that has answered a row.
 
-        Parameters
-        ----------
-        name : str
-            What it is called.
-        folder : Path
-            The folder of a run or of a model.
-        beside : int
-            Bytes of the models that are loaded already.
-
-        Raises
-        ------
-        ModelError, DiskError
-            If there is no model, or it is damaged, or changed while it was read.
-        BudgetError
-            If it does not fit beside what is there.
-        DeviceError
-            If the device cannot be used.
+        `beside` is in bytes.
         """
         with self._lock:
             return self._load(name, folder, beside)

@@ -41,15 +41,7 @@ ASKED = (400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
 
 
 def document(models: Sequence[About], limits: Limits) -> dict[str, Any]:
-    """Return the description.
-
-    Parameters
-    ----------
-    models : sequence of About
-        The models; their names are the only ones that paths may have.
-    limits : Limits
-        The most that is taken.
-    """
+    """Return the description."""
     (_, schemas) = msgspec.json.schema_components(RECORDS, ref_template=PLACE)
     _limited(schemas, limits)
     kinds = {FieldRows if m.rows != "features" else FeatureRows for m in models}

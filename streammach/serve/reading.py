@@ -30,27 +30,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Question:
-    """A request that was read.
+    """A request that was read."""
 
-    Attributes
-    ----------
-    rows : list of dict
-        Values by feature, or cells by column.
-    unknown : list of int
-        What of each row no model of the kind can know.
-    sizes : list of int
-        Bytes that the work on each row takes at most.
-    k : int
-        How many labels each row gets.
-    probabilities : bool
-        Whether scores are probabilities.
-    """
-
-    rows: list[Row]
-    unknown: list[int]
-    sizes: list[int]
-    k: int
-    probabilities: bool
+    rows: list[Row]  # values by feature, or cells by column
+    unknown: list[int]  # what of each row no model of the kind can know
+    sizes: list[int]  # bytes that the work on each row takes at most
+    k: int  # how many labels each row gets
+    probabilities: bool  # whether scores are probabilities
 
     @property
     def together(self) -> tuple[bool, int]:
@@ -60,21 +46,7 @@ class Question:
 
 
 class Reader:
-    """Reads the bodies of requests to a model.
-
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        The columns of the table that the model reads; None of a model whose features have names.
-    text : str, optional
-        The one column of text among them, of which strings are rows; None where there are more.
-    places : sequence of str, optional
-        The feature of each column of the matrix that it was trained on, where there was one.
-    others : sequence of str
-        Columns that it has seen and does not read.
-    limits : Limits
-        The most that is taken.
-    """
+    """Reads the bodies of requests to a model."""
 
     def __init__(
         self,

@@ -36,22 +36,11 @@ def may_become(body: bytes) -> int:
 
 
 class RequestRoom:
-    """What requests take together, and may take.
-
-    Parameters
-    ----------
-    limits : Limits
-        The least that they may take, and how long a model waits for what they have taken.
-
-    Attributes
-    ----------
-    most : int
-        Bytes that they may take.
-    """
+    """What requests take together, and may take."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._taken = limits, 0
-        self.most = limits.held_bytes
+        self.most = limits.held_bytes  # bytes that they may take
         self._lock = threading.RLock()
 
     def take(self, n_bytes: int) -> None:

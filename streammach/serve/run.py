@@ -35,26 +35,11 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass
 class Port:
-    """The address of a service, which is its own from now on, and open later.
+    """The address of a service, which is its own from now on, and open later."""
 
-    Attributes
-    ----------
-    host : str
-        A name or an address.
-    number : int
-        The port; 0 to find a free one.
-    socket : socket
-        What is bound to it.
-
-    Raises
-    ------
-    UsageError
-        If it is taken, or there is no such host.
-    """
-
-    host: str
-    number: int
-    socket: socket.socket = field(init=False)
+    host: str  # a name or an address
+    number: int  # the port; 0 to find a free one
+    socket: socket.socket = field(init=False)  # what is bound to it
 
     def __post_init__(self) -> None:
         """Take the port."""
@@ -96,26 +81,7 @@ def serve(
     computing: Computing,
     ready: Callable[[list[About]], None],
 ) -> None:
-    """Answer requests until a signal stops it.
-
-    Parameters
-    ----------
-    folders : dict of str to Path
-        The folder of each model by its name.
-    port : Port
-        Where; it is closed at the end.
-    limits, computing : Limits, Computing
-        What is taken, and where it is computed.
-    ready : callable
-        Told the models when all have answered a row and the port is open.
-
-    Raises
-    ------
-    StreammachError
-        If a model cannot be loaded.
-    Interrupted
-        If a stop took longer than it may, and requests were not answered.
-    """
+    """Answer requests until a signal stops it."""
     with contextlib.closing(port.socket):
         service = Service(folders, limits, computing)
         done = False

@@ -23,18 +23,7 @@ NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
 
 
 def named_folders(runs: Sequence[str]) -> dict[str, Path]:
-    """Return folders by the names of their models.
-
-    Parameters
-    ----------
-    runs : sequence of str
-        Each the folder of a run or of a model, whose name it has, or NAME=FOLDER.
-
-    Raises
-    ------
-    UsageError
-        If two have the same name, or one cannot be one.
-    """
+    """Return folders by the names of their models, or raise UsageError."""
     found: dict[str, Path] = {}
     for run in runs:
         name, equals, folder = run.partition("=")
@@ -49,20 +38,7 @@ def named_folders(runs: Sequence[str]) -> dict[str, Path]:
 
 
 class Service:
-    """Models that answer.
-
-    Parameters
-    ----------
-    folders : dict of str to Path
-        The folder of each model by its name.
-    limits, computing : Limits, Computing
-        What is taken, and where it is computed.
-
-    Raises
-    ------
-    StreammachError
-        If a model cannot be loaded; none is left open then.
-    """
+    """Models that answer."""
 
     def __init__(self, folders: Mapping[str, Path], limits: Limits, computing: Computing) -> None:
         self.folders, self.limits = dict(folders), limits
@@ -109,18 +85,7 @@ class Service:
         return self.lanes[name]
 
     def reload(self, name: str) -> Reloaded:
-        """Load a model again and let it answer; the one before goes on where that fails.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-
-        Raises
-        ------
-        Refused
-            If it is being loaded already, or cannot be loaded, and why.
-        """
+        """Load a model again and let it answer; the one before goes on where that fails."""
         lane = self.lane(name)
         with self._lock:
             if self.stopping or name in self._reloading:

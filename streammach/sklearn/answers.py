@@ -25,18 +25,7 @@ LIKELY = 0.5  # the probability from which on a label is one of a row's
 class Answers:
     """A model that answers from any thread, one call after another.
 
-    Parameters
-    ----------
-    model : Model
-        The model.
-    places : int64 (K,)
-        Place of each of its classes among those of the estimator.
-    combine : str
-        How classes are ranked; ``auto`` as the model says.
-    device : str
-        Where.
-    threads : int
-        Threads that compute.
+    `places` is int64 (K,).
     """
 
     def __init__(
@@ -64,17 +53,7 @@ class Answers:
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield rows of the probabilities of all classes, some at a time.
 
-        Parameters
-        ----------
-        rows : RowBlock
-            The rows.
-        n_classes : int
-            Classes of the estimator; those that the model does not have have the probability 0.
-
-        Yields
-        ------
-        rows, probabilities : slice, float64 (m, n_classes)
-            By the classes' places; those of a row add up to 1, but where labels come in sets.
+        Yields `rows, probabilities` slice, float64 (m, n_classes).
         """
         step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
         for start in range(0, rows.n_rows, step):
@@ -110,20 +89,7 @@ class Answers:
 
 
 def check_room(n_rows: int, n_classes: int, memory: str | int) -> None:
-    """Refuse an array of rows x classes that does not fit a budget.
-
-    Parameters
-    ----------
-    n_rows, n_classes : int
-        Its shape.
-    memory : str or int
-        The budget.
-
-    Raises
-    ------
-    BudgetError
-        If it does not.
-    """
+    """Refuse an array of rows x classes that does not fit a budget, or raise BudgetError."""
     needed = 4 * n_rows * n_classes
     if needed > parse_size(memory):
         raise BudgetError(

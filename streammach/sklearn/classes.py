@@ -22,23 +22,14 @@ from streammach.rows.names import MAX_NAME
 
 @dataclass(frozen=True)
 class Targets:
-    """The labels of rows.
+    """The labels of rows."""
 
-    Attributes
-    ----------
-    classes : array (K,)
-        All labels, sorted; of an indicator the numbers of its columns.
-    codes : int64 (n,) or None
-        Place of each row's label among them; None for sets.
-    sets : csr_array (n, K) or None
-        Which labels each row has; None where each has one.
-    form : str
-        How sets came: ``array``, ``sparse`` or ``lists``; empty where each row has one label.
-    """
-
+    # array (K,): all labels, sorted; of an indicator the numbers of its columns
     classes: NDArray[Any]
+    # int64 (n,) or None: place of each row's label among them; None for sets
     codes: NDArray[np.int64] | None
-    sets: Any = None
+    sets: Any = None  # which labels each row has; None where each has one
+    # how sets came: `array`, `sparse` or `lists`; empty where each row has one label
     form: str = ""
 
     @classmethod
@@ -118,15 +109,7 @@ def _name(label: Any) -> bytes:
 
 
 def places(names: LabelNames, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the place of a model's labels among the classes of an estimator: int64 (K,).
-
-    Parameters
-    ----------
-    names : Names or PackedNames
-        The model's labels, by id.
-    classes : array
-        Those of the estimator, sorted.
-    """
+    """Return the place of a model's labels among the classes of an estimator: int64 (K,)."""
     raws = names.raws(np.arange(len(names)))
     known = {name: place for place, name in enumerate(label_names(classes))}
     return np.array([known[raw] for raw in raws], np.int64)

@@ -30,26 +30,7 @@ Parameters = Mapping[str, Any]
 
 
 def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | None) -> Run:
-    """Plan a model for rows and train it.
-
-    Parameters
-    ----------
-    given : mapping of str
-        The parameters of the estimator.
-    rows : Rows
-        The rows.
-    names : Names or None
-        The names of the columns, if they are not their numbers.
-    start : Model or None
-        Where weights start.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range.
-    UsageError, DataError, BudgetError, DeviceError, DivergedError, DiskError
-        As for :func:`streammach.training.rows.train`.
-    """
+    """Plan a model for rows and train it."""
     seed = seed_of(given["random_state"])
     data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
     if start is not None:

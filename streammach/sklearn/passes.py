@@ -32,15 +32,7 @@ SEVERAL = "rows have sets of labels: partial_fit takes one label a row"
 
 
 class Passes:
-    """A model that learns from call to call.
-
-    Parameters
-    ----------
-    model : Model
-        Where it begins.
-    threads : int
-        Threads that compute.
-    """
+    """A model that learns from call to call."""
 
     def __init__(self, model: Model, threads: int) -> None:
         self.stream = Stream(model, threads)
@@ -52,21 +44,7 @@ class Passes:
     ) -> Passes:
         """Begin with the first rows, whose first batch decides what is not given.
 
-        Parameters
-        ----------
-        given : mapping of str
-            The parameters of the estimator.
-        rows : Rows
-            The rows of the first call.
-        labels : array (K,)
-            The labels that are known, in the order of their ids.
-        names : Names or None
-            The names of the columns, if they are not their numbers.
-
-        Raises
-        ------
-        BudgetError
-            If the model does not fit the budget.
+        `labels` is array (K,).
         """
         size, d = given["batch_size"] or BATCH, int(rows.x.shape[1])
         first = Rows(rows.x[:size], rows.targets)
@@ -118,19 +96,7 @@ def new_labels(
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return all labels by id, and the id of each row's: new ones in the order in which they come.
 
-    Parameters
-    ----------
-    known : array (K,) or None
-        The labels that have ids; None before the first call.
-    targets : Targets
-        The labels of the rows.
-    announced : array or None
-        Labels that come before those of the rows at the first call.
-
-    Raises
-    ------
-    ValueError
-        If labels are of several types, or rows have sets of them.
+    `known` is array (K,) or None.
     """
     if targets.codes is None:
         raise ValueError(SEVERAL)

@@ -25,24 +25,13 @@ MERGED_ROWS = 4096  # that are compared with one another
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows of an estimator.
+    """Labelled rows of an estimator."""
 
-    Attributes
-    ----------
-    x : array or csr_array (n, d)
-        The rows.
-    targets : Targets
-        Their labels.
-    weights : float64 (n,) or None
-        Their weights; None where all are 1.
-    table : Labelled or None
-        What they were, where they are those of a table or text.
-    """
-
-    x: Any
-    targets: Targets
+    x: Any  # array or csr_array (n, d): the rows
+    targets: Targets  # their labels
+    # float64 (n,) or None: their weights; None where all are 1
     weights: NDArray[np.float64] | None = None
-    table: Labelled | None = None
+    table: Labelled | None = None  # what they were, where they are those of a table or text
 
     def canonical(self) -> Rows:
         """Return the rows without those of weight 0; few rows are merged where they are the same.
@@ -85,17 +74,7 @@ class Rows:
         return b" ".join([label, columns.tobytes(), values.astype(np.float64).tobytes()])
 
     def labelled(self, *, names: Names | None, seed: int, threads: int) -> Labelled:
-        """Return the rows as what a data set is made of.
-
-        Parameters
-        ----------
-        names : Names or None
-            The names of the columns, if they are not their numbers.
-        seed : int
-            Decides the order.
-        threads : int
-            Threads that work.
-        """
+        """Return the rows as what a data set is made of."""
         weights = None if self.weights is None else self.weights.astype(np.float32)
         given = Given(self.x, names)
         if self.table is not None:
@@ -151,21 +130,9 @@ class Scale:
 def by_class(
     targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
 ) -> NDArray[np.float64]:
-    """Return the weights of rows times those of their classes.
+    """Return the weights of rows times those of their classes, or raise ValueError.
 
-    Parameters
-    ----------
-    targets : Targets
-        The labels of the rows.
-    weights : float64 (n,) or None
-        The weights of the rows; None where all are 1.
-    class_weight : dict or "balanced"
-        The weights of classes, as scikit-learn has them.
-
-    Raises
-    ------
-    ValueError
-        If rows have sets of labels, or a weight is no number from 0 to 1e9.
+    `weights` is float64 (n,) or None.
     """
     if targets.codes is None:
         raise ValueError("rows have sets of labels: class_weight")

@@ -11,54 +11,27 @@ from streammach.spec.types import Count, Optimizer, Size, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """How many rows and values are in memory at once.
+    """How many rows and values are in memory at once."""
 
-    Attributes
-    ----------
-    batch_size, batch_nnz : int
-        Rows and values of a batch at most.
-    pool_blocks : int
-        Blocks of the store whose rows are shuffled together.
-    held_out_rows, held_out_nnz : int
-        Most held-out rows and their values.
-    batch_labels : int
-        Most labels of a batch, where rows have lists of them; else 0.
-    """
-
-    batch_size: Count
+    batch_size: Count  # batch_size, batch_nnz: rows and values of a batch at most
     batch_nnz: Count
-    pool_blocks: Size = 1
-    held_out_rows: Count = 0
+    pool_blocks: Size = 1  # blocks of the store whose rows are shuffled together
+    held_out_rows: Count = 0  # held_out_rows, held_out_nnz: most held-out rows and their values
     held_out_nnz: Count = 0
-    batch_labels: Count = 0
+    batch_labels: Count = 0  # most labels of a batch, where rows have lists of them; else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a model is trained.
+    """Where a model is trained."""
 
-    Attributes
-    ----------
-    device : str
-        A backend's name.
-    threads : int
-        Threads that compute.
-    waves : int
-        Groups that the repetitions are trained in, one after another.
-    weights : str
-        Type of the weights on the device: ``float32``, or ``bfloat16`` where it has that.
-    resident : bool
-        Whether the store's rows are kept in the device's memory, decoded once.
-    tf32 : bool
-        Whether the device multiplies dense rows in TensorFloat-32.
-    """
-
-    device: str
-    threads: Size
-    waves: Size = 1
+    device: str  # a backend's name
+    threads: Size  # threads that compute
+    waves: Size = 1  # groups that the repetitions are trained in, one after another
+    # type of the weights on the device: `float32`, or `bfloat16` where it has that
     weights: Weights = "float32"
-    resident: bool = False
-    tf32: bool = False
+    resident: bool = False  # whether the store's rows are kept in the device's memory, decoded once
+    tf32: bool = False  # whether the device multiplies dense rows in TensorFloat-32
 
     @property
     def numbers(self) -> str:
@@ -73,25 +46,14 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class PartPlan:
-    """An optional part that there is room for: what may stand beside or within hashed models.
+    """An optional part that there is room for: what may stand beside or within hashed models."""
 
-    Attributes
-    ----------
-    name : str
-        The part's.
-    size : int
-        How large it may be, in its own unit; 0 where it has but one size.
-    basis : bool
-        Whether it brings rows to another basis; its size is the columns that they get beyond
-        their features.
-    fixed : bool
-        Whether it is used without asking held-out rows, where that is possible.
-    """
-
-    name: str
-    size: Count = 0
+    name: str  # the part's
+    size: Count = 0  # how large it may be, in its own unit; 0 where it has but one size
+    # whether it brings rows to another basis; its size is the columns that they get beyond their
+    # features
     basis: bool = False
-    fixed: bool = False
+    fixed: bool = False  # whether it is used without asking held-out rows, where that is possible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,29 +61,14 @@ class RunConfig:
     """Everything that decides the bytes and the time of a training, beside its data.
 
     Every ``footprint(config, facts)`` takes it whole.
-
-    Attributes
-    ----------
-    shape : ModelShape
-        K, d, B and R.
-    dense : bool
-        Whether batches are expanded to dense rows and go through matrix products.
-    optimizer : str or None
-        The optimiser; None where a model only predicts.
-    batching : Batching
-        How many rows are in memory at once.
-    placement : Placement
-        Where it is trained.
-    parts : tuple of PartPlan
-        The optional parts that there is room for.
     """
 
-    shape: ModelShape
-    dense: bool
-    optimizer: Optimizer | None
-    batching: Batching
-    placement: Placement
-    parts: tuple[PartPlan, ...] = ()
+    shape: ModelShape  # K, d, B and R
+    dense: bool  # whether batches are expanded to dense rows and go through matrix products
+    optimizer: Optimizer | None  # the optimiser; None where a model only predicts
+    batching: Batching  # how many rows are in memory at once
+    placement: Placement  # where it is trained
+    parts: tuple[PartPlan, ...] = ()  # the optional parts that there is room for
 
     def __post_init__(self) -> None:
         """Refuse an optimiser that is unknown."""

@@ -90,13 +90,7 @@ def rankers() -> list[str]:
 
 
 def check_rankers(*names: str) -> None:
-    """Refuse names of no way to rank classes.
-
-    Raises
-    ------
-    ValueError
-        If one is unknown.
-    """
+    """Refuse names of no way to rank classes, or raise ValueError."""
     for name in names:
         if name not in rankers():
             raise ValueError(f"there is no estimator '{name}'")

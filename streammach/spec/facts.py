@@ -10,60 +10,32 @@ from streammach.spec.types import Count, Index, Size
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """What a plan needs to know of a store.
+    """What a plan needs to know of a store."""
 
-    Attributes
-    ----------
-    path : str
-        The store, as the user named it.
-    digest : str
-        SHA-256 of its manifest: its content.
-    n_rows, n_classes, n_features, nnz : int
-        Its shape.
-    n_pairs : int
-        About how many distinct (feature, class) pairs its rows hold, to 1%.
-    max_row_nnz : int
-        Values of its longest row.
-    block_rows, max_block_nnz : int
-        Rows of a block, the unit of reading, and the most values that one has.
-    value_bytes : int
-        Bytes of a stored value: 1 or 4.
-    weighted : bool
-        Whether rows have importance weights.
-    names_bytes : int
-        Bytes of all label and feature names with their offsets.
-    row_postings : int
-        About how many pairs the features of a row have together, on average.
-    n_labels, max_row_labels, max_block_labels : int
-        Where rows have lists of labels: those of all rows, and the most of a row and of a block; 0
-        where each has one.
-    held_bytes : int
-        Bytes of the rows where they are in memory; 0 where they are in a store.
-    intake_bytes : int
-        The memory that it took to bring them there, those bytes included.
-    libraries_bytes : int
-        The memory of libraries that the rows came by; 0 where these are not known.
-    """
-
-    path: str
-    digest: str
-    n_rows: Size
+    path: str  # the store, as the user named it
+    digest: str  # SHA-256 of its manifest: its content
+    n_rows: Size  # n_rows, n_classes, n_features, nnz: its shape
     n_classes: Index
     n_features: Index
     nnz: Count
-    n_pairs: Count
-    max_row_nnz: Count
+    n_pairs: Count  # about how many distinct (feature, class) pairs its rows hold, to 1%
+    max_row_nnz: Count  # values of its longest row
+    # block_rows, max_block_nnz: rows of a block, the unit of reading, and the most values that one
+    # has
     block_rows: Size
     max_block_nnz: Count
-    value_bytes: Size
-    weighted: bool
-    names_bytes: Count
-    row_postings: Count = 0
+    value_bytes: Size  # bytes of a stored value: 1 or 4
+    weighted: bool  # whether rows have importance weights
+    names_bytes: Count  # bytes of all label and feature names with their offsets
+    row_postings: Count = 0  # about how many pairs the features of a row have together, on average
+    # n_labels, max_row_labels, max_block_labels: where rows have lists of labels: those of all
+    # rows, and the most of a row and of a block; 0 where each has one
     n_labels: Count = 0
     max_row_labels: Count = 0
     max_block_labels: Count = 0
-    held_bytes: Count = 0
-    intake_bytes: Count = 0
+    held_bytes: Count = 0  # bytes of the rows where they are in memory; 0 where they are in a store
+    intake_bytes: Count = 0  # the memory that it took to bring them there, those bytes included
+    # the memory of libraries that the rows came by; 0 where these are not known
     libraries_bytes: Count = 0
 
     @property

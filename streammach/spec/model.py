@@ -14,15 +14,10 @@ from streammach.spec.types import Index, Repetitions
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Shape of a model: R softmax models of B buckets for K classes over d features.
+    """Shape of a model: R softmax models of B buckets for K classes over d features."""
 
-    Attributes
-    ----------
-    n_classes, n_features, n_buckets, n_repetitions : int
-        K, d, B and R; with B = K and R = 1 the classes are their own buckets, with R = 0 there are
-        no hashed models and B is 1.
-    """
-
+    # n_classes, n_features, n_buckets, n_repetitions: K, d, B and R; with B = K and R = 1 the
+    # classes are their own buckets, with R = 0 there are no hashed models and B is 1
     n_classes: Index
     n_features: Index
     n_buckets: Index
@@ -65,15 +60,14 @@ class ModelSpec(ModelShape):
     ----------
     n_classes, n_features, n_buckets, n_repetitions : int
         K, d, B and R, as in a shape.
-    hash_a, hash_b : tuple of int
-        The R hashes ``((a y + b) mod p) mod B``; empty when classes are their own buckets.
-    added_codes : tuple of tuple of int
-        The R buckets of each class that was added after the training: the last ones, which are not
-        hashed. No class was added where it is empty.
     """
 
+    # hash_a, hash_b: the R hashes `((a y + b) mod p) mod B`; empty when classes are their own
+    # buckets
     hash_a: tuple[int, ...]
     hash_b: tuple[int, ...]
+    # the R buckets of each class that was added after the training: the last ones, which are not
+    # hashed. No class was added where it is empty
     added_codes: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -108,15 +102,7 @@ class ModelSpec(ModelShape):
     def codes(self, first: int = 0, last: int | None = None) -> NDArray[np.unsignedinteger]:
         """Return the buckets of classes in each repetition, added classes last.
 
-        Parameters
-        ----------
-        first, last : int, optional
-            The classes ``first:last``; all of them otherwise.
-
-        Returns
-        -------
-        uint8, uint16 or uint32 (n, R)
-            As :func:`streammach.hashing.codes` gives them.
+        Returns uint8, uint16 or uint32 (n, R).
         """
         last = self.n_classes if last is None else last
         if not self.hash_a:

@@ -17,36 +17,23 @@ TEXTS = "streammach.reports.plan_text"  # far above, and loaded when someone ask
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A model that was weighed for a budget.
+    """A model that was weighed for a budget."""
 
-    Attributes
-    ----------
-    config : RunConfig
-        How it would be trained.
-    projected_bytes, model_bytes : int
-        Memory of its training, and of the trained model on disk.
-    loss, loss_error : float
-        Points of the mean of accuracy and top-5 accuracy (0 to 100) that it is expected to stay
-        below the best model for the same data, and how far that was off on the data sets measured.
-    seconds, query_seconds : float
-        Expected time of its training, and of a query on one thread.
-    seconds_spread : float
-        Factor by which most trainings measured were faster or slower; 1 for a limit of time.
-    fits : bool
-        Whether it keeps within the budget.
-    chosen : bool
-        Whether it is the plan.
-    """
-
-    config: RunConfig
+    config: RunConfig  # how it would be trained
+    # projected_bytes, model_bytes: memory of its training, and of the trained model on disk
     projected_bytes: Count
     model_bytes: Count
+    # loss, loss_error: points of the mean of accuracy and top-5 accuracy (0 to 100) that it is
+    # expected to stay below the best model for the same data, and how far that was off on the data
+    # sets measured
     loss: float
     loss_error: Amount
+    # seconds, query_seconds: expected time of its training, and of a query on one thread
     seconds: Amount
     query_seconds: Amount
-    fits: bool
-    chosen: bool = False
+    fits: bool  # whether it keeps within the budget
+    chosen: bool = False  # whether it is the plan
+    # factor by which most trainings measured were faster or slower; 1 for a limit of time
     seconds_spread: float = 1.0
 
     @property
@@ -57,29 +44,15 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """A training on a sample, by which models were compared before one was chosen.
+    """A training on a sample, by which models were compared before one was chosen."""
 
-    Attributes
-    ----------
-    shape : ModelShape
-        The option that it stands for.
-    parts : tuple of PartPlan
-        The parts that this has room for.
-    rows, held_out : int
-        Rows that were trained on and measured on.
-    accuracy, top_5_accuracy : float
-        On the held-out rows.
-    seconds : float
-        What it took.
-    """
-
-    shape: ModelShape
-    parts: tuple[PartPlan, ...]
-    rows: Count
+    shape: ModelShape  # the option that it stands for
+    parts: tuple[PartPlan, ...]  # the parts that this has room for
+    rows: Count  # rows, held_out: rows that were trained on and measured on
     held_out: Count
-    accuracy: Share
+    accuracy: Share  # accuracy, top_5_accuracy: on the held-out rows
     top_5_accuracy: Share
-    seconds: Amount
+    seconds: Amount  # what it took
 
 
 @dataclass(frozen=True)

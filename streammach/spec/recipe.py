@@ -21,27 +21,17 @@ WORDY: tuple[Role, ...] = ("text", "category", "date", "names", "pairs")  # of s
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column of a table whose cells become features.
+    """A column of a table whose cells become features."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in the table.
-    role : str
-        ``text``: words, runs of words and of characters; ``category``: the cell is a name;
-        ``number``: its value, or the bin that it lies in; ``date``: names of its year, month,
-        weekday and hour, and the bin that its days since 1970 lie in; ``names``,
-        ``pairs``, ``vector``: lists of names, of names with values, and of values.
-    edges : tuple of float
-        Where bins of numbers begin, the first one aside; without any they stay values.
-    width : int
-        Values of a vector; 0 otherwise.
-    """
-
-    name: str
+    name: str  # its name in the table
+    # `text`: words, runs of words and of characters; `category`: the cell is a name; `number`: its
+    # value, or the bin that it lies in; `date`: names of its year, month, weekday and hour, and the
+    # bin that its days since 1970 lie in; `names`, `pairs`, `vector`: lists of names, of names with
+    # values, and of values
     role: Role
+    # where bins of numbers begin, the first one aside; without any they stay values
     edges: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_EDGES)] = ()
-    width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0
+    width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0  # values of a vector; 0 otherwise
 
     def __post_init__(self) -> None:
         """Refuse what cannot be the role of a column."""
@@ -72,33 +62,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Recipe(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """How rows of a table become labels and features.
+    """How rows of a table become labels and features."""
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        The columns of features, in the order in which they are read.
-    label : str or None
-        The column of labels; None where rows have none.
-    separator : str or None
-        What stands between labels of a cell; None: a cell is one label, or a list of them.
-    weight, tag : str or None
-        The columns of importances and of tags.
-    ngrams : int
-        Most words of a run that is a feature; 0: words are no features.
-    chars : (int, int) or None
-        Least and most characters of runs within words that are features; None: none are.
-    ignored : tuple of str
-        Other columns of the table that was trained on.
-    """
-
+    # the columns of features, in the order in which they are read
     columns: Annotated[tuple[Column, ...], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]
-    label: str | None = None
+    label: str | None = None  # the column of labels; None where rows have none
+    # what stands between labels of a cell; None: a cell is one label, or a list of them
     separator: Annotated[str, msgspec.Meta(min_length=1, max_length=16)] | None = None
-    weight: str | None = None
+    weight: str | None = None  # weight, tag: the columns of importances and of tags
     tag: str | None = None
+    # most words of a run that is a feature; 0: words are no features
     ngrams: Annotated[int, msgspec.Meta(ge=0, le=MOST_NGRAMS)] = 2
+    # least and most characters of runs within words that are features; None: none are
     chars: tuple[int, int] | None = None
+    # other columns of the table that was trained on
     ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
 
     def __post_init__(self) -> None:

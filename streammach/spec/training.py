@@ -137,57 +137,34 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
-    """How a model is trained.
+    """How a model is trained."""
 
-    Attributes
-    ----------
-    epochs, batch_size : int
-        Passes over the rows, 0 without hashed models; rows of a batch at most.
-    learning_rate : float
-        Rate at the start; it falls linearly to 0.
-    transform : str
-        What happens to a row's values before they are used.
-    label_smoothing : float
-        Share of the target that is spread evenly over the buckets.
-    optimizer : str
-        ``adagrad`` (row-wise), ``adam`` or ``sgd``.
-    epsilon : float
-        What the optimiser adds below its fraction bar: to the sum of squares (Adagrad) or to the
-        root of the second moment (Adam).
-    seed : int
-        Decides the order of the rows.
-    label_share : str or None
-        Where rows have lists of labels: ``shared``, the weights of a row's labels add up to 1;
-        ``each``, a label weighs 1 however many there are (pick-all-labels: Menon et al., 2019).
-        None where each row has one label.
-    loss : str
-        ``independent``: each repetition learns the bucket of the row's class. ``joint``: all of
-        them learn the class, by the softmax of ``(1/R) sum_r ln P_r[h_r(i)]`` over the best
-        classes and the row's own. ``logistic``: each bucket of a repetition learns on its own, by
-        a sigmoid, whether one of the row's labels is in it (Medini et al., 2019); for rows with
-        lists of labels.
-    bucket_share : float
-        Labels of a row divided by the buckets, on average, where the loss is logistic: what the
-        bias starts from. Else 0, and the bias starts at 0.
-    whitened : bool
-        Whether dense rows are whitened (:mod:`streammach.parts.whitening`).
-    bandwidth : float
-        Of random Fourier features beside dense rows (:mod:`streammach.parts.fourier`), in units of
-        the usual distance of two rows; 0 without.
-    """
-
+    # epochs, batch_size: passes over the rows, 0 without hashed models; rows of a batch at most
     epochs: Count
     batch_size: Size
-    learning_rate: Amount
-    transform: Transform
-    label_smoothing: Share
-    optimizer: Optimizer
+    learning_rate: Amount  # rate at the start; it falls linearly to 0
+    transform: Transform  # what happens to a row's values before they are used
+    label_smoothing: Share  # share of the target that is spread evenly over the buckets
+    optimizer: Optimizer  # `adagrad` (row-wise), `adam` or `sgd`
+    # what the optimiser adds below its fraction bar: to the sum of squares (Adagrad) or to the root
+    # of the second moment (Adam)
     epsilon: Amount
-    seed: Count
+    seed: Count  # decides the order of the rows
+    # `independent`: each repetition learns the bucket of the row's class. `joint`: all of them
+    # learn the class, by the softmax of `(1/R) sum_r ln P_r[h_r(i)]` over the best classes and the
+    # row's own. `logistic`: each bucket of a repetition learns on its own, by a sigmoid, whether
+    # one of the row's labels is in it (Medini et al., 2019); for rows with lists of labels
     loss: LossKind = "independent"
-    whitened: bool = False
+    whitened: bool = False  # whether dense rows are whitened (:mod:`streammach.parts.whitening`)
+    # of random Fourier features beside dense rows (:mod:`streammach.parts.fourier`), in units of
+    # the usual distance of two rows; 0 without
     bandwidth: Amount = 0.0
+    # where rows have lists of labels: `shared`, the weights of a row's labels add up to 1; `each`,
+    # a label weighs 1 however many there are (pick-all-labels: Menon et al., 2019). None where each
+    # row has one label
     label_share: LabelShare | None = None
+    # labels of a row divided by the buckets, on average, where the loss is logistic: what the bias
+    # starts from. Else 0, and the bias starts at 0
     bucket_share: Share = 0.0
 
     def __post_init__(self) -> None:
@@ -200,15 +177,7 @@ class TrainSpec:
         return self.loss == "logistic"
 
     def with_softmax(self, share: LabelShare, loss: LossKind = "independent") -> TrainSpec:
-        """Return it with a softmax over the buckets of a repetition, not a sigmoid each.
-
-        Parameters
-        ----------
-        share : str
-            How the labels of a row share its target.
-        loss : str
-            ``independent`` or ``joint``.
-        """
+        """Return it with a softmax over the buckets of a repetition, not a sigmoid each."""
         return replace(self, loss=loss, label_share=share, bucket_share=0.0)
 
     @property

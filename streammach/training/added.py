@@ -126,22 +126,7 @@ def added(
     on: Path | None = None,
     progress: Told | None = None,
 ) -> Added:
-    """Return a model with more classes, not written yet, and what they were made of.
-
-    Parameters
-    ----------
-    run, rows, out, options, memory, threads, force : optional
-        Those of :func:`add`; where it will be written is checked.
-    on : Path, optional
-        A store that both models will be measured on; there is room for it then.
-    progress : callable, optional
-        Called with (stage, done, total).
-
-    Raises
-    ------
-    UsageError, DataError, BudgetError, ModelError, StoreError, DiskError
-        As there.
-    """
+    """Return a model with more classes, not written yet, and what they were made of."""
     path, threads = located(rows), threads or cores()
     if out is not None:
         stores = [] if on is None else [on]

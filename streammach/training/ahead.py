@@ -10,30 +10,14 @@ from streammach.training.session import Session
 
 
 class WorkAhead:
-    """The work of parts that need no hashed models.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    folder : Path
-        Where it is kept, beside the checkpoints.
-    identity : str
-        Digest of the training; what is kept of another one is refused.
-    """
+    """The work of parts that need no hashed models."""
 
     def __init__(self, session: Session, folder: Path, identity: str) -> None:
         self._session, self._folder, self._identity = session, folder, identity
         self._parts = [part for part in planned(session.plan.config) if part.ranks_alone]
 
     def run(self) -> dict[str, Ahead]:
-        """Do the work, or find it on disk; return it by the parts' names.
-
-        Raises
-        ------
-        MismatchError, ModelError
-            If what is on disk is of another training, or damaged.
-        """
+        """Do the work, or find it on disk; return it by the parts' names."""
         found = self.kept()
         for part in self._parts:
             if part.name not in found:

@@ -55,42 +55,21 @@ RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What a model keeps.
+    """What a model keeps."""
 
-    Attributes
-    ----------
-    weights : str
-        Type of the weights.
-    n_repetitions : int
-        The first so many repetitions.
-    least_rows : int
-        Features that at least so many training rows hold.
-    least_gain : int or None
-        Pairs that have at least this gain; None for all.
-    """
-
-    weights: Width
-    n_repetitions: int
-    least_rows: int = 0
-    least_gain: int | None = None
+    weights: Width  # type of the weights
+    n_repetitions: int  # the first so many repetitions
+    least_rows: int = 0  # features that at least so many training rows hold
+    least_gain: int | None = None  # pairs that have at least this gain; None for all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What held-out rows say is free.
+    """What held-out rows say is free."""
 
-    Attributes
-    ----------
-    form : Form
-        The smallest form.
-    evidence : str
-        What it reaches beside the whole model, in words.
-    calibration : Calibration or None
-        How its scores become probabilities; None for the whole model.
-    """
-
-    form: Form
-    evidence: str
+    form: Form  # the smallest form
+    evidence: str  # what it reaches beside the whole model, in words
+    # how its scores become probabilities; None for the whole model
     calibration: Calibration | None = None
 
 
@@ -105,13 +84,6 @@ def calibrating_rows(session: Session, judges: int) -> RowBlock:
 
     Probabilities are those of labels that were seen in training: rows with a label that no other
     row has get the class -1.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    judges : int
-        Held-out rows that decide.
     """
     rows, held = judging_rows(session, judges), session.held
     if rows.labels is not None:
@@ -124,30 +96,14 @@ def calibrating_rows(session: Session, judges: int) -> RowBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """What forms of a model reach on held-out rows that it has not learnt from.
+    """What forms of a model reach on held-out rows that it has not learnt from."""
 
-    Attributes
-    ----------
-    session : Session
-        The training, its backend with the final weights.
-    spec : TrainSpec
-        How they were trained.
-    model : ModelSpec
-        The shape of the model, and its hashes.
-    ranker : str
-        The best estimator of the hashed models, for a model without counts.
-    counts : CountWeights or None
-        The counts beside the hashed models.
-    most_rows : int
-        Most held-out rows that judge.
-    """
-
-    session: Session
-    spec: TrainSpec
-    model: ModelSpec
-    ranker: Ranker
-    counts: CountWeights | None
-    most_rows: int = MOST_ROWS
+    session: Session  # the training, its backend with the final weights
+    spec: TrainSpec  # how they were trained
+    model: ModelSpec  # the shape of the model, and its hashes
+    ranker: Ranker  # the best estimator of the hashed models, for a model without counts
+    counts: CountWeights | None  # the counts beside the hashed models
+    most_rows: int = MOST_ROWS  # most held-out rows that judge
 
     @property
     def whole(self) -> Form:
@@ -265,11 +221,6 @@ def choose(judge: Judge) -> Found:
     Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
     and top-5 accuracy stay within half a standard error of the best form so far. Few rows are
     asked about the type of the weights alone: of what is left out they see too little.
-
-    Parameters
-    ----------
-    judge : Judge
-        Says what a form reaches.
     """
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
@@ -331,27 +282,14 @@ def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
 
 @dataclass(frozen=True, kw_only=True)
 class Compact:
-    """A model as a run leaves it.
+    """A model as a run leaves it."""
 
-    Attributes
-    ----------
-    model : Model
-        The model.
-    how : str
-        What it keeps and why, in words; empty for a whole one that nobody asked about.
-    whole_bytes : int
-        Bytes of the model as it was trained.
-    spare : uint8 (n,) or None
-        Memory that its weights took and need no more.
-    most : int or None
-        Bytes that were asked for.
-    """
-
-    model: Model
-    how: str
-    whole_bytes: int
+    model: Model  # the model
+    how: str  # what it keeps and why, in words; empty for a whole one that nobody asked about
+    whole_bytes: int  # bytes of the model as it was trained
+    # uint8 (n,) or None: memory that its weights took and need no more
     spare: NDArray[np.uint8] | None = None
-    most: int | None = None
+    most: int | None = None  # bytes that were asked for
 
     def save(self, folder: Path) -> tuple[str, ...]:
         """Write the model into a folder, in place of another one; return what is to be said."""
@@ -367,19 +305,7 @@ class Compact:
 
 
 def compacted(session: Session, model: Model, asked: str, found: Found | None) -> Compact:
-    """Return the model that a run leaves; a smaller one takes the place of the model's weights.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    model : Model
-        The finished model.
-    asked : str
-        What is asked for: ``auto``, ``full``, or bytes.
-    found : Found, optional
-        What held-out rows say is free.
-    """
+    """Return the model that a run leaves; a smaller one takes the place of the model's weights."""
     whole, most = model.n_bytes, None
     if asked not in SIZES:
         most = parse_size(asked)
@@ -413,15 +339,7 @@ def _made(model: Model, form: Form, rows: NDArray[np.int64]) -> Model:
 
 
 def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
-    """Return in words what a smaller model keeps of another one.
-
-    Parameters
-    ----------
-    small, whole : Model
-        The two.
-    all_pairs : bool
-        Whether no pair is missing but those whose gain was rounded to 0.
-    """
+    """Return in words what a smaller model keeps of another one."""
 
     def part(name: str, n: int, most: int) -> list[str]:
         return [] if not most else [f"all {name}" if n == most else f"{n:,} of {most:,} {name}"]

@@ -28,29 +28,7 @@ FAILED_SAVES = 3  # in a row, before a run gives up
 
 
 class Epochs:
-    """Trains a run to its last epoch, from where its newest checkpoint is.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        How it trains.
-    checkpoints : Checkpoints
-        The run's.
-    checkpoint_seconds : float
-        Time between them.
-    lasting : bool
-        Whether the run's folder stays: otherwise nobody goes on from a checkpoint, and one is
-        written only where training may go back to it.
-    start : Model, optional
-        Where the weights start.
-
-    Attributes
-    ----------
-    progress : Progress
-        Where it is.
-    """
+    """Trains a run to its last epoch, from where its newest checkpoint is."""
 
     def __init__(
         self,
@@ -72,7 +50,7 @@ class Epochs:
         session.forget_basis()
         if start is not None:
             begin_from(self._backend.arrays(), start)
-        self.progress = checkpoints.newest(self._backend.arrays()) or Progress()
+        self.progress = checkpoints.newest(self._backend.arrays()) or Progress()  # where it is
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
@@ -131,12 +109,7 @@ class Epochs:
     def _trained(self, first_row: int, before: float) -> State:
         """Train on the rest of the epoch; return the state before it is measured.
 
-        Parameters
-        ----------
-        first_row : int
-            Rows of it that are done.
-        before : float
-            Seconds of training before it.
+        `before` is in seconds.
         """
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
@@ -247,15 +220,7 @@ class Epochs:
             warnings.warn(f"a checkpoint could not be written: {error}", stacklevel=2)
 
     def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
-        """Return what callbacks see.
-
-        Parameters
-        ----------
-        first_row : int
-            Row of the epoch at which this session began.
-        seconds : float
-            Time since then.
-        """
+        """Return what callbacks see."""
         at, reader, row = self.progress, self._reader, self._done()
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
         rows = max(at.loss_rows * self._plan.n_repetitions, 1)
@@ -277,20 +242,7 @@ class Epochs:
 
 
 def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
-    """Let weights start from those of a model.
-
-    Parameters
-    ----------
-    arrays : dict of str to array
-        A backend's arrays.
-    start : Model
-        The model.
-
-    Raises
-    ------
-    MismatchError
-        If it has another shape.
-    """
+    """Let weights start from those of a model."""
     for name, values in (("weights", start.weights), ("bias", start.bias)):
         if arrays[name].shape != values.shape:
             raise MismatchError(

@@ -118,15 +118,7 @@ class Ended(Event, frozen=True, tag="end"):
 
 
 class Events:
-    """The log of a run, and those who watch it.
-
-    Parameters
-    ----------
-    folder : Path
-        The run.
-    callbacks : sequence
-        Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
-    """
+    """The log of a run, and those who watch it."""
 
     def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
         self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
@@ -138,13 +130,7 @@ class Events:
         return time.monotonic() - self._began
 
     def stage(self, state: StageState) -> None:
-        """Note how far the run is, and tell those who watch it; called by a thread of its own.
-
-        Parameters
-        ----------
-        state : StageState
-            How far it is.
-        """
+        """Note how far the run is, and tell those who watch it; called by a thread of its own."""
         self.call("on_stage", state)
         now = time.monotonic()
         if state.moment == "end":
@@ -172,17 +158,7 @@ class Events:
 
 
 class Pulse:
-    """Notes the speed of an epoch every few seconds and at its end.
-
-    Parameters
-    ----------
-    log : callable
-        Takes an event.
-    epoch : int
-        Number of the epoch, from 1.
-    row : int
-        Row of the epoch at which it begins.
-    """
+    """Notes the speed of an epoch every few seconds and at its end."""
 
     def __init__(self, log: Callable[[Event], None], epoch: int, row: int) -> None:
         self._log, self._epoch = log, epoch
@@ -191,14 +167,7 @@ class Pulse:
     def beat(self, row: int, waited: float, *, last: bool) -> None:
         """Note rows per second and the share of time waiting since the last note, if it is time.
 
-        Parameters
-        ----------
-        row : int
-            Rows of the epoch that are done.
-        waited : float
-            Seconds of this epoch in which training waited for rows.
-        last : bool
-            Whether the epoch is done.
+        `waited` is in seconds.
         """
         now = time.monotonic()
         seconds = now - self._at

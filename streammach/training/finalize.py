@@ -40,27 +40,14 @@ from streammach.training.timetable import CALIBRATION, LEARNING, RANKING, SMALLE
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """What held-out rows decided after the last epoch.
+    """What held-out rows decided after the last epoch."""
 
-    Attributes
-    ----------
-    ranker : str
-        The best estimator of the hashed models.
-    calibration : Calibration
-        How scores become probabilities.
-    parts : tuple of Decision
-        What they say of optional parts.
-    figures : dict of str to Reached
-        What was measured, by way of ranking.
-    reasons : tuple of str
-        Why, in sentences.
-    """
-
-    ranker: Ranker
-    calibration: Calibration = field(default_factory=Calibration)
-    parts: tuple[Decision, ...] = ()
+    ranker: Ranker  # the best estimator of the hashed models
+    calibration: Calibration = field(default_factory=Calibration)  # how scores become probabilities
+    parts: tuple[Decision, ...] = ()  # what they say of optional parts
+    # what was measured, by way of ranking
     figures: dict[Ranker, Reached] = field(default_factory=dict)
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # why, in sentences
 
 
 def finalize(
@@ -70,17 +57,6 @@ def finalize(
 
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
     model is built last, and made as small as was chosen before. What parts did ahead is let go.
-
-    Parameters
-    ----------
-    session : Session
-        The training, its backend with the weights of the best epoch.
-    spec : TrainSpec
-        How they were trained.
-    size : str
-        The size of the model: ``auto``, ``full`` or bytes.
-    judges : int
-        Held-out rows that judge its forms.
     """
     model, reasons, found = _decided(session, spec, size, judges)
     session.let_go()
@@ -135,15 +111,6 @@ def finalize_alone(
 
     Held-out rows are learnt from, too, when everything is chosen and calibrated on them. What parts
     did ahead is let go.
-
-    Parameters
-    ----------
-    session : Session
-        The training, with what parts did ahead.
-    size : str
-        The size of the model: ``auto``, ``full`` or bytes.
-    judges : int
-        Held-out rows that judge its forms, and that probabilities are calibrated on.
     """
     config = session.plan.config
     spec = TrainSpec(
@@ -241,13 +208,6 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
 
     Adagrad's rates have fallen feature by feature, so that a few rows change little; other
     optimisers would move all weights.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        How the weights were trained, with the passes over these rows as epochs.
     """
     if session.held.mask is None or not spec.optimizer_kind.settles or not spec.epochs:
         return

@@ -34,48 +34,20 @@ CHECKPOINT_FILES = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A training that goes on in a folder of its own.
+    """A training that goes on in a folder of its own."""
 
-    Attributes
-    ----------
-    folder : Path
-        The folder.
-    request : str
-        Digest of all that decides the result.
-    dataset : Dataset
-        The training store.
-    options : TrainingOptions
-        What the user fixed.
-    events : Events
-        Told what happens.
-    stop : StopSignals
-        Says whether a signal asks for the end.
-    stages : Stages
-        Told where the work is.
-    clock : Clock
-        The time that there is.
-    lasting : bool
-        Whether the folder stays.
-    checkpoint_seconds : float
-        Time between checkpoints.
-    start : Model or None
-        Where the weights start.
-    compiling : int
-        Bytes that compiling takes beside the plan.
-    """
-
-    folder: Path
-    request: str
-    dataset: Dataset
-    options: TrainingOptions
-    events: Events
-    stop: StopSignals
-    stages: Stages
-    clock: Clock
-    lasting: bool
-    checkpoint_seconds: float
-    start: Model | None = None
-    compiling: int = 0
+    folder: Path  # the folder
+    request: str  # digest of all that decides the result
+    dataset: Dataset  # the training store
+    options: TrainingOptions  # what the user fixed
+    events: Events  # told what happens
+    stop: StopSignals  # says whether a signal asks for the end
+    stages: Stages  # told where the work is
+    clock: Clock  # the time that there is
+    lasting: bool  # whether the folder stays
+    checkpoint_seconds: float  # time between checkpoints
+    start: Model | None = None  # where the weights start
+    compiling: int = 0  # bytes that compiling takes beside the plan
 
     def session(self, plan: Plan) -> AbstractContextManager[Session]:
         """Return what opens a backend and reads the held-out rows, by a plan."""

@@ -17,22 +17,7 @@ from streammach.spec.training import TrainingOptions, TrainSpec
 
 
 def check_label_loss(options: TrainingOptions, facts: DataFacts, config: RunConfig) -> None:
-    """Refuse a loss of lists of labels that cannot be.
-
-    Parameters
-    ----------
-    options : TrainingOptions
-        What is fixed of the training.
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        What is planned.
-
-    Raises
-    ------
-    UsageError
-        If rows have one label each, or sigmoids are asked for beside the joint loss.
-    """
+    """Refuse a loss of lists of labels that cannot be, or raise UsageError."""
     if options.label_loss == "auto":
         return
     if not facts.listed:
@@ -43,17 +28,7 @@ def check_label_loss(options: TrainingOptions, facts: DataFacts, config: RunConf
 
 
 def begin_with(spec: TrainSpec, options: TrainingOptions, session: Session) -> TrainSpec:
-    """Return the training that the search starts from: sigmoids, unless a softmax is asked for.
-
-    Parameters
-    ----------
-    spec : TrainSpec
-        The rest of it.
-    options : TrainingOptions
-        What is fixed of the training.
-    session : Session
-        The training; its rows have lists of labels.
-    """
+    """Return the training that the search starts from: sigmoids, unless a softmax is asked for."""
     if options.label_loss == "shared":
         return spec.with_softmax("shared")
     if options.label_loss == "each":
@@ -64,22 +39,7 @@ def begin_with(spec: TrainSpec, options: TrainingOptions, session: Session) -> T
 
 
 def choose(trials: Trials, spec: TrainSpec, session: Session) -> tuple[TrainSpec, list[str]]:
-    """Choose between sigmoids and a softmax, of which the labels share the target or do not.
-
-    Parameters
-    ----------
-    trials : Trials
-        Short trainings.
-    spec : TrainSpec
-        The training with sigmoids.
-    session : Session
-        The training.
-
-    Returns
-    -------
-    (TrainSpec, list of str)
-        The better one, and why.
-    """
+    """Choose between sigmoids and a softmax, of which the labels share the target or do not."""
     if session.options.label_loss != "auto":
         return spec, []
     if session.clock.left <= 0:

@@ -38,21 +38,7 @@ def open_reader(
 
     A backend that keeps the store's rows is shown those that it does not have yet.
 
-    Parameters
-    ----------
-    session : Session
-        The store, how large batches and pools are, in which form the backend wants batches.
-    spec : TrainSpec
-        The training.
-    rows : int, optional
-        Use the first rows of the store only.
-    held : bool (n_rows,), optional
-        Rows to leave out; those that are held out otherwise.
-
-    Raises
-    ------
-    StoreError, DiskError
-        If the store cannot be read.
+    `held` is bool (n_rows,).
     """
     dataset, config = session.dataset, session.plan.config
     batching, kind = config.batching, BACKENDS[config.placement.device]
@@ -115,28 +101,7 @@ def train_epoch(
     *,
     start: Start = Start(),
 ) -> Iterator[Step]:
-    """Train on the rows of one epoch, each wave in the same order; yield after each batch.
-
-    Parameters
-    ----------
-    backend : Backend
-        Trains.
-    reader : Reader or OrderReader
-        The rows.
-    spec : TrainSpec
-        The training.
-    epoch : int
-        Which of its epochs, from 0.
-    start : Start
-        Where the epoch goes on.
-
-    Raises
-    ------
-    DivergedError
-        If the loss is not finite.
-    StoreError, DiskError
-        If the store cannot be read.
-    """
+    """Train on the rows of one epoch, each wave in the same order; yield after each batch."""
     total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
     for wave in range(start.wave, backend.n_waves):
         backend.select_wave(wave, start.wave_steps)

@@ -88,13 +88,7 @@ def merge(
 
 
 class Merge(WholeRun):
-    """Makes a run of its parts.
-
-    Parameters
-    ----------
-    parts : list of RunPart
-        The parts, in their order.
-    """
+    """Makes a run of its parts."""
 
     def __init__(self, parts: list[RunPart]) -> None:
         super().__init__(parts[0].plan)
@@ -147,15 +141,9 @@ class Merge(WholeRun):
 
 
 class JoinedEpochs(Epochs):
-    """Goes through the epochs that parts trained.
+    """Goes through the epochs that parts trained."""
 
-    Attributes
-    ----------
-    parts : list of RunPart
-        The parts, in their order.
-    """
-
-    parts: list[RunPart]
+    parts: list[RunPart]  # the parts, in their order
     _read: tuple[Progress, ...] = ()  # where the parts were at the end of the epoch
 
     def _trained(self, first_row: int, before: float) -> State:

@@ -26,11 +26,6 @@ MARGIN = 1.1  # by which epochs may take longer than trials said
 class Pace:
     """Divides the time of a training among its stages; without a limit, none is held to one.
 
-    Parameters
-    ----------
-    session : Session
-        The training; its clock is that of all stages.
-
     Attributes
     ----------
     model_size : str

@@ -48,24 +48,7 @@ KEPT = "kept"  # what stages found, until it is done
 
 
 class PartJob(Job[RunPart]):
-    """Trains a part of a run.
-
-    Parameters
-    ----------
-    plan : Plan
-        That of the whole run.
-    number : PartNumber
-        Which part.
-    options : TrainingOptions
-        What is fixed of the training.
-    settings : path-like, optional
-        Another part of the run, in which all is decided already: it is not decided again.
-
-    Raises
-    ------
-    UsageError
-        If there are more parts than repetitions.
-    """
+    """Trains a part of a run."""
 
     kind = PART_OF_RUN
 

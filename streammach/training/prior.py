@@ -15,17 +15,7 @@ from streammach.training.session import Session
 
 
 def tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reached, str]:
-    """Take a share of ln n_i from the bias of each class; return what is reached then, and why.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its backend has the weights of an exact model.
-    spec : TrainSpec
-        How they were trained.
-    rows : RowBlock
-        Held-out rows that decide.
-    """
+    """Take a share of ln n_i from the bias of each class; return what is reached then, and why."""
     backend = session.backend
     held = backend.arrays()["bias"]
     bias, columns = held.copy(), backend.codes[:, 0]

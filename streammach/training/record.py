@@ -45,20 +45,12 @@ class Stage(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RunLog:
-    """What is read from a run's log.
+    """What is read from a run's log."""
 
-    Attributes
-    ----------
-    beats : tuple of Speed
-        In their order.
-    stages : tuple of Stage
-        In their order: epochs of the hashed models, and what was measured between them.
-    held : dict of str to int
-        Bytes of the run's large arrays, by the ledger's names.
-    """
-
-    beats: tuple[Speed, ...] = ()
+    beats: tuple[Speed, ...] = ()  # in their order
+    # in their order: epochs of the hashed models, and what was measured between them
     stages: tuple[Stage, ...] = ()
+    # bytes of the run's large arrays, by the ledger's names
     held: dict[str, int] = field(default_factory=dict)
 
 

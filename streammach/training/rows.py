@@ -147,24 +147,7 @@ def train(
 
 
 def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
-    """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store.
-
-    Parameters
-    ----------
-    data : Labelled
-        The rows.
-    constraints : Constraints
-        What is fixed of the plan, the budget included.
-    closing : ExitStack
-        Closes the store, and removes it.
-
-    Raises
-    ------
-    BudgetError
-        If nothing fits.
-    UsageError, DataError, DeviceError, DiskError
-        As for a plan and a conversion.
-    """
+    """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
     if constraints.memory is None:
         raise UsageError("rows in memory need a budget: memory")
     budget = parse_size(constraints.memory)

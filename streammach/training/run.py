@@ -31,68 +31,35 @@ PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run decided before its first epoch, and why.
+    """What a run decided before its first epoch, and why."""
 
-    Attributes
-    ----------
-    training : TrainSpec
-        The training.
-    held_out : str
-        How the held-out rows were chosen.
-    trials : tuple of TrialFigures
-        The short trainings of the search.
-    reasons : tuple of str
-        Why, in sentences.
-    request : str
-        Digest of what was asked for; a run is resumed only with the same.
-    """
-
-    training: TrainSpec
-    held_out: str
-    trials: tuple[TrialFigures, ...]
-    reasons: tuple[str, ...]
-    request: str
+    training: TrainSpec  # the training
+    held_out: str  # how the held-out rows were chosen
+    trials: tuple[TrialFigures, ...]  # the short trainings of the search
+    reasons: tuple[str, ...]  # why, in sentences
+    request: str  # digest of what was asked for; a run is resumed only with the same
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a finished run measured.
+    """What a finished run measured."""
 
-    Attributes
-    ----------
-    history : tuple of EpochFigures
-        What was measured at the end of each epoch; empty without hashed models.
-    best_epoch : int
-        The epoch whose weights were kept, from 0.
-    stopped : str or None
-        Why it ended before its last epoch.
-    estimator : str
-        How classes are ranked.
-    reasons : tuple of str
-        Why.
-    validation : dict of str to Reached
-        accuracy and top-5 accuracy of each way to rank on the held-out rows.
-    seconds : float
-        Time from the start of the command, or of the call, to its end.
-    stages : dict of str to float
-        Seconds of each stage of it, by name.
-    projected_bytes, peak_bytes : int
-        Memory by the plan, and the largest resident memory measured.
-    device_projected_bytes, device_peak_bytes : int
-        The same of the buffers in a device's own memory; 0 on the CPU.
-    """
-
+    # what was measured at the end of each epoch; empty without hashed models
     history: tuple[EpochFigures, ...]
-    best_epoch: Count
-    stopped: str | None
-    estimator: Ranker
-    reasons: tuple[str, ...]
+    best_epoch: Count  # the epoch whose weights were kept, from 0
+    stopped: str | None  # why it ended before its last epoch
+    estimator: Ranker  # how classes are ranked
+    reasons: tuple[str, ...]  # why
+    # accuracy and top-5 accuracy of each way to rank on the held-out rows
     validation: dict[Ranker, Reached]
-    seconds: Amount
+    seconds: Amount  # time from the start of the command, or of the call, to its end
+    # projected_bytes, peak_bytes: memory by the plan, and the largest resident memory measured
     projected_bytes: Count
     peak_bytes: Count
+    # device_projected_bytes, device_peak_bytes: the same of the buffers in a device's own memory; 0
+    # on the CPU
     device_projected_bytes: Count = 0
     device_peak_bytes: Count = 0
-    stages: dict[str, Amount] = {}
+    stages: dict[str, Amount] = {}  # seconds of each stage of it, by name
 
     def __post_init__(self) -> None:
         """Refuse figures that cannot be."""
@@ -115,13 +82,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Kept:
-    """Something that is held as long as anybody uses it, or until it is closed.
-
-    Parameters
-    ----------
-    held : ExitStack
-        What is closed then.
-    """
+    """Something that is held as long as anybody uses it, or until it is closed."""
 
     def __init__(self, held: ExitStack) -> None:
         self.close = weakref.finalize(self, held.close)
@@ -233,22 +194,7 @@ def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
 
 
 def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") -> bool:
-    """Return whether a folder holds a run already, or a part of one, finished or not.
-
-    Parameters
-    ----------
-    folder : path-like
-        The folder; it need not be there.
-    resume : bool
-        Whether a run that is there may be gone on with.
-    kind : str
-        ``run`` or ``part``.
-
-    Raises
-    ------
-    UsageError
-        If it does, and the run is not to be resumed; or if the folder is somebody else's.
-    """
+    """Return whether a folder holds a run already, or a part of one, finished or not."""
     workplace(folder, kind).check()
     found = (Path(folder) / PLAN).exists()
     if found and not resume:

@@ -28,15 +28,9 @@ ALIKE = "Parts of one run are trained with the same store, options and seed."
 
 @dataclass(frozen=True, order=True)
 class PartNumber:
-    """Which part of how many, as ``3/8``.
+    """Which part of how many, as ``3/8``."""
 
-    Attributes
-    ----------
-    number, of : int
-        From 1 to `of`, and how many parts there are.
-    """
-
-    number: Size
+    number: Size  # number, of: from 1 to `of`, and how many parts there are
     of: Size
 
     def __post_init__(self) -> None:
@@ -70,46 +64,22 @@ class PartNumber:
 
 
 class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a part says of itself, beside its plan.
+    """What a part says of itself, beside its plan."""
 
-    Attributes
-    ----------
-    part : PartNumber
-        Which part it is.
-    options : TrainingOptions
-        What is fixed of the training.
-    store : str
-        The training store, as an absolute path.
-    request : str
-        Digest of all that decides the run.
-    """
-
-    part: PartNumber
-    options: TrainingOptions
-    store: str
-    request: str
+    part: PartNumber  # which part it is
+    options: TrainingOptions  # what is fixed of the training
+    store: str  # the training store, as an absolute path
+    request: str  # digest of all that decides the run
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunPart:
-    """A part of a run: its folder, what was decided, how far it is.
+    """A part of a run: its folder, what was decided, how far it is."""
 
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    facts : PartFacts
-        Which part it is, and of what.
-    plan : Plan
-        The plan of the whole run.
-    settings : Settings or None
-        What was decided; None before that.
-    """
-
-    path: Path
-    facts: PartFacts
-    plan: Plan
-    settings: Settings | None
+    path: Path  # the folder
+    facts: PartFacts  # which part it is, and of what
+    plan: Plan  # the plan of the whole run
+    settings: Settings | None  # what was decided; None before that
 
     def __repr__(self) -> str:
         return f"RunPart({str(self.path)!r}: {self.facts.part})"
@@ -150,20 +120,7 @@ class RunPart:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunPart:
-        """Open the folder of a part, finished or not.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder.
-
-        Raises
-        ------
-        UsageError
-            If nothing has this name.
-        MismatchError
-            If it is no folder of a part of a run.
-        """
+        """Open the folder of a part, finished or not, or raise UsageError or MismatchError."""
         folder = Path(path)
         if not os.path.lexists(folder):
             hint = "Make one with: streammach train --part"
@@ -197,22 +154,7 @@ class RunPart:
 
 
 def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
-    """Return the parts of a run in their order.
-
-    Parameters
-    ----------
-    paths : list of path-like
-        Their folders.
-
-    Raises
-    ------
-    UsageError
-        If one is missing, or there twice, or there is none.
-    MismatchError
-        If they are not of one run, or one is not finished.
-    ModelError
-        If one is damaged.
-    """
+    """Return the parts of a run in their order."""
     if not paths:
         raise UsageError("no part is named", hint="Name all parts of a run.")
     parts = sorted((RunPart.open(path) for path in paths), key=lambda one: one.facts.part)

@@ -99,15 +99,7 @@ def typical_value(rows: RowBlock, transform: Transform) -> float:
 
 
 class Search:
-    """Chooses what was left open of a training by short trainings on part of the rows.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its backend's weights are overwritten.
-    options : TrainingOptions
-        What the user fixed.
-    """
+    """Chooses what was left open of a training by short trainings on part of the rows."""
 
     def __init__(self, session: Session, options: TrainingOptions) -> None:
         self._session, self._options = session, options
@@ -142,13 +134,7 @@ class Search:
         return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
 
     def untrained(self, part: Part) -> SearchResult:
-        """Return a training of no epoch with the transform that is best for the weights of a part.
-
-        Parameters
-        ----------
-        part : Part
-            Gives the weights.
-        """
+        """Return a training of no epoch with the best transform for the weights of a part."""
         session, fixed = self._session, self._options.fixed_transform
         names, tried = [fixed] if fixed else self._transforms(), dict[Transform, Reached]()
         for name in names:
@@ -234,13 +220,6 @@ class Search:
 
         Of rates that the held-out rows cannot tell apart the smallest is taken: the training
         itself is longer than a trial, and a longer one wants a smaller rate.
-
-        Parameters
-        ----------
-        spec : TrainSpec
-            The training, at the rate to start from.
-        what : str
-            What is chosen, for people.
         """
 
         def at(rate: float) -> Trial:
@@ -270,15 +249,6 @@ class Search:
         """Return whether another training is better by more than noise, and the evidence.
 
         It has to be, since it takes longer.
-
-        Parameters
-        ----------
-        spec, other : TrainSpec
-            The trainings.
-        what : str
-            What is chosen, for people.
-        names : tuple of str
-            What the two are called.
         """
         tried = [self._rehearsed(spec), self._rehearsed(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])

@@ -38,37 +38,11 @@ Mapped = tuple[Transform, bool, float]  # what the map of a training's rows depe
 class Session:
     """What the stages of a training share.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The training store.
-    plan : Plan
-        Model, memory, place.
-    backend : Backend
-        Trains; its weights are those of the stage before.
-    held : HeldOut
-        The rows on which choices are made.
-    options : TrainingOptions
-        What the user fixed.
-    events : Events
-        Told what happens.
-    stop : StopSignals
-        Says whether a signal asks for the end.
-    clock : Clock
-        The time that there is.
-    stages : Stages
-        Told where the work is.
-
     Attributes
     ----------
     epochs_saved, model_saved : bool
-        Whether a checkpoint holds what was done, and a model what parts did ahead of the epochs.
-    ahead : dict of str to Ahead
-        What parts did before the first epoch, by name.
-    findings : Findings
-        What stages found, for a run that goes on behind them; nothing is kept at first.
-    trained_share : float
-        Share of the repetitions whose epochs are trained here.
+        Whether a checkpoint holds what was done, and a model what parts did ahead of the
+        epochs.
     """
 
     def __init__(
@@ -88,8 +62,9 @@ class Session:
         self.options, self.events, self.stop, self.clock = options, events, stop, clock
         self.stages = stages
         self.epochs_saved, self.model_saved = False, False
-        self.trained_share = 1.0
-        self.ahead: dict[str, Ahead] = {}
+        self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
+        self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
+        # what stages found, for a run that goes on behind them; nothing is kept at first
         self.findings = Findings(events.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
 
@@ -99,13 +74,7 @@ class Session:
         return self.plan.config.placement.threads
 
     def check(self) -> None:
-        """End the work where a signal asks for it.
-
-        Raises
-        ------
-        Interrupted
-            If one does.
-        """
+        """End the work where a signal asks for it."""
         if self.stop.requested:
             self.events.log(Interruption())
             message, hint = FOUND_SAVED if self.findings.lasting else NOTHING_SAVED
@@ -186,32 +155,7 @@ def opened(
     clock: Clock,
     stages: Stages,
 ) -> Iterator[Session]:
-    """Open a backend and read the held-out rows; close what was opened at the end.
-
-    Parameters
-    ----------
-    plan : Plan
-        Model, memory, place.
-    options : TrainingOptions
-        Which rows are held out.
-    dataset : Dataset
-        The training store.
-    events : Events
-        Told what happens.
-    stop : StopSignals
-        Says whether a signal asks for the end.
-    clock : Clock
-        The time that there is.
-    stages : Stages
-        Told where the work is.
-
-    Raises
-    ------
-    BudgetError, DeviceError
-        If the device is not as it was when the plan was made.
-    UsageError, StoreError, DiskError
-        If rows cannot be held out.
-    """
+    """Open a backend and read the held-out rows; close what was opened at the end."""
     with ExitStack() as closing:
         backend = BACKENDS[plan.config.placement.device].open(
             plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device

@@ -25,28 +25,17 @@ from streammach.training.run import Run
 
 @dataclass(frozen=True, kw_only=True)
 class ShrinkOptions:
-    """What a smaller model is to be.
+    """What a smaller model is to be."""
 
-    Attributes
-    ----------
-    size : str or int, optional
-        Most bytes of its files, such as ``"100MB"``; weights, repetitions and pairs that are not
-        given are chosen for it.
-    weights : str, optional
-        Type of the weights: ``float32``, ``float16``, ``float10``, ``int8`` or ``int4``.
-    repetitions, pairs : int, optional
-        How many are kept; all otherwise.
-    min_count : int, optional
-        Leave out features that fewer training rows hold.
-    store : path-like, optional
-        The training store, for `min_count`; the run's otherwise.
-    """
-
+    # most bytes of its files, such as `"100MB"`; weights, repetitions and pairs that are not given
+    # are chosen for it
     size: str | int | None = None
+    # type of the weights: `float32`, `float16`, `float10`, `int8` or `int4`
     weights: Width | None = None
-    repetitions: int | None = None
+    repetitions: int | None = None  # repetitions, pairs: how many are kept; all otherwise
     pairs: int | None = None
-    min_count: int | None = None
+    min_count: int | None = None  # leave out features that fewer training rows hold
+    # the training store, for `min_count`; the run's otherwise
     store: str | os.PathLike[str] | None = None
 
 
@@ -101,22 +90,7 @@ def shrink(
 
 
 def smaller(model: Model, run: Path, options: ShrinkOptions) -> Model:
-    """Return a smaller model, not written yet.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    run : Path
-        Its folder, or that of its run.
-    options : ShrinkOptions
-        What it is to be.
-
-    Raises
-    ------
-    UsageError, BudgetError, StoreError
-        If it cannot be made.
-    """
+    """Return a smaller model, not written yet, or raise UsageError, BudgetError or StoreError."""
     if options.min_count is not None:
         model = _frequent(model, run, options.store, options.min_count)
     asked = (options.weights, options.repetitions, options.pairs)

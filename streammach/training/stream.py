@@ -36,13 +36,6 @@ class Stream:
     Its rate does not fall. Rows are learnt from in batches, in their order; the last batch of a
     call may be a smaller one. So calls with rows in pieces of whole batches give the same bits as
     one call with all of them.
-
-    Parameters
-    ----------
-    model : Model
-        Where it begins.
-    threads : int
-        Threads that compute.
     """
 
     def __init__(self, model: Model, threads: int) -> None:
@@ -69,18 +62,7 @@ class Stream:
         )  # fmt: skip
 
     def take_labels(self, names: list[bytes]) -> None:
-        """Give labels that are new the next ids and with them their hashes; no weight is added.
-
-        Parameters
-        ----------
-        names : list of bytes
-            The labels.
-
-        Raises
-        ------
-        UsageError
-            If each class has a bucket of its own, so that there is none for new ones.
-        """
+        """Give labels that are new the next ids and with them their hashes; no weight is added."""
         if not names:
             return
         spec = self._backend.spec
@@ -93,18 +75,7 @@ class Stream:
         self._backend.take_classes(replace(spec, n_classes=len(self._labels)))
 
     def learn(self, rows: RowBlock) -> float:
-        """Learn from rows, in their order; return their mean loss, in nats per row and model.
-
-        Parameters
-        ----------
-        rows : RowBlock
-            Rows with the model's ids and known classes.
-
-        Raises
-        ------
-        DivergedError
-            If the loss leaves the finite numbers.
-        """
+        """Learn from rows, in their order; return their mean loss, in nats per row and model."""
         training, backend, total = self._first.training, self._backend, 0.0
         size = training.batch_size
         ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
@@ -133,32 +104,7 @@ def begun(
     memory: str | int,
     libraries_bytes: int = 0,
 ) -> Model:
-    """Return a model that has learnt nothing, for rows as they will come.
-
-    Parameters
-    ----------
-    labels : list of bytes
-        The classes that are known.
-    features : Names
-        All features that rows can have.
-    columns : TrainedColumns
-        The columns that they are.
-    training : TrainSpec
-        How it learns; the seed decides the hashes.
-    shape : (int or None, int or None)
-        B and R, if they are fixed.
-    dense : bool
-        Whether rows go through matrix products.
-    memory : str or int
-        The budget, with what code takes.
-    libraries_bytes : int
-        What other libraries take of it.
-
-    Raises
-    ------
-    BudgetError
-        If it does not fit.
-    """
+    """Return a model that has learnt nothing, for rows as they will come, or raise BudgetError."""
     wanted = SHAPES if shape[0] is None or shape[1] is None else ((shape[0], shape[1]),)
     budget, needed = parse_size(memory), 0
     for n_buckets, n_repetitions in wanted:

@@ -46,41 +46,20 @@ REPETITIONS = (4, 8, 16)
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trained model of a sweep.
+    """A trained model of a sweep."""
 
-    Attributes
-    ----------
-    buckets, repetitions : int
-        B and R.
-    run : str
-        Its folder, within the sweep's.
-    model_bytes : int
-        Bytes of the model.
-    projected_bytes, peak_bytes : int
-        Memory of its training by the plan, and measured.
-    seconds : float
-        Time of its training.
-    estimator : str
-        How it ranks classes.
-    held_out : Reached or None
-        On the held-out rows of its training, if there are any.
-    test : Reached or None
-        On the sweep's test rows, if there are any.
-    frontier : bool
-        Whether no other point has fewer bytes and more accuracy.
-    """
-
-    buckets: Index
+    buckets: Index  # buckets, repetitions: B and R
     repetitions: Index
-    run: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+x[0-9]+\Z")]
-    model_bytes: Size
+    run: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+x[0-9]+\Z")]  # its folder, within the sweep's
+    model_bytes: Size  # bytes of the model
+    # projected_bytes, peak_bytes: memory of its training by the plan, and measured
     projected_bytes: Size
     peak_bytes: Count
-    seconds: Amount
-    estimator: Ranker
-    held_out: Reached | None
-    test: Reached | None
-    frontier: bool = False
+    seconds: Amount  # time of its training
+    estimator: Ranker  # how it ranks classes
+    held_out: Reached | None  # on the held-out rows of its training, if there are any
+    test: Reached | None  # on the sweep's test rows, if there are any
+    frontier: bool = False  # whether no other point has fewer bytes and more accuracy
 
     def __post_init__(self) -> None:
         """Refuse an estimator that is unknown."""
@@ -255,11 +234,6 @@ def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
     """Return which of some (bytes, accuracy) are worth their bytes.
 
     A point is not where another one is better in one of the two and no worse in the other.
-
-    Parameters
-    ----------
-    sizes : sequence of (int, float)
-        Bytes and accuracy of each point.
     """
     return [
         not any(b <= bytes_ and p >= accuracy and (b, p) != (bytes_, accuracy) for b, p in sizes)
@@ -348,13 +322,7 @@ def _seconds(chosen: Plan) -> float:
 
 
 class Within:
-    """Tells how far a training is within a larger piece of work, whose present stage it is.
-
-    Parameters
-    ----------
-    stages : Stages
-        Those of the larger piece.
-    """
+    """Tells how far a training is within a larger piece of work, whose present stage it is."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages

@@ -24,19 +24,7 @@ OPENING = 0.3  # seconds of one thread of the reference machine
 def timetable(
     facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float
 ) -> dict[str, float]:  # fmt: skip
-    """Return the seconds of each stage, in their order.
-
-    Parameters
-    ----------
-    facts : DataFacts
-        The store.
-    config : RunConfig
-        How a model is trained on it.
-    options : TrainingOptions
-        What is fixed of the training: what need not be chosen takes no time.
-    speed : float
-        How many times as fast as the reference a thread of this machine is.
-    """
+    """Return the seconds of each stage, in their order."""
     scale, parts = 1 / (config.placement.threads * speed), planned(config)
     expected = cost(facts, config, speed)
     found = {HELD_OUT: OPENING}

@@ -34,13 +34,7 @@ from streammach.training.timetable import ALONE, EPOCHS, SEARCH, WRITING
 
 
 class WholeRun(Job[Run]):
-    """Trains a model to its end.
-
-    Parameters
-    ----------
-    plan : Plan
-        Model, memory, place.
-    """
+    """Trains a model to its end."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -191,17 +185,7 @@ class WholeRun(Job[Run]):
 
 
 def decide(session: Session, work: Work, pace: Pace) -> Settings:
-    """Return what an earlier call decided before the first epoch, or decide it now.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its backend's weights are overwritten.
-    work : Work
-        Where it goes on.
-    pace : Pace
-        Its time.
-    """
+    """Return what an earlier call decided before the first epoch, or decide it now."""
     path = work.folder / SETTINGS
     session.clock = pace.search
     session.begin(SEARCH)

@@ -28,38 +28,24 @@ ORDER_BYTES = 8 + 8  # two orders, while rows are brought into theirs
 class RowBuffer:
     """Rows of several sources, as many as fit some bytes.
 
-    Parameters
-    ----------
-    n_bytes : int
-        Bytes that the rows, and the work of ordering them, may take. The memory is touched as rows
-        come.
-    wide : bool
-        Whether values are float32; they are uint8 until :meth:`widen` is called otherwise.
-
     Attributes
     ----------
     n_rows, nnz : int
         Rows and values held.
-    starts, groups, classes, importance, keys, numbers : arrays (rows,)
-        Where each row's values start (int64), whose ids it has (int16), its class (int32),
-        importance (float32), the key that decides where it goes (uint64) and its number among the
-        rows of all sources (int64).
-    features : int32 (values,)
-        Ids of the features, of a row's group.
-    values : uint8 or float32 (values,)
-        The values.
     tag_ends : int64 (rows + 1,)
         Where each row's tag ends; only of use where `tagged`.
     tag_data : uint8 (bytes,)
         The tags.
-    list_ends, list_classes, list_weights : int64 (rows + 1,), int32 (labels,), float32 (labels,)
-        Where each row's labels end, the labels and their weights; only of use where `listed`.
     """
 
     def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
         self.n_bytes = n_bytes
         self.n_rows = self.nnz = 0
         rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
+        # starts, groups, classes, importance, keys, numbers: arrays (rows,): where each row's
+        # values start (int64), whose ids it has (int16), its class (int32), importance (float32),
+        # the key that decides where it goes (uint64) and its number among the rows of all sources
+        # (int64)
         self.starts = np.zeros(rows + 1, np.int64)
         self.groups = np.empty(rows, np.int16)
         self.classes = np.empty(rows, np.int32)
@@ -69,10 +55,15 @@ class RowBuffer:
         self.tagged = False
         self.tag_ends, self.tag_data = np.zeros(1, np.int64), np.empty(0, np.uint8)
         self.listed = False
+        # list_ends, list_classes, list_weights: int64 (rows + 1,), int32 (labels,), float32
+        # (labels,): where each row's labels end, the labels and their weights; only of use where
+        # `listed`
         self.list_ends = np.zeros(1, np.int64)
         self.list_classes, self.list_weights = np.empty(0, np.int32), np.empty(0, np.float32)
         most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
+        # int32 (values,): ids of the features, of a row's group
         self.features = np.empty(most, np.int32)
+        # uint8 or float32 (values,): the values
         self.values: Values = np.empty(most, np.float32) if wide else np.empty(most, np.uint8)
 
     @property

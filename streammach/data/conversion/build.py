@@ -47,32 +47,22 @@ RUN_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a conversion is made with.
+    """What a conversion is made with."""
 
-    Attributes
-    ----------
-    options : list of SourceOptions
-        How each source is read.
-    like, on_bad_row, max_bad, seed, memory, progress
-        As for :func:`streammach.data.convert.convert`.
-    n_threads : int
-        Threads that parse and compress.
-    known : Known, optional
-        The names and ids that rows get, where they are not those of a store.
-    held_bytes : int
-        The memory that rows take before they are in their order, where they stay in memory: then
-        none are put aside, and no file is written. 0 for a store.
-    """
-
-    options: list[SourceOptions]
+    options: list[SourceOptions]  # how each source is read
+    # like, on_bad_row, max_bad, seed, memory, progress: as for
+    # :func:`streammach.data.convert.convert`
     like: str | os.PathLike[str] | None
     on_bad_row: str
     max_bad: int | None
     seed: int
     memory: str | int | float | None
-    n_threads: int
+    n_threads: int  # threads that parse and compress
     progress: Told | None
+    # the names and ids that rows get, where they are not those of a store
     known: Known | None = None
+    # the memory that rows take before they are in their order, where they stay in memory: then none
+    # are put aside, and no file is written. 0 for a store
     held_bytes: int = 0
 
 
@@ -86,13 +76,7 @@ class Made:
 
 
 class Build:
-    """Makes a store of sources in a job's folder; the job's `store` is whole afterwards.
-
-    Attributes
-    ----------
-    asked : dict
-        What decides the store beside sources and seed.
-    """
+    """Makes a store of sources in a job's folder; the job's `store` is whole afterwards."""
 
     def __init__(self, sources: list[Source[Any]], job: Job, settings: Settings) -> None:
         self._sources = sources
@@ -115,23 +99,11 @@ class Build:
             skip=settings.on_bad_row == "skip", most=settings.max_bad,
             listed=None if settings.held_bytes else job.listed,
         )  # fmt: skip
+        # what decides the store beside sources and seed
         self.asked = decided(settings.options, settings.on_bad_row, self._known.digest)
 
     def run(self, *, resume: bool) -> Made:
-        """Make the store.
-
-        Parameters
-        ----------
-        resume : bool
-            Whether to go on from what the job's folder holds.
-
-        Raises
-        ------
-        ChangedError
-            If it was to go on and a source is not what it was.
-        DataError, BudgetError, DiskError
-            If it cannot be made.
-        """
+        """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
         n_threads = self._settings.n_threads
         try:
             with ThreadPoolExecutor(n_threads, "convert") as pool:

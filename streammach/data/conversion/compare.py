@@ -24,22 +24,6 @@ def difference_from(
     """Return why a store is not the one that a conversion would make; None if it is.
 
     The content of the sources is read.
-
-    Parameters
-    ----------
-    store : path-like
-        The store.
-    sources : sequence of path-like
-        The sources of the conversion.
-    options : sequence of SourceOptions
-        How each of them is read.
-    like, on_bad_row, seed : path-like or None, str, int
-        As for :func:`convert`.
-
-    Raises
-    ------
-    UsageError, DataError, StoreError, DiskError
-        If the store or a source cannot be read.
     """
     opened = [open_source(p, o) for p, o in zip(paths_of(sources), options, strict=True)]
     with Dataset.open(store) as dataset:

@@ -48,36 +48,7 @@ Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Intake:
-    """Takes in the rows of all sources, and puts them aside in runs when they do not fit.
-
-    Parameters
-    ----------
-    sources : list of Source
-        The sources.
-    vocabulary : Vocabulary
-        Receives the names.
-    bad_rows : BadRows
-        The policy.
-    folder : Path
-        Where runs go; an interrupted conversion's runs there are gone on from.
-    seed : int
-        Decides the order of the rows.
-    memory : Memory
-        Says how many bytes rows may take at present.
-    pool : ThreadPoolExecutor
-        Threads that parse and compress.
-    n_threads : int
-        How many pieces are parsed at a time.
-
-    Attributes
-    ----------
-    rows : RowBuffer
-        The rows that are in memory.
-    runs : list of Run
-        The others.
-    tally : Tally
-        What was read.
-    """
+    """Takes in the rows of all sources, and puts them aside in runs when they do not fit."""
 
     def __init__(
         self,
@@ -105,9 +76,9 @@ class Intake:
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
         self._rows_before = 0  # bad ones too, of the sources that were read
-        self.runs: list[Run] = []
-        self.tally = Tally()
-        self.rows = RowBuffer(0)
+        self.runs: list[Run] = []  # the others
+        self.tally = Tally()  # what was read
+        self.rows = RowBuffer(0)  # the rows that are in memory
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -119,11 +90,6 @@ class Intake:
 
         One that is damaged, or in which more rows were left out than may be now, is removed, and so
         are those after it.
-
-        Raises
-        ------
-        ChangedError
-            If a source that was read is not what it was.
         """
         number = 0
         while (path := self._run_path(number)).is_file():
@@ -175,13 +141,7 @@ class Intake:
             tally.source_rows = tally.source_bad = tally.left_bytes = 0
 
     def put_aside(self) -> None:
-        """Write the rows in memory, if there are any, as a run.
-
-        Raises
-        ------
-        DiskError
-            If it cannot be written, or if the rest will not fit the disk.
-        """
+        """Write the rows in memory, if there are any, as a run, or raise DiskError."""
         tally, rows = self.tally, self.rows
         if not rows.n_rows:
             return

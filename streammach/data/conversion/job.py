@@ -33,27 +33,13 @@ FILES = re.compile(
 
 @dataclass
 class Memory:
-    """The memory of the process that a conversion may take.
+    """The memory of the process that a conversion may take."""
 
-    Attributes
-    ----------
-    n_bytes : int
-        All of it; where the user named no budget it grows with what names need.
-    limit : int
-        The most that it may grow to.
-    fixed : int
-        What is taken beside rows and names.
-    ahead : int
-        Pieces that are on their way at a time.
-    large : int
-        What the largest piece takes, where one is larger than usual.
-    """
-
-    n_bytes: int
-    limit: int
-    fixed: int
-    ahead: int
-    large: int = 0
+    n_bytes: int  # all of it; where the user named no budget it grows with what names need
+    limit: int  # the most that it may grow to
+    fixed: int  # what is taken beside rows and names
+    ahead: int  # pieces that are on their way at a time
+    large: int = 0  # what the largest piece takes, where one is larger than usual
 
     @classmethod
     def of(
@@ -65,21 +51,7 @@ class Memory:
     ) -> Memory:
         """Return what was asked for, or the default; it is compared when the first rows are there.
 
-        Parameters
-        ----------
-        asked : str or int or float or None
-            The budget that the user named, if any.
-        held : sequence of Held
-            Bytes that reading each source takes.
-        n_threads : int
-            Threads of the conversion.
-        more : int
-            Bytes that are taken beside all this.
-
-        Raises
-        ------
-        UsageError, BudgetError
-            If that is no size, or more than there is.
+        `more` is in bytes.
         """
         given = budget(asked)
         piece = max((h.piece for h in held), default=1)
@@ -95,19 +67,9 @@ class Memory:
         self.large = max(self.large, large)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
-        """Return the bytes that rows may take beside labels and features.
+        """Return the bytes that rows may take beside labels and features, or raise BudgetError.
 
-        Parameters
-        ----------
-        others, in_the_end : int
-            Bytes of labels and features, now and in the end.
-        piece : int
-            Bytes of rows for which there must be room.
-
-        Raises
-        ------
-        BudgetError
-            If nothing useful is left.
+        `others`, `in_the_end`, `piece` are in bytes.
         """
         least = max(LEAST_ROOM, piece)
         needed = self.fixed + others + least
@@ -189,18 +151,7 @@ class Job:
         )
 
     def prepare(self, identity: bytes) -> bool:
-        """Make or keep the folder; return whether the same conversion left something to go on from.
-
-        Parameters
-        ----------
-        identity : bytes
-            The document of what decides the store's content.
-
-        Raises
-        ------
-        DiskError
-            If the folder cannot be made or read.
-        """
+        """Make or keep the folder; return whether an equal `identity` left something in it."""
         path = self.folder / IDENTITY
         if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity:
             self._prepare_to_go_on()

@@ -18,22 +18,7 @@ from streammach.spec.types import Multilabel
 
 
 def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
-    """Return what decides a store beside its sources and the seed, as its root document keeps it.
-
-    Parameters
-    ----------
-    options : sequence of SourceOptions
-        How each source is read.
-    on_bad_row : str
-        What happens to bad rows.
-    like : str
-        Digest of the store whose ids are used, empty without one.
-
-    Raises
-    ------
-    DiskError
-        If a file of labels cannot be read.
-    """
+    """Return what decides a store beside sources and seed, as its root document keeps it."""
     files = [given.labels for given in options if given.labels is not None]
     layout = options[0].layout
     more = {
@@ -62,24 +47,7 @@ def _multilabel(asked: Multilabel, like: str) -> str | None:
 
 
 def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:
-    """Return what a store was made with that differs from a request; None if nothing does.
-
-    Parameters
-    ----------
-    root : Root
-        The store's root document.
-    opened : sequence of Source
-        The sources of the request.
-    asked : dict
-        What :func:`decided` returns for its options.
-    seed : int
-        Its seed.
-
-    Raises
-    ------
-    DiskError
-        If a source cannot be read.
-    """
+    """Return what a store was made with that differs from a request; None if nothing does."""
     if len(root.source) != len(opened):
         return f"it was made from {len(root.source):,} files, {len(opened):,} are named"
     for known, source in zip(root.source, opened, strict=True):

@@ -47,26 +47,7 @@ FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
 def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor) -> State:
-    """Write the rows of a buffer, sorted by key; the file is durable afterwards.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    rows : RowBuffer
-        The rows.
-    ids : Ids
-        What the ids of their features are in the file.
-    state : State
-        What else the file holds; it is returned with the index.
-    pool : Executor
-        Its threads compress the bins.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be written.
-    """
+    """Write the rows of a buffer, sorted by key; the file is durable afterwards."""
     keys = rows.keys[: rows.n_rows]
     order = np.argsort(keys, kind="stable")
     edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)

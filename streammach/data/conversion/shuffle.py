@@ -67,25 +67,17 @@ class Written(msgspec.Struct, kw_only=True):
 
 
 class Shuffle:
-    """Writes rows in the order of their keys.
-
-    Attributes
-    ----------
-    block_rows : int
-        Rows of a block.
-    written : Written
-        What is done.
-    """
+    """Writes rows in the order of their keys."""
 
     def __init__(
         self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None]
     ) -> None:
         self._ranks = ranks
-        self.block_rows = block_rows
+        self.block_rows = block_rows  # rows of a block
         self._pool = pool
         self._progress = progress
         self._sketch = PairSketch()
-        self.written = Written()
+        self.written = Written()  # what is done
 
     @property
     def n_pairs(self) -> int:
@@ -131,26 +123,7 @@ class Shuffle:
             self._progress(writer.n_rows)
 
     def write_runs(self, runs: list[Run], room: RowBuffer, writer: StoreWriter, path: Path) -> None:
-        """Append the rows of runs, a range of bins at a time; the state is saved after each.
-
-        Parameters
-        ----------
-        runs : list of Run
-            The runs, in the order in which they were written.
-        room : RowBuffer
-            Holds the rows of a range.
-        writer : StoreWriter
-            The store.
-        path : Path
-            Where the state goes.
-
-        Raises
-        ------
-        StoreError
-            If a run is damaged.
-        DiskError
-            If a file cannot be written or read.
-        """
+        """Append the rows of runs, a range of bins at a time; the state is saved after each."""
 
         def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
             labels = n_labels if room.listed else 0

@@ -74,22 +74,7 @@ class Tally(msgspec.Struct, kw_only=True):
     listed_bytes: int = 0
 
     def meet_columns(self, n_columns: int, names: str, path: Path) -> None:
-        """Compare the columns of a source with those before.
-
-        Parameters
-        ----------
-        n_columns : int
-            How many it has, 0 where it is no matrix.
-        names : str
-            What tells their names; empty without names.
-        path : Path
-            The source.
-
-        Raises
-        ------
-        DataError
-            If neither has names, and there are more or fewer: their places say nothing then.
-        """
+        """Compare the columns of a source with those before."""
         if not n_columns:
             self.n_columns = 0
         elif self.n_columns == -1:

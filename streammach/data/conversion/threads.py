@@ -11,17 +11,7 @@ T = TypeVar("T")
 
 
 def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
-    """Yield what the calls return, in their order; at most so many are made or done ahead.
-
-    Parameters
-    ----------
-    pool : Executor
-        Its threads make the calls.
-    calls : iterable of callables
-        Taken one by one.
-    ahead : int
-        How many results may wait, so that memory is bounded.
-    """
+    """Yield what the calls return, in their order; at most so many are made or done ahead."""
     pending: deque[Future[T]] = deque()
     try:
         for call in calls:

@@ -18,21 +18,7 @@ def disagreements(
 ) -> Iterator[str]:
     """Yield a line for each thing that a store says of its rows and is not so; all are read.
 
-    Parameters
-    ----------
-    data : StoredRows
-        The rows.
-    said : mapping of str to int64 (d,) and (K,)
-        How many rows have each of the ``features`` and of the ``labels``.
-    step : int
-        Rows that are read together.
-    told : Told
-        Is told how it goes.
-
-    Raises
-    ------
-    StoreError
-        If rows are damaged.
+    `said` is mapping of str to int64 (d,) and (K,).
     """
     root, n = data.root, data.root.rows
     counts, most, labels = {name: np.zeros(len(c), np.int64) for name, c in said.items()}, 0, 0

@@ -70,19 +70,7 @@ class OpenArray(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArrayWriter:
-    """Writes an array of unknown length, one shard file after another.
-
-    Parameters
-    ----------
-    folder : Path
-        The array's folder.
-    dtype : dtype
-        Type of the values, one of :data:`DTYPES`.
-    pool : Executor, optional
-        Its threads compress; the caller's does otherwise.
-    state : OpenArray, optional
-        Where to go on from; what was written after it is cut off.
-    """
+    """Writes an array of unknown length, one shard file after another."""
 
     def __init__(
         self,
@@ -128,13 +116,7 @@ class ArrayWriter:
         self._end_shard()
 
     def saved(self) -> OpenArray:
-        """Make all that was appended durable; return what is needed to go on from there.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Make all that was appended durable; return what is needed to go on from there."""
         if self._shard is not None:
             self._shard.sync()
         size = 0 if self._shard is None else self._shard.size
@@ -241,23 +223,7 @@ class ReadArray(Protocol):
 
 
 class ArrayReader:
-    """Reads ranges of an array; safe to use from several threads.
-
-    Parameters
-    ----------
-    blobs : Blobs
-        The store's files.
-    name : str
-        The array's folder in it.
-    dtype : dtype
-        Type of the values.
-    n_values : int
-        Length of the array.
-    files : dict of str to FileFacts
-        The array's shard files as the manifest has them, by their name in the folder.
-    codec : Codec
-        What its chunks are encoded with.
-    """
+    """Reads ranges of an array; safe to use from several threads."""
 
     def __init__(
         self,
@@ -286,22 +252,7 @@ class ArrayReader:
     ) -> NDArray[Any]:
         """Return values ``start:stop``.
 
-        Parameters
-        ----------
-        start, stop : int
-            The range, within the array.
-        out : array (stop - start,), optional
-            Receives them; of the array's type and C-contiguous.
-        look : callable, optional
-            Given each part that was decoded, while it is in the cache: with the value before it, if
-            there is one in the range.
-
-        Raises
-        ------
-        StoreError
-            If a chunk is missing, cut short or damaged.
-        DiskError
-            If a file cannot be read.
+        `out` is array (stop - start,).
         """
         if out is None:
             out = np.empty(stop - start, self.dtype)

@@ -73,13 +73,7 @@ class Blobs(Protocol):
 
 
 class Folder:
-    """A store in a folder.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    """
+    """A store in a folder."""
 
     libraries_bytes = 0
 

@@ -70,7 +70,8 @@ class Seen:
     classes : int64 (2,)
         The largest class, negative ones as large ones.
     values, importance, label_weights : int64 (1,)
-        The largest bits of a value without its sign; of a weight with it: negative ones are large.
+        The largest bits of a value without its sign; of a weight with it: negative ones are
+        large.
     """
 
     def __init__(self) -> None:
@@ -108,18 +109,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Content:
-    """What a store promises of its rows.
+    """What a store promises of its rows."""
 
-    Attributes
-    ----------
-    path : Path
-        The store.
-    root : Root
-        Its root document.
-    """
-
-    path: Path
-    root: Root
+    path: Path  # the store
+    root: Root  # its root document
 
     def check_pointers(self, indptr: NDArray[np.int64], start: int) -> None:
         """Raise StoreError if pointers int64 (n + 1,) of rows from `start` on are not sound."""
@@ -141,23 +134,9 @@ class Content:
     def check_rows(
         self, start: int, indptr: NDArray[np.int64], features: NDArray[np.int32], seen: Seen
     ) -> None:
-        """Refuse rows that hold anything else than a store may.
+        """Refuse rows that hold anything else than a store may, or raise StoreError.
 
-        Parameters
-        ----------
-        start : int
-            The first row.
-        indptr : int64 (n + 1,)
-            Their row pointers, checked.
-        features : int32 (nnz,)
-            The ids of just these rows.
-        seen : Seen
-            What was looked at while they were read.
-
-        Raises
-        ------
-        StoreError
-            If ids are out of range or do not rise in a row, or a number is not finite.
+        `indptr` is int64 (n + 1,), `features` is int32 (nnz,).
         """
         root, (largest, falls) = self.root, seen.ids.tolist()
         if largest >= root.features or (falls and falls != falls_between_rows(indptr, features)):
@@ -170,22 +149,7 @@ class Content:
             raise self._wrong("importances", start, len(indptr) - 1)
 
     def check_lists(self, start: int, lists: LabelLists, seen: Seen) -> None:
-        """Refuse labels of rows that a store may not hold.
-
-        Parameters
-        ----------
-        start : int
-            The first row.
-        lists : LabelLists
-            Their labels.
-        seen : Seen
-            What was looked at while they were read.
-
-        Raises
-        ------
-        StoreError
-            If ids are out of range or do not rise in a row, or a weight is not a finite number.
-        """
+        """Refuse labels of rows that a store may not hold, or raise StoreError."""
         largest, falls = seen.classes.tolist()
         rising = not falls or falls == falls_between_rows(lists.starts, lists.classes)
         if largest >= self.root.classes or not rising:
@@ -219,15 +183,7 @@ def check_distinct(path: Path, group: str, names: Names) -> None:
 
 
 class Numbers:
-    """Tells whether numbers of rows are all different.
-
-    Parameters
-    ----------
-    most : int
-        They are from 0 to below this.
-    n_rows : int
-        How many there will be.
-    """
+    """Tells whether numbers of rows are all different."""
 
     def __init__(self, most: int, n_rows: int) -> None:
         # A root may promise any number of rows that were left out.
@@ -253,23 +209,9 @@ class Numbers:
 def checked_columns(
     path: Path, n: int, positions: NDArray[np.int32] | None, features: Callable[[], Names]
 ) -> TrainedColumns:
-    """Return the columns of the matrix that a store's rows came from.
+    """Return the columns of the matrix that a store's rows came from, or raise StoreError.
 
-    Parameters
-    ----------
-    path : Path
-        The store.
-    n : int
-        How many columns it says, 0 where it does not.
-    positions : int32 (d,) or None
-        The column of each feature, where it holds them.
-    features : callable
-        Reads the names, which must be the columns' numbers otherwise.
-
-    Raises
-    ------
-    StoreError
-        If they cannot be.
+    `positions` is int32 (d,) or None.
     """
     if positions is not None:
         known = positions[positions >= 0]

@@ -43,19 +43,12 @@ MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
 @dataclass(frozen=True)
 class Counting:
-    """What rows count as in sums over them.
+    """What rows count as in sums over them."""
 
-    Attributes
-    ----------
-    unit : float
-        The importance of one row: 1, or the mean importance of what the importances add up to
-        (``sum w^2 / sum w``) where that is smaller, so that importances may be shares of 1.
-    labels : int64 or float64 (K,)
-        The rows of each class, in such units.
-    """
-
+    # the importance of one row: 1, or the mean importance of what the importances add up to (`sum
+    # w^2 / sum w`) where that is smaller, so that importances may be shares of 1
     unit: float
-    labels: NDArray[Any]
+    labels: NDArray[Any]  # int64 or float64 (K,): the rows of each class, in such units
 
 
 class Dataset(StoredRows, Reported):

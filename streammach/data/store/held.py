@@ -25,15 +25,7 @@ LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label 
 
 
 class HeldArray:
-    """A one-dimensional array in memory, filled from its start, then read like one in a file.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Type of the values.
-    room : int
-        Most values that there will be; memory is touched as they come.
-    """
+    """A one-dimensional array in memory, filled from its start, then read like one in a file."""
 
     def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
         self._values = np.empty(room, dtype)
@@ -90,17 +82,7 @@ class HeldArray:
 
 
 class HeldWriter(RowsWriter):
-    """Takes in rows and names as a store's writer does, and holds them.
-
-    Parameters
-    ----------
-    value_type : dtype
-        uint8 or float32.
-    n_rows, nnz, n_labels : int
-        Rows, values, and labels in lists that will come.
-    **content
-        What rows have, as for :class:`streammach.data.store.writer.RowsWriter`; no tags.
-    """
+    """Takes in rows and names as a store's writer does, and holds them."""
 
     def __init__(
         self, value_type: type[np.generic], *, n_rows: int, nnz: int, n_labels: int, **content: Any
@@ -145,15 +127,6 @@ class HeldWriter(RowsWriter):
 
 class HeldDataset(Dataset):
     """Labelled rows in memory, in a full random order, which are trained on as a store is.
-
-    Parameters
-    ----------
-    root : Root
-        What a store of them would say of itself; the manifest is a digest of the content.
-    arrays : dict of str to HeldArray
-        Its arrays.
-    kinds : dict of str to str
-        In which type the names of ``labels`` and ``features`` are given back.
 
     Attributes
     ----------

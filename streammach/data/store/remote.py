@@ -27,20 +27,7 @@ CHECK = re.compile(rb'"check": "([0-9a-f]{64})"')  # of a root document
 def cache_place(
     folder: str | os.PathLike[str] | None = None, size: str | int | None = None
 ) -> CachePlace:
-    """Return where files of stores at URLs are kept: as given, as the environment says, or so.
-
-    Parameters
-    ----------
-    folder : path-like, optional
-        The folder.
-    size : str or int, optional
-        The most bytes of its files.
-
-    Raises
-    ------
-    UsageError
-        If that is no size.
-    """
+    """Return where files of stores at URLs are kept: as given, as the environment says, or so."""
     usual = os.environ.get(FOLDER) or platformdirs.user_cache_path("streammach") / "stores"
     most = size or os.environ.get(SIZE) or DEFAULT_SIZE
     return CachePlace(Path(folder or usual).absolute(), parse_size(most))
@@ -51,24 +38,7 @@ def blobs_of(
     cache: str | os.PathLike[str] | None = None,
     cache_size: str | int | None = None,
 ) -> Blobs:
-    """Return the files of a store at a path or a URL.
-
-    Parameters
-    ----------
-    path : path-like
-        The store.
-    cache : path-like, optional
-        As for :func:`cache_place`.
-    cache_size : str or int, optional
-        As there.
-
-    Raises
-    ------
-    UsageError
-        If a URL cannot be one, or what it needs is not installed, or the cache cannot be had.
-    DiskError
-        If the cache's folder cannot be made.
-    """
+    """Return the files of a store at a path or a URL, or raise UsageError or DiskError."""
     place = located(path)
     if not isinstance(place, Url):
         return Folder(place)
@@ -76,15 +46,7 @@ def blobs_of(
 
 
 class Remote:
-    """A store at a URL. Its shards come through a cache, its documents when it is opened.
-
-    Parameters
-    ----------
-    url : Url
-        The store.
-    cache : Cache
-        Where shards are kept.
-    """
+    """A store at a URL. Its shards come through a cache, its documents when it is opened."""
 
     libraries_bytes = FETCH_BYTES
 

@@ -21,17 +21,7 @@ from streammach.rows.texts import Texts
 
 
 class StoredRows:
-    """The rows of a store; safe to read from several threads.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder, or its URL.
-    root : Root
-        Its root document.
-    arrays : mapping of str to ReadArray
-        Its arrays by their paths in the store.
-    """
+    """The rows of a store; safe to read from several threads."""
 
     def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
         self.path, self.root, self._arrays = path, root, arrays
@@ -70,17 +60,7 @@ class StoredRows:
     ) -> NDArray[np.int64]:
         """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked.
 
-        Parameters
-        ----------
-        start, stop : int
-            The rows.
-        out : int64 (n + 1,), optional
-            Receives them.
-
-        Raises
-        ------
-        StoreError
-            If they are damaged, or lead anywhere else.
+        `out` is int64 (n + 1,).
         """
         indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
         self._content.check_pointers(indptr, start)
@@ -89,20 +69,7 @@ class StoredRows:
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
         """Read rows into arrays of just their size, and check what they hold, the first time.
 
-        Parameters
-        ----------
-        start : int
-            The first row.
-        indptr : int64 (n + 1,)
-            What :meth:`pointers` returned for them.
-        rows : RowBlock
-            Its arrays, row pointers aside, receive the rows; not the labels where rows have lists
-            of them, which :meth:`lists` returns.
-
-        Raises
-        ------
-        StoreError
-            If the rows are damaged, or are none that a store may hold.
+        `indptr` is int64 (n + 1,).
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
         arrays, seen, known = self._arrays, Seen(), (start, stop) in self._checked
@@ -160,35 +127,13 @@ class StoredRows:
         return rows.with_labels(self.lists(start, stop))
 
     def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows, which have lists of labels.
-
-        Raises
-        ------
-        StoreError
-            If they are damaged, or lead anywhere else.
-        """
+        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked."""
         starts = self._arrays["y/indptr"].read(start, stop + 1)
         self._content.check_label_pointers(starts, start)
         return starts
 
     def lists(self, start: int, stop: int) -> LabelLists | None:
-        """Return the labels of rows ``start:stop``, where rows have lists of them.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rows.
-
-        Raises
-        ------
-        StoreError
-            If what is read is damaged.
-        """
+        """Return the labels of rows ``start:stop``, where rows have lists of them."""
         if not self.listed:
             return None
         arrays, seen = self._arrays, Seen()
@@ -202,25 +147,9 @@ class StoredRows:
         return lists
 
     def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
-        """Return where rows of the store came from.
+        """Return where rows of the store came from, or raise StoreError.
 
-        Parameters
-        ----------
-        start, stop : int
-            The rows ``start:stop`` of the store's order.
-
-        Returns
-        -------
-        numbers : int64 (n,)
-            Number of each row among those of all sources, in their order, from 0; rows that were
-            left out count.
-        tags : Texts or None
-            Their tags, if any row has one.
-
-        Raises
-        ------
-        StoreError
-            If what is read is damaged.
+        Returns `numbers` int64 (n,).
         """
         numbers = self._arrays[NUMBERED].read(start, stop)
         self._content.check_numbers(numbers, start, self.root.source_rows)

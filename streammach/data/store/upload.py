@@ -37,22 +37,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class Upload:
-    """A URL under which a store will be, checked before the work and again after it.
-
-    Parameters
-    ----------
-    url : Url
-        The store.
-    force : bool
-        Whether one that streammach made may be replaced.
-
-    Raises
-    ------
-    UsageError
-        If nothing may be written there.
-    RemoteError
-        If the storage does not answer.
-    """
+    """A URL under which a store will be, checked before the work and again after it."""
 
     def __init__(self, url: Url, *, force: bool) -> None:
         if url.scheme not in WRITABLE:
@@ -109,22 +94,7 @@ class Upload:
         return self._objects.read(name, limit, lambda text: True)
 
     def send(self, folder: Path, progress: Wanted = None) -> None:
-        """Put a finished store there; what an interrupted upload left of it stays.
-
-        Parameters
-        ----------
-        folder : Path
-            The store.
-        progress : bool, str or callable, optional
-            Whether it is told how it goes.
-
-        Raises
-        ------
-        UsageError
-            If something came to be there that may not be replaced.
-        RemoteError, DiskError
-            If it cannot be written or read. The same call goes on.
-        """
+        """Put a finished store there; what an interrupted upload left of it stays."""
         there, wanted = self.check(), _digests(folder)
         mark = msgspec.json.encode(_Mark("upload", sorted({*there, *wanted})))
         self._objects.put(MARK, mark, sha256([mark]))
@@ -165,19 +135,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def at_urls(make: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that makes a store at `out`, and says so, put it at a URL, too.
-
-    Parameters
-    ----------
-    make : callable
-        It has the parameters `out`, `on_bad_row`, `force` and `progress`, and returns a record with
-        `path` and `seconds`.
-
-    Returns
-    -------
-    callable
-        The same; at a URL the store is made in a temporary folder, and uploaded.
-    """
+    """Let a function that makes a store at `out`, and says so, put it at a URL, too."""
 
     @wraps(make)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:

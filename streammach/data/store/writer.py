@@ -179,21 +179,7 @@ class RowsWriter(ABC):
 
 
 class StoreWriter(RowsWriter):
-    """Writes the arrays of a store into a folder, then what makes it a store.
-
-    Parameters
-    ----------
-    folder : Path
-        A new, empty folder, or that of a writer that was cut off.
-    value_type : dtype
-        uint8 or float32.
-    pool : Executor, optional
-        Its threads compress.
-    state : dict of str to OpenArray, optional
-        What :meth:`saved` returned: where to go on.
-    **content
-        What rows have, as for :class:`RowsWriter`.
-    """
+    """Writes the arrays of a store into a folder, then what makes it a store."""
 
     def __init__(
         self,
@@ -226,13 +212,7 @@ class StoreWriter(RowsWriter):
         self._arrays[name].append(values)
 
     def saved(self) -> dict[str, OpenArray]:
-        """Make all rows appended so far durable; return what is needed to go on after them.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Make all rows appended so far durable; return what is needed to go on after them."""
         return {name: array.saved() for name, array in self._arrays.items()}
 
     def release(self) -> None:

@@ -37,13 +37,7 @@ def arrow() -> Any:
 
 
 class ArrowRows:
-    """Rows of a record batch.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        The rows.
-    """
+    """Rows of a record batch."""
 
     refused: Sequence[Wrong] = ()
 
@@ -192,13 +186,7 @@ TEXTS = {b"pandas.period": _periods, b"pandas.interval": _intervals, b"arrow.uui
 
 
 def texts_of(column: Any) -> Cells:
-    """Return the cells of an Arrow array as one string each, which `canonical` brings to names.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Strings, bytes, numbers, truth values, dates or times; cells of other types are refused.
-    """
+    """Return the cells of an Arrow array as one string each, which `canonical` brings to names."""
     pa = arrow()
     types, kind = pa.types, column.type
     there = _there(column)

@@ -130,22 +130,7 @@ class Table:
 
 
 def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> frozenset[str]:
-    """Return the columns of a recipe that a table lacks; warn of them, and of those it has beyond.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        The recipe.
-    names : sequence of str
-        The columns of the table.
-    path : str or Path or None
-        The table, for messages.
-
-    Raises
-    ------
-    DataError
-        If none of the columns of features is there.
-    """
+    """Return the columns of a recipe that a table lacks; warn of them, and of other ones."""
     there = set(names)
     place = "" if path is None else f": {clean(path, 300)}"
     needed = [column.name for column in recipe.columns]

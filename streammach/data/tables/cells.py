@@ -37,31 +37,18 @@ class Wrong(NamedTuple):
 
 @dataclass
 class Cells:
-    """The cells of a column: of each row some items, none where the cell is missing.
+    """The cells of a column: of each row some items, none where the cell is missing."""
 
-    Attributes
-    ----------
-    offsets : int64 (n + 1,)
-        Where the items of each row start.
-    starts, stops : int64 (items,)
-        Where each item lies in `data`.
-    data : uint8 (bytes,)
-        The bytes of the items, and perhaps others.
-    weights : float64 (items,) or None
-        Values of the items; None where all are 1.
-    numbers : float64 (n, w) or None
-        The numbers of each row, where these are what is read; NaN for none.
-    wrong : list of Wrong
-        Cells that cannot be read.
-    """
-
-    offsets: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # int64 (n + 1,): where the items of each row start
+    starts: NDArray[np.int64]  # starts, stops: int64 (items,): where each item lies in `data`
     stops: NDArray[np.int64]
+    # uint8 (bytes,): the bytes of the items, and perhaps others
     data: NDArray[np.uint8] = field(default_factory=lambda: NO_BYTES)
+    # float64 (items,) or None: values of the items; None where all are 1
     weights: NDArray[np.float64] | None = None
+    # float64 (n, w) or None: the numbers of each row, where these are what is read; NaN for none
     numbers: NDArray[np.float64] | None = None
-    wrong: list[Wrong] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)  # cells that cannot be read
 
     @property
     def n_rows(self) -> int:
@@ -91,12 +78,7 @@ class Cells:
     ) -> Cells:
         """Return one item a row; an empty one is missing.
 
-        Parameters
-        ----------
-        data : uint8 (bytes,)
-            The bytes.
-        starts, stops : int64 (n,)
-            Where each row's cell lies.
+        `data` is uint8 (bytes,), `starts` and `stops` are int64 (n,).
         """
         there = stops > starts
         offsets = np.concatenate([[0], np.cumsum(there)])

@@ -60,19 +60,7 @@ class RowPiece(TextPiece):
 
 
 class TextTable(TextSource, Table):
-    """A table in a file of text whose rows are records between newlines.
-
-    Parameters
-    ----------
-    path : Path
-        The file, plain or gzip; standard input and pipes can be read once.
-    form : str
-        Its format.
-    options : SourceOptions
-        How it is read.
-    raw : RawFile, optional
-        What was opened of it already.
-    """
+    """A table in a file of text whose rows are records between newlines."""
 
     delimiter, quotes, header_rows = NEWLINE, LETTERS, 0
 
@@ -228,13 +216,7 @@ class DelimitedSource(TextTable):
         return self.records(raw, 0, cut, n, columns or len(self._names))
 
     def _read_names(self) -> list[str]:
-        """Return the names of the columns.
-
-        Raises
-        ------
-        DataError
-            If they cannot be told apart.
-        """
+        """Return the names of the columns, or raise DataError."""
         first = partial(self._first_records, most=1, needed=1)
         read = looked_for(self.path, self._raw, FIRST_BYTES, first)
         if read is None or not len(read.found):

@@ -45,41 +45,17 @@ class BadCell(NamedTuple):
 
 @dataclass
 class Framed:
-    """Rows of a table for the kernels.
+    """Rows of a table for the kernels."""
 
-    Attributes
-    ----------
-    frame : Frame
-        The rows.
-    bad : list of BadCell
-        Those that are left out, in their order.
-    tags : Texts or None
-        Tags of all rows.
-    missing : dict of str to int
-        In how many rows each column has nothing.
-    left : int64 (m,)
-        Rows of importance 0, which are left out.
-    """
-
-    frame: Frame
-    bad: list[BadCell]
-    tags: Texts | None
-    missing: dict[str, int]
-    left: NDArray[np.int64]
+    frame: Frame  # the rows
+    bad: list[BadCell]  # those that are left out, in their order
+    tags: Texts | None  # tags of all rows
+    missing: dict[str, int]  # in how many rows each column has nothing
+    left: NDArray[np.int64]  # int64 (m,): rows of importance 0, which are left out
 
 
 class Framer:
-    """Frames rows by a recipe.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        The recipe.
-    multilabel : str
-        Whether rows have lists of labels; ``auto``: those whose cell is a list.
-    label_needed : bool
-        Whether a row without a label is bad.
-    """
+    """Frames rows by a recipe."""
 
     def __init__(self, recipe: Recipe, multilabel: Multilabel, *, label_needed: bool) -> None:
         self.recipe = recipe
@@ -121,15 +97,7 @@ class Framer:
         return len(self.spaces)
 
     def framed(self, rows: TableRows, absent: frozenset[str] = frozenset()) -> Framed:
-        """Return rows for the kernels.
-
-        Parameters
-        ----------
-        rows : TableRows
-            The rows.
-        absent : frozenset of str
-            Columns of the recipe that they lack.
-        """
+        """Return rows for the kernels."""
         recipe, n = self.recipe, rows.n_rows
         wrong = {cell.row: BadCell(*cell) for cell in rows.refused}
         found = [Cells.none(n) if c.name in absent else _read(rows, c) for c in recipe.columns]

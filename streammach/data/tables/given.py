@@ -30,15 +30,6 @@ def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
     So are strings, and tables of which more was said than their numbers: where labels are one of
     the columns, a role was named, or a column is not of numbers. Dicts without any of that are
     features by name.
-
-    Parameters
-    ----------
-    rows : any
-        The rows.
-    labels : any
-        Their labels; a string is the column that holds them.
-    options : TableOptions
-        What is said of the columns.
     """
     if not is_table(rows):
         return False

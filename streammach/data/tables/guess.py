@@ -33,26 +33,7 @@ def recipe_of(
     head: Head, options: TableOptions, path: str | Path | None = None, *, labelled: bool = True,
     index: Collection[str] = (),
 ) -> Recipe:  # fmt: skip
-    """Return the recipe of a table.
-
-    Parameters
-    ----------
-    head : mapping of str to sequence
-        The first cells of each column; ``None`` and empty strings are missing.
-    options : TableOptions
-        What the user said.
-    path : str or Path, optional
-        The table, for messages.
-    labelled : bool
-        Whether a column may be taken for that of labels.
-    index : collection of str
-        Columns that were the index of a DataFrame: they are used where they are named.
-
-    Raises
-    ------
-    UsageError
-        If a column is not there, has two roles, or nothing is left to learn from.
-    """
+    """Return the recipe of a table, or raise UsageError."""
     names = list(head)
     given = _given(options, names, path)
     label = _one(options.label, "label", names, path)

@@ -91,13 +91,7 @@ def _first_lines(text: bytes, whole: bool) -> list[bytes] | None:
 
 
 def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[Wrong]]:
-    """Return the objects of lines of JSON, empty ones for those that are none, and which these are.
-
-    Parameters
-    ----------
-    lines : list of bytes
-        The lines.
-    """
+    """Return the objects of lines of JSON, empty ones for bad lines, and which lines are bad."""
     rows: list[dict[str, Any]] = []
     refused: list[Wrong] = []
     decode = msgspec.json.Decoder().decode

@@ -30,16 +30,7 @@ DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
 def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool, ends: bytes) -> Large:
     """Return what rows in a text may take: cells, or objects of JSON.
 
-    Parameters
-    ----------
-    text : uint8 (bytes,)
-        The text.
-    recipe : Recipe
-        How it is read.
-    objects : bool
-        Whether it is JSON.
-    ends : bytes
-        One of them stands behind each cell. What is longer than a cell may be has no features.
+    `text` is uint8 (bytes,).
     """
     places = np.flatnonzero(np.isin(text, np.frombuffer(ends, np.uint8), kind="table"))
     long = np.flatnonzero(np.diff(places, prepend=-1) > MAX_CELL)
@@ -152,13 +143,7 @@ class Message(NamedTuple):
 
 
 def messages(file: IO[bytes]) -> Iterator[Message]:
-    """Yield the messages of an Arrow file or stream, as far as they can be read.
-
-    Parameters
-    ----------
-    file : binary file
-        The file; the bodies are not read but for the sizes of packed buffers.
-    """
+    """Yield the messages of an Arrow file or stream, as far as they can be read."""
     at = 8 if file.read(6) == b"ARROW1" else 0
     try:
         while True:

@@ -34,15 +34,7 @@ TEXT = "text"  # the column of rows that are strings, where no recipe names it
 
 
 def is_table(rows: object, *, strings: bool = True) -> bool:
-    """Return whether an object is a table in memory.
-
-    Parameters
-    ----------
-    rows : object
-        Anything.
-    strings : bool
-        Whether a list of strings is one.
-    """
+    """Return whether an object is a table in memory."""
     if isinstance(rows, list | tuple):
         kinds: tuple[type, ...] = (Mapping, str) if strings else (Mapping,)
         return bool(rows) and isinstance(rows[0], kinds)
@@ -61,34 +53,7 @@ def rows_of_table(
 ) -> RowBlock:
     """Return the rows of a table as they are read, with a vocabulary's ids.
 
-    Parameters
-    ----------
-    table : DataFrame, Arrow table, list of dict or list of str
-        n rows. Strings are cells of the one column of text that the recipe reads.
-    recipe : Recipe
-        How they become features.
-    vocabulary : Vocabulary
-        Gives the ids; takes in new names where it may.
-    label_needed : bool
-        Whether a row without a label is bad.
-    multilabel : str
-        Whether rows have lists of labels.
-    unknown : int64 (n,), optional
-        Receives how many features of each row the vocabulary does not have.
-    bad_rows : BadRows, optional
-        What to do with rows that cannot be read; otherwise the first one is refused.
-
-    Returns
-    -------
-    RowBlock
-        n rows; values float32, in the order of the columns, a feature perhaps several times.
-
-    Raises
-    ------
-    UsageError
-        If it is no table, or one of strings and the recipe reads other columns.
-    DataError
-        If a row is bad, or the table has none of the columns of the recipe.
+    `unknown` is int64 (n,).
     """
     absent = _absent(table, recipe, label_needed=label_needed)
     reader = TableReader(
@@ -109,22 +74,7 @@ def rows_of_table(
 def recipe_of_table(
     table: Any, options: TableOptions | None = None, *, labelled: bool = True
 ) -> Recipe:
-    """Return the recipe of a table in memory: what was said of it, and guesses for the rest.
-
-    Parameters
-    ----------
-    table : DataFrame, Arrow table, list of dict or list of str
-        The table; strings are a column of text of their own.
-    options : TableOptions, optional
-        What is said of its columns.
-    labelled : bool
-        Whether one of them may hold the labels; otherwise all are features.
-
-    Raises
-    ------
-    UsageError
-        If it is no table, or what was said does not fit it.
-    """
+    """Return the recipe of a table in memory: what was said of it, and guesses for the rest."""
     options = options or TableOptions()
     if isinstance(table, list | tuple) and table and isinstance(table[0], str):
         return Recipe(
@@ -167,22 +117,7 @@ def head_of(table: Any) -> Head:
 
 
 def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator[TableRows]:
-    """Yield some rows of a table at a time.
-
-    Parameters
-    ----------
-    table : DataFrame, Arrow table, list of dict or list of str
-        The table.
-    names : sequence of str
-        The columns that are read.
-    recipe : Recipe or None
-        Names the column of strings.
-
-    Raises
-    ------
-    UsageError
-        If it is no table, or its rows are not of one kind.
-    """
+    """Yield some rows of a table at a time, or raise UsageError."""
     if isinstance(table, list | tuple):
         for first in range(0, len(table), SOME_ROWS):
             yield PythonRows(_dictionaries(table[first : first + SOME_ROWS], recipe))
@@ -194,15 +129,7 @@ def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator
 
 
 class MemorySource(Source[BatchPiece], Table):
-    """A table in memory as a source; it is read as often as it is asked for.
-
-    Parameters
-    ----------
-    table : DataFrame, Arrow table or list of dict
-        The table.
-    options : SourceOptions
-        How it is read.
-    """
+    """A table in memory as a source; it is read as often as it is asked for."""
 
     def __init__(self, table: Any, options: SourceOptions) -> None:
         Table.__init__(self, options)

@@ -23,13 +23,7 @@ def normalised(text: str) -> str:
 
 
 def kind_of_character(code: int) -> int:
-    """Return what a character is in normalised text: BREAK, PART or ALONE.
-
-    Parameters
-    ----------
-    code : int
-        Its code point. Letters, digits and the marks that combine with them are parts of words.
-    """
+    """Return what a character is in normalised text: BREAK, PART or ALONE."""
     if any(a <= code < b for a, b in IDEOGRAPHS) and chr(code).isalnum():
         return ALONE
     return PART if chr(code).isalnum() or unicodedata.category(chr(code))[0] == "M" else BREAK

@@ -32,22 +32,7 @@ MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 
 
 def table_form(path: Path, form: str | None) -> str | None:
-    """Return the format of a table by its first bytes, or by the ending of its name, or None.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    form : str or None
-        What the user said.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file.
-    DiskError
-        If it cannot be read.
-    """
+    """Return the format of a table by its first bytes, or by the ending of its name, or None."""
     if form is not None and form not in TABLE_FORMATS:
         return None
     if not path.is_file():
@@ -82,28 +67,7 @@ def table_of_line(line: bytes) -> str | None:
 def open_table(
     path: Path, form: str, options: SourceOptions, raw: RawFile | None = None
 ) -> Source[Any]:
-    """Return a table as a source.
-
-    Parameters
-    ----------
-    path : Path
-        The file; a pipe is text that is read once.
-    form : str
-        Its format.
-    options : SourceOptions
-        How it is read.
-    raw : RawFile, optional
-        What was opened of a pipe already.
-
-    Raises
-    ------
-    UsageError
-        If an option does not fit it, or what reads it is not installed.
-    DataError
-        If it is damaged.
-    DiskError
-        If it cannot be read.
-    """
+    """Return a table as a source, or raise UsageError, DataError or DiskError."""
     for name in ("labels", "y_path", "x_path"):
         if getattr(options, name) is not None:
             raise UsageError(
@@ -122,24 +86,7 @@ def open_table(
 def agreed(
     opened: Sequence[Source[Any]], options: Sequence[SourceOptions], recipe: Recipe | None
 ) -> list[SourceOptions]:
-    """Return the options of sources with one recipe for all tables, and let these have it.
-
-    Parameters
-    ----------
-    opened : sequence of Source
-        The sources.
-    options : sequence of SourceOptions
-        What was said of them.
-    recipe : Recipe or None
-        The recipe where it is known; else it is that of the first table.
-
-    Raises
-    ------
-    UsageError
-        If tables are mixed with other files, or what was said does not fit them.
-    DataError, DiskError
-        If a table cannot be read.
-    """
+    """Return the options of sources with one recipe for all tables, and let these have it."""
     tables = tables_of(opened)
     if not tables:
         if options[0].table != TableOptions():

@@ -25,15 +25,7 @@ Listed = (list, tuple, np.ndarray, set, frozenset)
 
 
 class PythonRows:
-    """Rows of Python values.
-
-    Parameters
-    ----------
-    rows : sequence of mappings
-        The rows; a key that one lacks is missing there.
-    refused : list of Wrong
-        Rows that could not be read.
-    """
+    """Rows of Python values."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], refused: Sequence[Wrong] = ()) -> None:
         self._rows, self.refused = rows, refused
@@ -81,17 +73,7 @@ class PythonRows:
 
 
 class CellRows:
-    """Columns of cells that hold text, such as those of a CSV file; lists are written as JSON.
-
-    Parameters
-    ----------
-    columns : dict of str to Cells
-        The columns, one item a row at most.
-    n_rows : int
-        How many rows they have.
-    refused : list of Wrong
-        Rows that could not be read.
-    """
+    """Columns of cells that hold text, such as those of a CSV file; lists are written as JSON."""
 
     def __init__(
         self, columns: Mapping[str, Cells], n_rows: int, refused: Sequence[Wrong] = ()

@@ -40,21 +40,12 @@ BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
 
 @dataclass
 class Met:
-    """What was met in a table: rows, and how many have nothing in each column.
+    """What was met in a table: rows, and how many have nothing in each column."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows that were read.
-    missing : Counter
-        Rows with nothing in a column, by its name.
-    names : set of str
-        Columns that some row has, where rows name them.
-    """
-
-    rows: int = 0
+    rows: int = 0  # rows that were read
+    # rows with nothing in a column, by its name
     missing: Counter[str] = field(default_factory=Counter)
-    names: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)  # columns that some row has, where rows name them
     _lock: Turn = field(default_factory=Turn)
 
     def add(self, framed: Framed, rows: int) -> None:
@@ -65,23 +56,7 @@ class Met:
 
 
 class TableReader:
-    """Reads rows of a table by a recipe; one thread at a time may use it.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        The recipe.
-    vocabulary : Vocabulary
-        Gives the ids; takes in new names where it may.
-    multilabel : str
-        Whether rows have lists of labels.
-    label_needed : bool
-        Whether a row without a label is bad.
-    met : Met, optional
-        Counts what is met.
-    absent : frozenset of str
-        Columns of the recipe that the table lacks.
-    """
+    """Reads rows of a table by a recipe; one thread at a time may use it."""
 
     def __init__(
         self,
@@ -111,14 +86,7 @@ class TableReader:
     ) -> Part:
         """Return rows, numbered from 0 on.
 
-        Parameters
-        ----------
-        rows : TableRows
-            The rows.
-        first_row : int
-            The number of the first one in its source: the place of a row is its number.
-        lines : int64 (n,), optional
-            The line of each in its piece of text, from 1.
+        `lines` is int64 (n,).
         """
         framed = self._framer.framed(rows, self._absent)
         frame = framed.frame._replace(columns=self._with_spaces())

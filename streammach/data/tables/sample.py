@@ -27,26 +27,7 @@ T = TypeVar("T")
 def looked_for(
     path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
 ) -> T | None:
-    """Return what is found in the first bytes of a text; more of them are looked at where it must.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    raw : RawFile or None
-        What was opened of it already; a pipe is read no further than its head.
-    n_bytes : int
-        How many bytes are looked at first; 64 MiB at most.
-    found : callable
-        Given the bytes and whether they are all that can be looked at; None: they are too few.
-
-    Raises
-    ------
-    DataError
-        If it is damaged, packed in a way that is not read, or UTF-16.
-    DiskError
-        If it cannot be read.
-    """
+    """Return what is found in the first bytes of a text; it reads more where it must."""
     while True:
         text, whole = _first_bytes(path, raw, n_bytes)
         whole = whole or n_bytes >= MAX_LINE

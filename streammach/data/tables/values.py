@@ -56,11 +56,6 @@ def canonical(raw: bytes) -> bytes:
     ``1e+16``), truth values ``True`` and ``False``. A moment is ``2024-01-31 13:45:00.5``, without
     a time at midnight; one of a time zone is that of UTC, with ``Z``. The ends of an interval are
     such names. Any other text stays as it is.
-
-    Parameters
-    ----------
-    raw : bytes
-        The text: what a file holds, or what a type writes.
     """
     return raw if len(raw) > MAX_VALUE else _named(raw)
 
@@ -136,20 +131,7 @@ def is_missing(value: object) -> bool:
 
 
 def text_of(value: object) -> bytes | None:
-    """Return the name of a value, text as it is; None where it is missing.
-
-    Parameters
-    ----------
-    value : object
-        A string, a number, a truth value, a date or a time, a UUID, a period or an interval.
-
-    Raises
-    ------
-    Unnamed
-        If it is no single value, or of a type that is no name.
-    ValueError
-        If it cannot be UTF-8.
-    """
+    """Return the name of a value, text as it is; None where it is missing."""
     if isinstance(value, str | bytes):
         return (value.encode() if isinstance(value, str) else value) or None
     if is_missing(value):

@@ -63,33 +63,17 @@ PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.03, 1.5, 2
 
 @dataclass(frozen=True, kw_only=True)
 class CountSettings:
-    """How weights of counts are fitted.
+    """How weights of counts are fitted."""
 
-    Attributes
-    ----------
-    grouped : bool
-        Whether features have weights by group, in the best of several ways to group them.
-    pair_weights : bool
-        Whether feature and pair weights are learnt, too.
-    factors : tuple of float
-        Multiples of the hashed models' weight that are tried for the sake of the first five.
-    """
-
+    # whether features have weights by group, in the best of several ways to group them
     grouped: bool = True
-    pair_weights: bool = True
+    pair_weights: bool = True  # whether feature and pair weights are learnt, too
+    # multiples of the hashed models' weight that are tried for the sake of the first five
     factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
 
 
 class Share:
-    """What is done of a stage, in rows.
-
-    Parameters
-    ----------
-    session : Session
-        Told.
-    total : int
-        All rows, about.
-    """
+    """What is done of a stage, in rows."""
 
     def __init__(self, session: Session, total: int) -> None:
         self._session, self._done, self._total = session, 0, total
@@ -101,15 +85,7 @@ class Share:
 
 
 class CountLearner:
-    """Counts the pairs of a store, fits their weights and learns feature and pair weights.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its held-out rows are fitted on.
-    settings : CountSettings
-        How weights are fitted.
-    """
+    """Counts the pairs of a store, fits their weights and learns feature and pair weights."""
 
     def __init__(self, session: Session, settings: CountSettings) -> None:
         self._session, self._settings = session, settings

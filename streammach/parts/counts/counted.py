@@ -12,33 +12,19 @@ from streammach.parts.counts.fitting import Fitted
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What counts are and reach without hashed models.
+    """What counts are and reach without hashed models."""
 
-    Attributes
-    ----------
-    table : CountTable
-        The counts of the rows that are not held out.
-    grouped, learnt : GroupWeights
-        Weights by group, and those with feature and pair weights; the same where these were not
-        learnt.
-    reached : tuple of Reached
-        What each reaches on held-out rows.
-    reasons : tuple of str
-        Why, in sentences.
-    fit_rows, pair_rows : int
-        Held-out rows that were fitted on, and rows that pairs were learnt from.
-    fit_seconds : float
-        What a fit takes.
-    """
-
-    table: CountTable
+    table: CountTable  # the counts of the rows that are not held out
+    # grouped, learnt: weights by group, and those with feature and pair weights; the same where
+    # these were not learnt
     grouped: GroupWeights
     learnt: GroupWeights
-    reached: tuple[Reached, Reached]
-    reasons: tuple[str, ...]
+    reached: tuple[Reached, Reached]  # what each reaches on held-out rows
+    reasons: tuple[str, ...]  # why, in sentences
+    # fit_rows, pair_rows: held-out rows that were fitted on, and rows that pairs were learnt from
     fit_rows: int
     pair_rows: int
-    fit_seconds: float = 0.0
+    fit_seconds: float = 0.0  # what a fit takes
 
     @property
     def best(self) -> Fitted:

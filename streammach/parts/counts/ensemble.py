@@ -28,37 +28,19 @@ BESIDE = "counts beside models"  # the stage of the run
 
 @dataclass(frozen=True)
 class Ensemble:
-    """What counts brought.
+    """What counts brought."""
 
-    Attributes
-    ----------
-    weights : CountWeights or None
-        The scores to use, of rows that are not held out; None where hashed models do better
-        alone.
-    reasons : tuple of str
-        Why, in sentences.
-    validation : dict
-        What was measured on held-out rows that the fit did not see, by name.
-    whole : callable
-        Counts the held-out rows too; returns the scores to use then, in place of `weights`.
-    """
-
+    # the scores to use, of rows that are not held out; None where hashed models do better alone
     weights: CountWeights | None
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # why, in sentences
+    # what was measured on held-out rows that the fit did not see, by name
     validation: dict[Ranker, Reached]
+    # counts the held-out rows too; returns the scores to use then, in place of `weights`
     whole: Callable[[], CountWeights | None] = lambda: None
 
 
 def alone(session: Session, counted: Counted) -> Ensemble:
-    """Return counts as they are without hashed models.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    counted : Counted
-        The counts.
-    """
+    """Return counts as they are without hashed models."""
     best, both = counted.best, words(session.dataset.listed).both
     reasons = (*counted.reasons, *_pair_reason(counted, best, both))
     weights = weigh(counted.table, best.weights)
@@ -70,20 +52,7 @@ def alone(session: Session, counted: Counted) -> Ensemble:
 def beside_hashes(
     session: Session, counted: Counted, transform: Transform, settings: CountSettings
 ) -> Ensemble:
-    """Fit the weights of counts beside trained hashed models, and say whether they pay.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its backend holds the trained hashed models, its held-out rows are fitted on
-        and decide.
-    counted : Counted
-        The counts.
-    transform : str
-        The hashed models' transform.
-    settings : CountSettings
-        How weights are fitted.
-    """
+    """Fit the weights of counts beside trained hashed models, and say whether they pay."""
     backend, both = session.backend, words(session.dataset.listed).both
     rows = session.held.rows.labelled
     if counted.fit_rows < MIN_FIT_ROWS:

@@ -71,18 +71,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     seconds: Amount
 
     def beside(self, start: GroupWeights) -> Fitted:
-        """Return the weights, with the groups and what was learnt of those that a fit starts from.
-
-        Parameters
-        ----------
-        start : GroupWeights
-            Those.
-
-        Raises
-        ------
-        ModelError
-            If they are of other groups.
-        """
+        """Return the weights, with the groups and the learnt weights that a fit starts from."""
         slope, match, penalty = (
             np.array(numbers, np.float32) for numbers in (self.slope, self.match, self.penalty)
         )
@@ -99,17 +88,7 @@ def fitted_once(
     session: Session, name: str, fitting: Fitting, table: CountTable, start: GroupWeights,
     factors: tuple[float, ...] = FACTORS,
 ) -> tuple[Fitted, float]:  # fmt: skip
-    """Return a fit and its seconds; one that was done before is read.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    name : str
-        What is fitted.
-    fitting, table, start, factors : optional
-        As for :meth:`Fitting.fitted`.
-    """
+    """Return a fit and its seconds; one that was done before is read."""
 
     def fit() -> Numbers:
         began = time.monotonic()
@@ -125,17 +104,6 @@ class Fitting:
 
     Rows of one group lie together, so that halves share no group but one, and rows that are
     fitted on are taken evenly from all groups.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        The held-out rows, their classes known.
-    n_fit : int
-        How many of them are fitted on; all of them are measured on.
-    threads : int
-        Threads that compute.
-    hashed : HashedModels, optional
-        The models beside the counts; counts alone otherwise.
     """
 
     def __init__(
@@ -175,15 +143,6 @@ class Fitting:
         Where rows have lists of labels, as much is taken from the weight of a class's rows as the
         ranking of all classes, on the other half, cannot tell from the best: of rankings that are
         as good, rare labels profit most.
-
-        Parameters
-        ----------
-        table : CountTable
-            The counts; its gains are written anew.
-        start : GroupWeights
-            Groups of features, and what was learnt.
-        factors : tuple of float
-            The multiples that are tried.
         """
         half, beside = self.n_fit // 2, self.hashed is not None
         found = self.evidence(table, start)

@@ -24,40 +24,24 @@ REPEATED = np.float32(-1e9)
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateFeatures:
-    """What is known of the candidates of some rows, whose class is among them.
+    """What is known of the candidates of some rows, whose class is among them."""
 
-    Attributes
-    ----------
-    counted : float32 (n, m, 2 G + 1)
-        Sums of ln n by group, numbers of counted pairs by group, the sum of learnt weights.
-    groups : float32 (n, G)
-        Features of each group that the row holds.
-    log_rows, log_values : float32 (n, m)
-        Logarithms of the rows of each candidate's class, and of the features that they hold.
-    hashed : float32 (n, m)
-        Mean logarithm of the hashed models.
-    repeated : bool (n, m)
-        Whether the candidate stands further left already.
-    place : int64 (n,)
-        Where the row's class stands.
-    number : int64 (n,)
-        Number of each row, rising.
-    targets : float32 (n, m) or (n, 0)
-        Where rows have lists of labels, 1 for each candidate that is one of the row's.
-    weights : float32 (n,)
-        What each row counts.
-    """
-
+    # float32 (n, m, 2 G + 1): sums of ln n by group, numbers of counted pairs by group, the sum of
+    # learnt weights
     counted: NDArray[np.float32]
-    groups: NDArray[np.float32]
+    groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
+    # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
+    # the features that they hold
     log_rows: NDArray[np.float32]
     log_values: NDArray[np.float32]
-    hashed: NDArray[np.float32]
-    repeated: NDArray[np.bool_]
-    place: NDArray[np.int64]
-    number: NDArray[np.int64]
+    hashed: NDArray[np.float32]  # float32 (n, m): mean logarithm of the hashed models
+    repeated: NDArray[np.bool_]  # bool (n, m): whether the candidate stands further left already
+    place: NDArray[np.int64]  # int64 (n,): where the row's class stands
+    number: NDArray[np.int64]  # int64 (n,): number of each row, rising
+    # float32 (n, m) or (n, 0): where rows have lists of labels, 1 for each candidate that is one of
+    # the row's
     targets: NDArray[np.float32]
-    weights: NDArray[np.float32]
+    weights: NDArray[np.float32]  # float32 (n,): what each row counts
 
     @property
     def listed(self) -> bool:
@@ -87,10 +71,7 @@ class CandidateFeatures:
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return each candidate's score by weights: slope, match, learnt, penalty, prior, hashed.
 
-        Parameters
-        ----------
-        x : float64 (3 G + 3,)
-            The weights.
+        `x` is float64 (3 G + 3,).
         """
         w, g = x.astype(np.float32), self.n_groups
         n = 2 * g + 1
@@ -136,15 +117,6 @@ def fit_groups(
     The loss is ``-ln softmax`` of the row's class over its candidates, which is convex in the
     weights, plus a pull: first one weight for all groups is fitted, then the groups, pulled towards
     it, so that a group which the rows hardly hold is weighed like the others.
-
-    Parameters
-    ----------
-    found : CandidateFeatures
-        The rows.
-    start : GroupWeights
-        Groups of features, and what was learnt.
-    hashed, learnt : bool
-        Whether the hashed models and the learnt weights take part; their weight is 0 otherwise.
     """
     g = found.n_groups
     common = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
@@ -184,14 +156,7 @@ class _Problem:
 
     The first 2 G + 1 are the columns of ``counted``.
 
-    Parameters
-    ----------
-    found : CandidateFeatures
-        The rows.
-    start : float64 (3 G + 3,)
-        Where the search starts and what the weights are pulled towards.
-    active : bool (3 G + 3,)
-        Which weights may move.
+    `start` is float64 (3 G + 3,), `active` is bool (3 G + 3,).
     """
 
     def __init__(

@@ -131,13 +131,7 @@ class CountsAhead:
 
 
 class Counts(Part):
-    """A table of (feature, class) counts.
-
-    Parameters
-    ----------
-    settings : CountSettings, optional
-        How its weights are fitted.
-    """
+    """A table of (feature, class) counts."""
 
     name = "counts"
     switch = SWITCH
@@ -201,13 +195,6 @@ class Counts(Part):
         """Return the bytes of counts, and of their model, until hashed models are trained.
 
         Without these, of counts and of what is learnt of them, until the model is written.
-
-        Parameters
-        ----------
-        facts : DataFacts
-            The store.
-        config : RunConfig
-            How a model is trained on it.
         """
         n_pairs = config.size_of(self.name)
         kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)

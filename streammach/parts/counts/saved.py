@@ -60,22 +60,7 @@ def disk_bytes(n_pairs: int, n_features: int, n_classes: int) -> int:
 
 
 def save(counted: Counted, folder: Path, identity: str) -> None:
-    """Write counts into a folder, which appears whole.
-
-    Parameters
-    ----------
-    counted : Counted
-        The counts.
-    folder : Path
-        The folder.
-    identity : str
-        Digest of the training.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be written.
-    """
+    """Write counts into a folder, which appears whole, or raise DiskError."""
     make_folder(folder.parent)
     partial = folder.with_name(f".{folder.name}")
     remove_folder(partial)
@@ -95,24 +80,7 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
 
 
 def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counted | None:
-    """Return the counts of a folder; None where there are none.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    identity : str
-        Digest of the training.
-    n_features, n_classes : int
-        d and K of its store.
-
-    Raises
-    ------
-    MismatchError
-        If they belong to another training.
-    ModelError
-        If they are damaged.
-    """
+    """Return the counts of a folder; None where there are none."""
     if not folder.is_dir():
         return None
     try:
@@ -132,15 +100,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
 
 
 def save_table(table: CountTable, folder: Path, identity: str) -> None:
-    """Write counts without weights of their own, as :func:`save` does.
-
-    Parameters
-    ----------
-    table : CountTable
-        The counts.
-    folder, identity : Path, str
-        As there.
-    """
+    """Write counts without weights of their own, as :func:`save` does."""
     start, nothing = start_weights(np.zeros(table.n_features, np.int32)), Reached(0.0, 0.0)
     save(Counted(
         table=table, grouped=start, learnt=start, reached=(nothing, nothing), reasons=(),
@@ -149,18 +109,7 @@ def save_table(table: CountTable, folder: Path, identity: str) -> None:
 
 
 def load_table(folder: Path, identity: str, n_features: int, n_classes: int) -> CountTable:
-    """Return the counts that :func:`save_table` wrote.
-
-    Parameters
-    ----------
-    folder, identity, n_features, n_classes : Path, str, int, int
-        Those of :func:`load`.
-
-    Raises
-    ------
-    MismatchError, ModelError
-        As there, or if there are none.
-    """
+    """Return the counts that :func:`save_table` wrote."""
     found = load(folder, identity, n_features, n_classes)
     if found is None:
         raise _damaged(folder, "there are none")

@@ -31,20 +31,7 @@ QUARTERS = 4  # of a pass, after which held-out rows are asked
 class HeldOutLoss:
     """The loss of held-out rows over candidates, at the best weight of what was learnt.
 
-    Parameters
-    ----------
-    table : CountTable
-        The counts.
-    weights : GroupWeights
-        The weights by group of counts alone.
-    found : CandidateFeatures
-        The rows' candidates by these.
-    rows : RowBlock
-        The rows of `found`.
-    candidates : int32 (n, m)
-        The candidates, -1 where there are no more.
-    each : callable
-        Calls a function with ranges of rows, on all threads.
+    `candidates` is int32 (n, m).
     """
 
     def __init__(
@@ -93,25 +80,6 @@ def learn_while_it_pays(
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
     From the middle of the first pass on they are asked after every quarter of a pass.
-
-    Parameters
-    ----------
-    learn : callable
-        Learns from rows.
-    loss : callable
-        Returns the loss of held-out rows, in nats a row.
-    lessons : callable
-        Returns the rows; called anew for each pass.
-    n_rows : int
-        How many there are, about.
-    most_rows : int, optional
-        Learn from so many, whatever held-out rows say.
-    over : callable
-        Whether the time is over.
-    tell : callable
-        Told how it goes.
-    kept : KeptLessons, optional
-        What an interrupted learning left, and where this one leaves what it has.
     """
     at = Lessons(seen=0, found=None, asked=n_rows // 2) if kept is None else kept.load(n_rows)
     enough = MOST_LESSONS if most_rows is None else most_rows
@@ -146,36 +114,16 @@ def learn_while_it_pays(
 
 @dataclass(frozen=True, kw_only=True)
 class Lessons:
-    """How far a learning is.
+    """How far a learning is."""
 
-    Attributes
-    ----------
-    seen : int
-        Rows that were learnt from.
-    found : float or None
-        The loss of held-out rows when they were asked last.
-    asked : int
-        Rows from which on they are asked next.
-    done : bool
-        Whether it is over.
-    """
-
-    seen: Count
-    found: float | None
-    asked: Count
-    done: bool = False
+    seen: Count  # rows that were learnt from
+    found: float | None  # the loss of held-out rows when they were asked last
+    asked: Count  # rows from which on they are asked next
+    done: bool = False  # whether it is over
 
 
 class KeptLessons:
-    """What a learning has so far, kept for a training that goes on.
-
-    Parameters
-    ----------
-    kept : Findings
-        Where.
-    learner : PairLearner
-        Learns; its state is what is kept.
-    """
+    """What a learning has so far, kept for a training that goes on."""
 
     def __init__(self, kept: Findings, learner: PairLearner) -> None:
         self._kept, self._learner = kept, learner
@@ -187,13 +135,7 @@ class KeptLessons:
         return time.monotonic() - self._began >= LEAST_SECONDS
 
     def load(self, n_rows: int) -> Lessons:
-        """Return how far the learning is that was interrupted, if one was, and take its state.
-
-        Parameters
-        ----------
-        n_rows : int
-            How many rows there are, about.
-        """
+        """Return how far the learning is that was interrupted, if one was, and take its state."""
         found = self._kept.load(LEARNT, Lessons, self._learner.state())
         if found is not None:
             return found
@@ -201,15 +143,7 @@ class KeptLessons:
         return Lessons(seen=0, found=None, asked=n_rows // 2)
 
     def save(self, at: Lessons, *, now: bool = False) -> None:
-        """Keep the state, if it is time or must be.
-
-        Parameters
-        ----------
-        at : Lessons
-            How far the learning is.
-        now : bool
-            Whether it must be.
-        """
+        """Keep the state, if it is time or must be."""
         if now or time.monotonic() - self._saved >= SAVE_SECONDS:
             self._kept.save(LEARNT, at, self._learner.state())
             self._saved = time.monotonic()

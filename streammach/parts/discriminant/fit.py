@@ -36,37 +36,18 @@ SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alik
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a closed form is added.
+    """How much of a closed form is added."""
 
-    Attributes
-    ----------
-    share : float
-        Its weight; 0 to leave it out.
-    prior_rows : float
-        Rows of the mean of all rows that each class is given beside its own.
-    reached : Reached
-        What held-out rows reach.
-    reason : str
-        Why, in a sentence.
-    """
-
-    share: float
-    prior_rows: float
-    reached: Reached
-    reason: str
+    share: float  # its weight; 0 to leave it out
+    prior_rows: float  # rows of the mean of all rows that each class is given beside its own
+    reached: Reached  # what held-out rows reach
+    reason: str  # why, in a sentence
 
 
 class Fitting:
     """A closed form for the exact weights of a backend that trains with Adam.
 
     Adam's two tables are used as room, and hold no state afterwards.
-
-    Parameters
-    ----------
-    session : Session
-        The training; its backend holds the trained weights and Adam's state.
-    spec : TrainSpec
-        The model's transform, and whether it learnt sigmoids.
     """
 
     def __init__(self, session: Session, spec: TrainSpec) -> None:
@@ -84,13 +65,7 @@ class Fitting:
         self._added = np.zeros_like(self._bias)
 
     def choose(self, *, untrained: bool = False) -> Share:
-        """Return the share that held-out rows want, from sums that do not hold them.
-
-        Parameters
-        ----------
-        untrained : bool
-            Whether the weights are all zero, so that any share ranks alike.
-        """
+        """Return the share that held-out rows want, from sums that do not hold them."""
         priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
         total = 1 + SOLVED_SHARE * len(priors)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
@@ -169,21 +144,7 @@ def _reached(
     rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
     shares: tuple[float, ...] = SHARES, most: float | None = None,
 ) -> Iterable[tuple[float, Reached]]:  # fmt: skip
-    """Return what trained weights and a share of closed ones reach together, for each share.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        The rows, with known classes or lists of labels.
-    trained, closed : tuple of array
-        Weights float32 (d, K) and bias float32 (K,).
-    waves : Waves, optional
-        What gives rows columns beyond their features, which count among d.
-    shares : tuple of float
-        Weights of the closed ones.
-    most : float, optional
-        The score that others above it count as.
-    """
+    """Return what trained weights and a share of closed ones reach together, for each share."""
     hits = np.zeros((len(shares), 2))
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):

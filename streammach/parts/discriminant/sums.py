@@ -23,15 +23,7 @@ RIDGE = 1e-4  # of the mean variance, added to every feature's
 
 
 def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
-    """Return the bytes of a discriminant of so many rows and its use, sums and weights aside.
-
-    Parameters
-    ----------
-    n_features, n_rows : int
-        d; how many rows there are.
-    labels : tuple of int
-        Labels of all rows, and the most of a row; zeros where each has one.
-    """
+    """Return the bytes of a discriminant of so many rows and its use, sums and weights aside."""
     square = n_features * n_features
     piece = piece_bytes(n_features, n_rows, labels)
     return square * (8 + 8 + 4) + 16 * SOLVED * n_features + 4 * piece
@@ -40,12 +32,7 @@ def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) ->
 class Discriminant:
     """Linear discriminant analysis from sums that rows are added to.
 
-    Parameters
-    ----------
-    sums : float32 (K, d)
-        Room for the sums of each class; set to 0.
-    waves : Waves, optional
-        What gives rows columns beyond their features, which count among d.
+    `sums` is float32 (K, d).
     """
 
     def __init__(self, sums: NDArray[np.float32], waves: Waves | None = None) -> None:
@@ -87,20 +74,7 @@ class Discriminant:
         With the class means ``m_i = (s_i + a m) / (n_i + a)`` and the covariance C within classes,
         ``w_i = C^-1 m_i`` and ``b_i = ln n_i - m_i . w_i / 2``.
 
-        Parameters
-        ----------
-        prior_rows : float
-            a, how many rows of the mean m of all rows each class is given.
-        out : float32 (d, K)
-            Written.
-        centred : bool
-            Whether scores are the log odds of a class against all rows around m, for sigmoids; they
-            differ from the others by what all classes of a row have in common.
-
-        Returns
-        -------
-        float32 (K,)
-            The bias.
+        `out` is float32 (d, K). Returns float32 (K,).
         """
         mean = self._sums.sum(axis=0, dtype=np.float64) / self._rows.sum()
         factor = scipy.linalg.cho_factor(self._covariance(), overwrite_a=True, check_finite=False)

@@ -31,19 +31,7 @@ def footprint(n_features: int, n_more: int) -> int:
 
 
 def waves_of(session: Session, spec: TrainSpec, n_more: int, basis: Basis | None) -> Waves:
-    """Return what gives the rows of a training more columns.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    spec : TrainSpec
-        Its transform, bandwidth and seed.
-    n_more : int
-        D, how many columns.
-    basis : Basis or None
-        What the rows are brought to beside.
-    """
+    """Return what gives the rows of a training more columns."""
     d, threads = session.dataset.n_features, session.plan.config.placement.threads
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
         x = _some_rows(session, spec)
@@ -64,15 +52,7 @@ def waves_of(session: Session, spec: TrainSpec, n_more: int, basis: Basis | None
 
 
 def drawn(seed: int, n_features: int, n_more: int) -> tuple[NDArray[np.float64], ...]:
-    """Return random directions float64 (d, D), as long as Gaussian ones, and phases float64 (D,).
-
-    Parameters
-    ----------
-    seed : int
-        The same seed gives the same numbers.
-    n_features, n_more : int
-        d and D. The directions of each d columns are orthogonal.
-    """
+    """Return random directions float64 (d, D), long as Gaussian ones, and phases float64 (D,)."""
     rng = np.random.default_rng([seed, STREAM])
     blocks = []
     for first in range(0, n_more, n_features):

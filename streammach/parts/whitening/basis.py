@@ -19,13 +19,6 @@ def basis_of(session: Session, transform: Transform) -> Basis:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.
-
-    Parameters
-    ----------
-    session : Session
-        The training.
-    transform : str
-        What happens to values first.
     """
     dataset, threads = session.dataset, session.plan.config.placement.threads
     d = dataset.n_features

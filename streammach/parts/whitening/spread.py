@@ -43,15 +43,7 @@ def possible(n_features: int, n_rows: int) -> bool:
 
 
 def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
-    """Return the bytes of finding a basis from so many rows, and of the one before it.
-
-    Parameters
-    ----------
-    n_features, n_rows : int
-        d; how many rows there are.
-    labels : tuple of int
-        Labels of all rows, and the most of a row; zeros where each has one.
-    """
+    """Return the bytes of finding a basis from so many rows, and of the one before it."""
     square, piece = n_features * n_features, piece_bytes(n_features, n_rows, labels)
     return square * (5 * 8 + 4) + 3 * piece + (16 + 8 * any(labels)) * (piece // n_features)
 
@@ -60,11 +52,6 @@ class Spread:
     """How rows spread, within classes and in all, from rows that are added.
 
     Classes are compared within pieces of rows, so that no table of their means is needed.
-
-    Parameters
-    ----------
-    n_features : int
-        d.
     """
 
     def __init__(self, n_features: int) -> None:

@@ -14,21 +14,11 @@ from streammach.prediction.order import Predictions
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What all rows of a table of predictions have in common.
+    """What all rows of a table of predictions have in common."""
 
-    Attributes
-    ----------
-    k : int
-        Classes a row.
-    labels : Names or PackedNames
-        The labels by class id.
-    word : str
-        What stands beside a label: ``score`` or ``probability``.
-    """
-
-    k: int
-    labels: LabelNames
-    word: str = "score"
+    k: int  # classes a row
+    labels: LabelNames  # the labels by class id
+    word: str = "score"  # what stands beside a label: `score` or `probability`
 
     @property
     def plural(self) -> str:

@@ -48,13 +48,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class KeptWork:
-    """The folder beside a table in which it is made.
-
-    Parameters
-    ----------
-    target : Path
-        The table.
-    """
+    """The folder beside a table in which it is made."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -156,22 +150,7 @@ class KeptWork:
         return known if isinstance(known, dict) else {}
 
     def start(self, identity: Mapping[str, Any], *, resume: bool) -> bool:
-        """Make the folder, or go on with the one that is there; return whether it is gone on with.
-
-        Parameters
-        ----------
-        identity : mapping
-            What is predicted.
-        resume : bool
-            Whether to go on; otherwise what is there is given up, with a warning.
-
-        Raises
-        ------
-        MismatchError
-            If something else was predicted there.
-        UsageError, DiskError
-            If it cannot be made.
-        """
+        """Make the folder, or go on with the one that is there; return whether it goes on."""
         goes_on = self.is_there and resume
         if goes_on:
             self.check_same(identity)
@@ -193,18 +172,6 @@ class KeptWork:
         """Keep the folder where a block ends early and there is something to go on from.
 
         It does after a signal and errors of the disk; after others the folder is removed.
-
-        Parameters
-        ----------
-        again : bool
-            Whether the input can be read again; else nothing is kept.
-        also : type
-            Another error after which it is kept.
-
-        Raises
-        ------
-        Interrupted
-            After a signal, where something is kept.
         """
         try:
             yield
@@ -262,17 +229,7 @@ class KeptWork:
 
 
 class Appended:
-    """Takes rows of a table in, and makes them durable now and then.
-
-    Parameters
-    ----------
-    work : KeptWork
-        Where.
-    target : Path
-        The table, for messages.
-    heading : bytes
-        What stands before the rows.
-    """
+    """Takes rows of a table in, and makes them durable now and then."""
 
     def __init__(self, work: KeptWork, target: Path, heading: bytes) -> None:
         self._work, self.written = work, work.written()

@@ -52,24 +52,7 @@ class _Piped:
 
 
 def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination | Path | None:
-    """Return where a table goes; None stands for standard output.
-
-    Parameters
-    ----------
-    path : Path or None
-        The name that the user gave, if any; a pipe or a device is returned as it is.
-    force : bool
-        Whether a table that is there may be replaced.
-    inputs : list of Path
-        What the work reads.
-
-    Raises
-    ------
-    UsageError
-        If nothing may be written there.
-    DiskError
-        If it is standard output, and that is closed.
-    """
+    """Return where a table goes; None stands for standard output."""
     if path is None or (is_stream(path) and str(path) in ("-", "/dev/stdout")):
         if sys.stdout is None:
             raise DiskError("it is closed", path="standard output", hint="Name a file with --out.")
@@ -79,20 +62,7 @@ def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination
 
 @contextmanager
 def streamed(path: Path | None, heading: bytes) -> Iterator[Sink]:
-    """Yield standard output, or a pipe or a device, to which the heading was written.
-
-    Parameters
-    ----------
-    path : Path or None
-        The pipe or device; None: standard output.
-    heading : bytes
-        What stands before the rows.
-
-    Raises
-    ------
-    DiskError
-        If it cannot be written.
-    """
+    """Yield standard output, or a pipe or a device, to which the heading was written."""
     if path is None:
         printed = _Printed()
         printed.add(heading, 0)

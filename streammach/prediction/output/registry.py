@@ -29,21 +29,7 @@ class Output:
 
 
 def output_of(path: Path | None, name: str | None = None) -> Output:
-    """Return how predictions are written.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where to; None: standard output.
-    name : str, optional
-        The format; otherwise it is told by the ending of the path, and is tab-separated where that
-        says nothing.
-
-    Raises
-    ------
-    UsageError
-        If there is no such format, it cannot be written there, or what it needs is not installed.
-    """
+    """Return how predictions are written, or raise UsageError."""
     if name is not None and name not in OUTPUT_FORMATS:
         known = ", ".join(OUTPUT_FORMATS)
         raise UsageError(f"'{clean(name)}' is not one of {known}: --out-format")

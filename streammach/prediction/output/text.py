@@ -25,13 +25,11 @@ class TextOutput(OutputFormat):
 
     Attributes
     ----------
-    special : Pattern
-        What a name holds that does not stand in a line as it is.
     paired : bool
         Whether each score follows its label; else all labels come first.
     """
 
-    special: re.Pattern[str]
+    special: re.Pattern[str]  # what a name holds that does not stand in a line as it is
     paired = True
 
     @abstractmethod

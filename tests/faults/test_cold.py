@@ -9,7 +9,7 @@ import pytest
 
 from streammach.machine import parse_size
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 def train(store, out, kernels, *options):

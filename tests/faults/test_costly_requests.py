@@ -15,7 +15,7 @@ from streammach.serve.limits import Limits
 from tests.serve.conftest import runs  # noqa: F401  (a fixture)
 from tests.serve.test_process import asked, connect, serving
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 HEALTHY = 1.0  # seconds
 MOST = Limits().body_bytes
